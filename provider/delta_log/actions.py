@@ -1,0 +1,141 @@
+"""The actions of a commit, and their JSON forms.
+
+Protocol section "Actions". Each class is one action with the protocol's own field names, so that what is written
+here reads like the specification. Decoding is strict about what we rely on and indifferent to what we do not know:
+unknown actions and unknown fields are skipped. No action refers to another, so the garbage collector need not look at
+them (``gc=False``), of which there may be millions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from delta_log.errors import CorruptLog
+
+
+class Format(msgspec.Struct, omit_defaults=True, gc=False):
+    provider: str = "parquet"
+    options: dict[str, str] = {}
+
+
+class Metadata(msgspec.Struct, omit_defaults=True, gc=False):
+    schemaString: str
+    id: str = ""
+    name: str | None = None
+    description: str | None = None
+    format: Format = msgspec.field(default_factory=Format)
+    partitionColumns: list[str] = []
+    configuration: dict[str, str | None] = {}
+    createdTime: int | None = None
+
+
+class Protocol(msgspec.Struct, omit_defaults=True, gc=False):
+    minReaderVersion: int
+    minWriterVersion: int
+    readerFeatures: list[str] | None = None
+    writerFeatures: list[str] | None = None
+
+
+class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
+    storageType: str
+    pathOrInlineDv: str
+    sizeInBytes: int
+    cardinality: int
+    offset: int | None = None
+
+    @property
+    def unique_id(self) -> str:
+        at = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storageType}{self.pathOrInlineDv}{at}"
+
+
+class Add(msgspec.Struct, omit_defaults=True, gc=False):
+    path: str
+    size: int
+    modificationTime: int = 0
+    dataChange: bool | None = None
+    partitionValues: dict[str, str | None] | None = None
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletionVector: DeletionVector | None = None
+    baseRowId: int | None = None
+    defaultRowCommitVersion: int | None = None
+    clusteringProvider: str | None = None
+
+
+class Remove(msgspec.Struct, omit_defaults=True, gc=False):
+    path: str
+    deletionTimestamp: int | None = None
+    dataChange: bool | None = None
+    extendedFileMetadata: bool | None = None
+    partitionValues: dict[str, str | None] | None = None
+    size: int | None = None
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletionVector: DeletionVector | None = None
+    baseRowId: int | None = None
+    defaultRowCommitVersion: int | None = None
+
+
+class Cdc(msgspec.Struct, omit_defaults=True, gc=False):
+    path: str
+    size: int = 0
+    partitionValues: dict[str, str | None] | None = None
+
+
+class SetTransaction(msgspec.Struct, omit_defaults=True, gc=False):
+    appId: str
+    version: int
+    lastUpdated: int | None = None
+
+
+class DomainMetadata(msgspec.Struct, gc=False):
+    domain: str
+    configuration: str
+    removed: bool = False
+
+
+class Sidecar(msgspec.Struct, omit_defaults=True, gc=False):
+    path: str
+    sizeInBytes: int = 0
+    modificationTime: int = 0
+
+
+class Action(msgspec.Struct, omit_defaults=True, gc=False):
+    """One line of a commit: exactly one of these is there, or none that we know."""
+
+    add: Add | None = None
+    remove: Remove | None = None
+    metaData: Metadata | None = None
+    protocol: Protocol | None = None
+    txn: SetTransaction | None = None
+    domainMetadata: DomainMetadata | None = None
+    commitInfo: dict[str, Any] | None = None
+    cdc: Cdc | None = None
+    sidecar: Sidecar | None = None
+    checkpointMetadata: dict[str, Any] | None = None
+
+
+_DECODER = msgspec.json.Decoder(Action, strict=False)
+_ENCODER = msgspec.json.Encoder()
+
+
+def decode_actions(data: bytes, path: str) -> list[Action]:
+    """The actions of one commit, compaction or JSON checkpoint.
+
+    :raises CorruptLog: a line is not an action; ``path`` names the file.
+    """
+    if not data.strip():
+        raise CorruptLog(path, "it is empty; its writer died, or its store shows files before they are complete")
+    try:
+        return _DECODER.decode_lines(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptLog(path, f"it does not hold one action a line ({error})") from error
+
+
+def encode_actions(actions: Iterable[Action]) -> bytes:
+    """The body of a commit, one action a line."""
+    return b"\n".join(_ENCODER.encode(action) for action in actions) + b"\n"

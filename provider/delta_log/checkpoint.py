@@ -1,0 +1,332 @@
+"""Reading a checkpoint of any kind: classic, multi-part, V2 with Parquet or JSON top file, with or without sidecars.
+
+Protocol sections "Checkpoints" and "Sidecar Files". File actions leave this module as Arrow batches in the columns of
+:data:`ADD_SCHEMA` and :data:`REMOVE_SCHEMA`, column-pruned at the source and never as a Python object per file; the
+few other actions leave it as the values of :mod:`delta_log.actions`.
+
+A checkpoint that cannot be read raises :class:`UnreadableCheckpoint`, upon which the caller takes an older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from delta_log.actions import (
+    Action,
+    Add,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    SetTransaction,
+    Sidecar,
+    decode_actions,
+)
+from delta_log.errors import CorruptLog, StorageError
+from delta_log.file_path import decode_path
+from delta_log.log_path import SIDECAR_DIRECTORY
+from delta_log.log_segment import Checkpoint
+from delta_log.parsed_stats import stats_of_struct
+from delta_log.storage import Storage
+
+_STRINGS = pa.map_(pa.string(), pa.string())
+DELETION_VECTOR = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+
+#: Our column, the protocol's member, its type. ``path`` is verbatim; times are ms since the epoch; sizes are bytes.
+_ADD_MEMBERS = (
+    ("path", "path", pa.string()),
+    ("partition_values", "partitionValues", _STRINGS),
+    ("size", "size", pa.int64()),
+    ("modification_time", "modificationTime", pa.int64()),
+    ("stats", "stats", pa.string()),
+    ("tags", "tags", _STRINGS),
+    ("deletion_vector", "deletionVector", DELETION_VECTOR),
+    ("base_row_id", "baseRowId", pa.int64()),
+    ("default_row_commit_version", "defaultRowCommitVersion", pa.int64()),
+    ("clustering_provider", "clusteringProvider", pa.string()),
+)
+_REMOVE_MEMBERS = (
+    ("path", "path", pa.string()),
+    ("deletion_timestamp", "deletionTimestamp", pa.int64()),
+    ("data_change", "dataChange", pa.bool_()),
+    ("extended_file_metadata", "extendedFileMetadata", pa.bool_()),
+    ("partition_values", "partitionValues", _STRINGS),
+    ("size", "size", pa.int64()),
+    ("tags", "tags", _STRINGS),
+    ("deletion_vector", "deletionVector", DELETION_VECTOR),
+    ("base_row_id", "baseRowId", pa.int64()),
+    ("default_row_commit_version", "defaultRowCommitVersion", pa.int64()),
+)
+
+ADD_SCHEMA = pa.schema([(name, kind) for name, _, kind in _ADD_MEMBERS])
+REMOVE_SCHEMA = pa.schema([(name, kind) for name, _, kind in _REMOVE_MEMBERS])
+_MEMBERS = {
+    "add": {name: (member, kind) for name, member, kind in _ADD_MEMBERS},
+    "remove": {name: (member, kind) for name, member, kind in _REMOVE_MEMBERS},
+}
+_BATCH_ROWS = 1 << 17
+#: A file up to this size is fetched whole, and kept.
+_SMALL_BYTES = 1 << 20
+
+
+class UnreadableCheckpoint(CorruptLog):
+    """A file of a checkpoint is missing or broken; ``path`` is the file, ``checkpoint_keys`` its checkpoint's files."""
+
+    def __init__(self, path: str, why: str, checkpoint_keys: tuple[str, ...]) -> None:
+        super().__init__(path, why)
+        self.checkpoint_keys = checkpoint_keys
+
+
+@dataclass(slots=True)
+class OtherActions:
+    """All actions of a checkpoint that are not about files."""
+
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    transactions: dict[str, SetTransaction] = field(default_factory=dict)
+    domains: dict[str, DomainMetadata] = field(default_factory=dict)
+    sidecars: list[Sidecar] = field(default_factory=list)
+
+    def take(self, action: Action) -> None:
+        if action.protocol is not None:
+            self.protocol = action.protocol
+        elif action.metaData is not None:
+            self.metadata = action.metaData
+        elif action.txn is not None:
+            self.transactions[action.txn.appId] = action.txn
+        elif action.domainMetadata is not None:
+            self.domains[action.domainMetadata.domain] = action.domainMetadata
+        elif action.sidecar is not None:
+            self.sidecars.append(action.sidecar)
+
+
+class CheckpointReader:
+    """Reads one checkpoint; its non-file actions are read once, when it is made."""
+
+    def __init__(self, storage: Storage, checkpoint: Checkpoint) -> None:
+        self._storage = storage
+        self._checkpoint = checkpoint
+        self._json_actions: list[Action] = []
+        self._parquet_keys: list[str] = []
+        #: Sizes in bytes as the log states them, footers, and the contents of small files: nothing is fetched twice.
+        self._sizes = {file.key: file.info.size for file in checkpoint.files}
+        self._footers: dict[str, pq.FileMetaData] = {}
+        self._small: dict[str, pa.Buffer] = {}
+        self.other = OtherActions()
+        for file in checkpoint.files:
+            if file.key.endswith(".json"):
+                self._read_json(file.key)
+            else:
+                self._parquet_keys.append(file.key)
+                for raw in self._parquet_rows(
+                    file.key, ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
+                ):
+                    self.other.take(self._convert(raw, file.key))
+        for sidecar in self.other.sidecars:
+            key = f"{SIDECAR_DIRECTORY}/{decode_path(sidecar.path)}"
+            self._sizes[key] = sidecar.sizeInBytes
+            self._parquet_keys.append(key)
+
+    def batches(self, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The ``add`` or ``remove`` actions, in the given columns of :data:`ADD_SCHEMA` or :data:`REMOVE_SCHEMA`."""
+        if self._json_actions:
+            found = [getattr(a, action) for a in self._json_actions if getattr(a, action) is not None]
+            yield action_batch(action, found, columns)
+        for key in self._parquet_keys:
+            yield from self._parquet_batches(key, action, columns)
+
+    def _read_json(self, key: str) -> None:
+        with self._failing_as_unreadable(key):
+            actions = decode_actions(self._storage.read(key), key)
+        for action in actions:
+            if action.add is not None or action.remove is not None:
+                self._json_actions.append(action)
+            else:
+                self.other.take(action)
+
+    @contextmanager
+    def _failing_as_unreadable(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            raise  # the store is at fault, not the checkpoint
+        except (
+            CorruptLog,
+            OSError,
+            pa.ArrowException,
+            ValueError,
+            KeyError,
+            TypeError,
+            msgspec.MsgspecError,
+        ) as error:
+            keys = tuple(file.key for file in self._checkpoint.files)
+            why = (
+                error.why
+                if isinstance(error, CorruptLog)
+                else f"it cannot be read ({type(error).__name__}: {error})"
+            )
+            raise UnreadableCheckpoint(key, why, keys) from error
+
+    def _open(self, key: str) -> pq.ParquetFile:
+        if key not in self._small and 0 < self._sizes.get(key, 0) <= _SMALL_BYTES:
+            self._small[key] = pa.py_buffer(self._storage.read(key))
+        source = pa.BufferReader(self._small[key]) if key in self._small else self._storage.open_read(key)
+        # Of a large file only the wanted columns are fetched, in a few large requests.
+        # Milliseconds tell the INT96 of Spark's parsed statistics from a timestamp without a zone.
+        parquet = pq.ParquetFile(
+            source, metadata=self._footers.get(key), coerce_int96_timestamp_unit="ms", pre_buffer=True
+        )
+        self._footers[key] = parquet.metadata
+        return parquet
+
+    def _convert(self, raw: dict[str, Any], key: str) -> Action:
+        with self._failing_as_unreadable(key):
+            return msgspec.convert(_without_nulls(raw), Action, strict=False)
+
+    def _parquet_rows(self, key: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        with self._failing_as_unreadable(key):
+            parquet = self._open(key)
+            present = [name for name in names if name in parquet.schema_arrow.names]
+            groups = [g for g in range(parquet.num_row_groups) if _may_hold(parquet, g, present)]
+            rows: list[dict[str, Any]] = []
+            for batch in (
+                parquet.iter_batches(_BATCH_ROWS, row_groups=groups, columns=present) if present else ()
+            ):
+                for name in present:
+                    column = batch.column(name)
+                    rows += [
+                        {name: row}
+                        for row in column.drop_null().to_pylist(maps_as_pydicts="lossy")
+                        if _without_nulls(row)
+                    ]
+        yield from rows
+
+    def _parquet_batches(self, key: str, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with self._failing_as_unreadable(key):
+            parquet = self._open(key)
+            if action not in parquet.schema_arrow.names:
+                return
+            there = {f.name for f in parquet.schema_arrow.field(action).type}
+            members = [_MEMBERS[action][c][0] for c in columns]
+            if "stats" in members and action == "add":
+                members.append("stats_parsed")
+            leaves = [f"{action}.{m}" for m in {"path", *members} if m in there]
+            batches = parquet.iter_batches(_BATCH_ROWS, columns=leaves)
+        while True:
+            with self._failing_as_unreadable(key):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                canonical = _canonical(batch.column(action), action, columns, there)
+            if canonical.num_rows:
+                yield canonical
+
+
+def _may_hold(parquet: pq.ParquetFile, group: int, names: Iterable[str]) -> bool:
+    """Can a row group hold any non-null value of these columns, by its statistics?"""
+    meta = parquet.metadata.row_group(group)
+    for index in range(meta.num_columns):
+        column = meta.column(index)
+        if column.path_in_schema.split(".")[0] in names:
+            stats = column.statistics
+            if stats is None or not stats.has_null_count or stats.null_count < column.num_values:
+                return True
+    return False
+
+
+def _canonical(
+    actions: pa.StructArray, action: str, columns: Sequence[str], there: set[str]
+) -> pa.RecordBatch:
+    path = pc.struct_field(actions, "path")
+    actions = actions.filter(pc.is_valid(path))
+    arrays = []
+    for name in columns:
+        member, kind = _MEMBERS[action][name]
+        if member in there:
+            array = _cast(pc.struct_field(actions, member), kind)
+        else:
+            array = pa.nulls(len(actions), kind)
+        if member == "stats" and "stats_parsed" in there and array.null_count:
+            array = pc.coalesce(array, stats_of_struct(pc.struct_field(actions, "stats_parsed")))
+        arrays.append(array)
+    return pa.record_batch(arrays, schema=_schema(action, columns))
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind):
+        there = {f.name for f in array.type}
+        members = [
+            _cast(pc.struct_field(array, f.name), f.type) if f.name in there else pa.nulls(len(array), f.type)
+            for f in kind
+        ]
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=pc.is_null(members[0]))
+    return array.cast(kind)
+
+
+def _schema(action: str, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([(name, _MEMBERS[action][name][1]) for name in columns])
+
+
+def action_batch(
+    action: str, items: Sequence[Add] | Sequence[Remove], columns: Sequence[str]
+) -> pa.RecordBatch:
+    """Decoded actions of the log's tail in the same columns as a checkpoint's."""
+    arrays = []
+    for name in columns:
+        member, kind = _MEMBERS[action][name]
+        getter = _GETTERS.get(member) or attrgetter(member)
+        arrays.append(pa.array([getter(item) for item in items], kind))
+    return pa.record_batch(arrays, schema=_schema(action, columns))
+
+
+def _pairs(name: str) -> Callable[[Any], Any]:
+    def get(item: Any) -> Any:
+        value = getattr(item, name)
+        return None if value is None else list(value.items())
+
+    return get
+
+
+_GETTERS: dict[str, Callable[[Any], Any]] = {
+    "partitionValues": _pairs("partitionValues"),
+    "tags": _pairs("tags"),
+    "deletionVector": lambda item: (
+        None if item.deletionVector is None else msgspec.structs.asdict(item.deletionVector)
+    ),
+}
+
+
+def _without_nulls(value: Any) -> Any:
+    """Parquet spells an absent member as null; JSON leaves it out."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return value
+
+
+__all__ = [
+    "ADD_SCHEMA",
+    "REMOVE_SCHEMA",
+    "CheckpointReader",
+    "OtherActions",
+    "UnreadableCheckpoint",
+    "action_batch",
+]

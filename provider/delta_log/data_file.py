@@ -1,0 +1,298 @@
+"""Reading one data file as the table's *current* schema sees it.
+
+Protocol sections "Column Mapping", "Type Widening" and "Deletion Vectors". A file may be older than the schema:
+columns are found by name, physical name or field id, absent ones are null, dropped ones are not read, narrower types
+are widened, hidden rows are left out, at every depth of nesting. Row groups are streamed, and only asked columns read.
+
+Refused by name: encrypted files, and files whose dates or times are of the Julian calendar and old enough for it to
+make a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from delta_log.deletion_vector import RowBitmap
+from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
+from delta_log.file_path import is_external
+from delta_log.schema import (
+    PARQUET_FIELD_ID,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_field,
+    to_arrow_type,
+)
+from delta_log.storage import Storage
+
+#: Rows of one batch at most: enough for vectorised work, and little memory even with wide rows.
+BATCH_ROWS = 1 << 16
+
+_LEGACY_DATE_KEY, _LEGACY_INT96_KEY = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
+_SPARK_VERSION_KEY = b"org.apache.spark.version"
+#: Days and microseconds since 1970 before which the two calendars, or Spark's time zone rules, differ.
+_FIRST_GREGORIAN_DAY = -141_427
+_FIRST_COMMON_MICROSECOND = -2_208_988_800_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a data file: one array per asked column. A file may have rows and no column, hence ``count``.
+
+    ``positions`` are the physical indices in the file, hidden rows counted.
+    """
+
+    count: int
+    arrays: tuple[pa.Array, ...]
+    positions: pa.Array | None = None
+
+
+class DataFile:
+    """One open data file.
+
+    :param key: relative to the table's root.
+    :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
+    :raises CorruptLog: the file is missing or is not Parquet.
+    """
+
+    def __init__(self, storage: Storage, key: str, mapping_mode: str = "none") -> None:
+        self.key = key
+        if is_external(key):
+            raise UnsupportedFeature(("data files outside of the table's directory",), "read", key)
+        try:
+            source = storage.open_read(key)
+        except FileNotFoundError as error:
+            raise CorruptLog(key, "the log names this data file, but it is not there") from error
+        with _file_errors(key, storage):
+            self._parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+        self._arrow_schema = self._parquet.schema_arrow
+        self._by_id = mapping_mode == "id" and any(_id_of(f) is not None for f in self._arrow_schema)
+        self._storage = storage
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows, hidden ones included."""
+        return int(self._parquet.metadata.num_rows)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(self._arrow_schema.names)
+
+    @property
+    def num_row_groups(self) -> int:
+        return int(self._parquet.num_row_groups)
+
+    def read(
+        self,
+        columns: Sequence[StructField],
+        hidden: RowBitmap | None = None,
+        *,
+        physical: bool = False,
+        positions: bool = False,
+        batch_rows: int = BATCH_ROWS,
+    ) -> Iterator[Rows]:
+        """The live rows, streamed in file order.
+
+        :param columns: what to read; nested members come with physical names where ``physical``.
+        :param hidden: the file's deletion vector.
+        :param positions: say where each row was.
+        """
+        if hidden is not None and hidden.max is not None and hidden.max >= self.num_rows:
+            raise CorruptLog(
+                self.key, f"its deletion vector hides row {hidden.max}, but it has {self.num_rows} rows"
+            )
+        found = [(column, self._find(self._arrow_schema, column)) for column in columns]
+        names = [field.name for _, field in found if field is not None]
+        if not names:
+            where = _live_positions(0, self.num_rows, hidden) if positions else None
+            count = self.num_rows - (len(hidden) if hidden is not None else 0)
+            nulls = tuple(pa.nulls(count, arrow_field(c, physical=physical).type) for c in columns)
+            yield Rows(count, nulls, where)
+            return
+        calendar = _LegacyCalendar.of(self._parquet)
+        position = 0
+        with _file_errors(self.key, self._storage):
+            batches = self._parquet.iter_batches(batch_rows, columns=names)
+        while True:
+            with _file_errors(self.key, self._storage):
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                start, position = position, position + batch.num_rows
+                if hidden is not None:
+                    if hidden.count(start, position):
+                        batch = batch.filter(pa.array(hidden.keep_mask(start, batch.num_rows)))
+                if calendar is not None:
+                    calendar.check(batch, self.key)
+                arrays = tuple(
+                    pa.nulls(batch.num_rows, arrow_field(column, physical=physical).type)
+                    if field is None
+                    else self._convert(
+                        batch.column(batch.schema.get_field_index(field.name)), column.type, physical
+                    )
+                    for column, field in found
+                )
+            where = _live_positions(start, position, hidden) if positions else None
+            yield Rows(batch.num_rows, arrays, where)
+        if position != self.num_rows:
+            raise CorruptLog(self.key, f"its footer says {self.num_rows} rows, but {position} came out")
+
+    def _find(self, there: Any, column: StructField) -> pa.Field | None:
+        """The field of a file's schema or struct type that holds a column."""
+        fields = list(there)
+        if self._by_id and column.field_id is not None:
+            return next((f for f in fields if _id_of(f) == column.field_id), None)
+        name = column.physical_name
+        exact = next((f for f in fields if f.name == name), None)
+        # Spark resolves columns without regard to case, and some writers rely on it.
+        return exact or next((f for f in fields if f.name.lower() == name.lower()), None)
+
+    def _convert(self, array: pa.Array, kind: DataType, physical: bool) -> pa.Array:
+        """An array of the file as an array of the table's type."""
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if pa.types.is_null(array.type):
+            return pa.nulls(len(array), to_arrow_type(kind, physical=physical))
+        if isinstance(kind, PrimitiveType):
+            if kind.name == "variant" and array.type.get_field_index("typed_value") >= 0:
+                raise UnsupportedFeature(("shredded variants",), "read", self.key)
+            return convert_primitive(array, to_arrow_type(kind))
+        if isinstance(kind, StructType):
+            members = []
+            for member in kind:
+                found = self._find(array.type, member)
+                if found is None:
+                    members.append(pa.nulls(len(array), arrow_field(member, physical=physical).type))
+                else:
+                    child = array.field(array.type.get_field_index(found.name))
+                    members.append(self._convert(child, member.type, physical))
+            fields = [arrow_field(member, physical=physical) for member in kind]
+            if not fields:
+                return pa.nulls(len(array), pa.struct([]))
+            return pa.StructArray.from_arrays(
+                members, fields=fields, mask=pc.is_null(array) if array.null_count else None
+            )
+        if isinstance(kind, MapType):
+            keys = self._convert(array.keys, kind.key, physical)
+            items = self._convert(array.items, kind.value, physical)
+            target = pa.map_(
+                pa.field("key", keys.type, False), pa.field("value", items.type, kind.value_contains_null)
+            )
+            entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
+            return _same_lists(array, target, entries)
+        assert isinstance(kind, ArrayType)
+        if pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+            array = array.cast(pa.list_(array.type.value_field))
+        values = self._convert(array.values, kind.element, physical)
+        return _same_lists(array, pa.list_(pa.field("element", values.type, kind.contains_null)), values)
+
+
+def _live_positions(start: int, stop: int, hidden: RowBitmap | None) -> pa.Array:
+    everything = np.arange(start, stop, dtype=np.int64)
+    return pa.array(everything if hidden is None else everything[hidden.keep_mask(start, stop - start)])
+
+
+def convert_primitive(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Widen, or change the unit of, a primitive array; timestamps are floored to microseconds."""
+    if array.type == target:
+        return array
+    if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
+        if array.type.unit == "ns":
+            array = pc.floor_temporal(array, unit="microsecond")
+        return array.cast(pa.timestamp("us", tz=array.type.tz)).cast(target)
+    return array.cast(target)
+
+
+def _same_lists(array: pa.Array, target: pa.DataType, values: pa.Array) -> pa.Array:
+    """The lists (or maps) of an array over other values."""
+    validity, offsets = array.buffers()[:2]
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [validity, offsets],
+        null_count=array.null_count,
+        offset=array.offset,
+        children=[values],
+    )
+
+
+def _id_of(field: pa.Field) -> int | None:
+    value = (field.metadata or {}).get(PARQUET_FIELD_ID)
+    return None if value is None else int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _LegacyCalendar:
+    """Which columns of a file may hold dates of the Julian calendar."""
+
+    dates: bool
+    int96: bool
+
+    @classmethod
+    def of(cls, parquet: pq.ParquetFile) -> _LegacyCalendar | None:
+        keys: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
+        version = tuple(
+            int(part) for part in keys.get(_SPARK_VERSION_KEY, b"9.9").split(b".")[:2] if part.isdigit()
+        )
+        dates = _LEGACY_DATE_KEY in keys or version < (3, 0)
+        int96 = _LEGACY_INT96_KEY in keys or version < (3, 1)
+        return cls(dates, int96) if dates or int96 else None
+
+    def check(self, batch: pa.RecordBatch, key: str) -> None:
+        for leaf in _leaves(list(batch.columns)):
+            if pa.types.is_date(leaf.type):
+                oldest, limit = pc.min(leaf.cast(pa.int32())).as_py(), _FIRST_GREGORIAN_DAY
+            elif pa.types.is_timestamp(leaf.type):
+                oldest = pc.min(
+                    leaf.cast(pa.timestamp("us", tz=leaf.type.tz), safe=False).cast(pa.int64())
+                ).as_py()
+                limit = _FIRST_COMMON_MICROSECOND
+            else:
+                continue
+            if oldest is not None and oldest < limit:
+                raise UnsupportedFeature(
+                    ("dates of the Julian calendar",),
+                    "read",
+                    f"{key} was written in Spark's legacy calendar mode",
+                )
+
+
+def _leaves(arrays: list[pa.Array]) -> Iterator[pa.Array]:
+    for array in arrays:
+        if pa.types.is_struct(array.type):
+            yield from _leaves(array.flatten())
+        elif pa.types.is_map(array.type):
+            yield from _leaves([array.keys, array.items])
+        elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+            yield from _leaves([array.values])
+        else:
+            yield array
+
+
+class _file_errors:  # noqa: N801 - used as a with-statement, like contextlib's own
+    """Turns what pyarrow says of a broken file into :class:`CorruptLog`."""
+
+    def __init__(self, key: str, storage: Storage) -> None:
+        self._key, self._storage = key, storage
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, StorageError):
+            return
+        if isinstance(error, (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)):
+            head = self._storage.read(self._key, 0, 4)
+            if head == b"PARE" or "encrypt" in str(error).lower():
+                raise UnsupportedFeature(("Parquet encryption",), "read", self._key) from error
+            raise CorruptLog(self._key, f"this data file cannot be read ({error})") from error

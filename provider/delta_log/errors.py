@@ -1,0 +1,130 @@
+"""Every error that a caller of this package may see.
+
+::
+
+    DeltaLogError
+    ├── TableError              the table or the request is at fault; repeating it cannot help
+    │   ├── NotATable           no Delta log at that address
+    │   ├── VersionNotFound     the log does not hold that version (any more)
+    │   ├── UnsupportedFeature  the table needs something that this package does not implement
+    │   ├── CorruptLog          a file of the table contradicts the protocol
+    │   └── InvalidRequest      the caller asked for something that makes no sense for this table
+    ├── CommitFailed            nothing was committed
+    │   ├── ConcurrentDelete    a file that we read was removed by somebody else
+    │   ├── MetadataChanged     schema or properties changed meanwhile
+    │   ├── ProtocolChanged     the protocol changed meanwhile
+    │   └── CommitContention    others were faster, time and again
+    └── StorageError            the store is at fault; the original error is ``__cause__``
+
+A message says the problem, the reason and the remedy; the facts are attributes, see :meth:`DeltaLogError.facts`.
+Any other exception that leaves this package is a bug of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class DeltaLogError(Exception):
+    """Base of every error of this package."""
+
+    #: May the very same request succeed when it is repeated?
+    retryable: bool = False
+    #: ``refused`` (table or request at fault), ``conflict`` (lost to another writer) or ``failed``.
+    kind: ClassVar[str] = "failed"
+
+    def facts(self) -> dict[str, Any]:
+        """The attributes of this error as JSON values."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if not name.startswith("_")
+        }
+
+
+class TableError(DeltaLogError):
+    """The table or the request is at fault."""
+
+    kind = "refused"
+
+
+class NotATable(TableError):
+    def __init__(
+        self, table_uri: str, why: str = "it has no _delta_log directory with commits in it"
+    ) -> None:
+        super().__init__(f"{table_uri} is not a Delta table: {why}. Check the address and the credentials.")
+        self.table_uri = table_uri
+
+
+class VersionNotFound(TableError):
+    def __init__(self, table_uri: str, asked: object, earliest: int, latest: int) -> None:
+        super().__init__(
+            f"{table_uri} has no version for {asked}: its log can reconstruct versions {earliest} to {latest}. "
+            "Older versions were cleaned from the log, newer ones do not exist yet."
+        )
+        self.table_uri, self.earliest, self.latest = table_uri, earliest, latest
+
+
+class UnsupportedFeature(TableError):
+    def __init__(self, features: tuple[str, ...], operation: str, why: str = "") -> None:
+        super().__init__(
+            f"Cannot {operation} this table: it uses {', '.join(features)}, which this release does not support"
+            f" for that operation{f' ({why})' if why else ''}. Nothing was written. "
+            "docs/supported-protocol lists what is supported; use a newer release or another engine for this table."
+        )
+        self.features, self.operation = features, operation
+
+
+class CorruptLog(TableError):
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"{path} contradicts the Delta protocol: {why}. Restore that file, or ask its writer."
+        )
+        self.path, self.why = path, why
+
+
+class InvalidRequest(TableError):
+    """The message says what is wrong with the request."""
+
+
+class CommitFailed(DeltaLogError):
+    """Nothing was committed.
+
+    :ivar version: the version that was tried last.
+    :ivar winning_commits: the versions that others committed since the version that was read.
+    """
+
+    retryable = True
+    kind = "conflict"
+
+    def __init__(
+        self, message: str, *, version: int | None = None, winning_commits: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.version, self.winning_commits = version, winning_commits
+
+
+class ConcurrentDelete(CommitFailed):
+    """A source file of ours was removed or got another deletion vector."""
+
+
+class MetadataChanged(CommitFailed):
+    """The table's schema or properties changed since the version that was read."""
+
+
+class ProtocolChanged(CommitFailed):
+    """The table's protocol changed since the version that was read."""
+
+
+class CommitContention(CommitFailed):
+    """Every version that was tried had been taken by somebody else."""
+
+
+class StorageError(DeltaLogError):
+    """The store refused or failed; ``path`` names the object."""
+
+    retryable = True
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path

@@ -1,0 +1,180 @@
+"""The live files, or the tombstones, of one version: what a base holds, corrected by the tail.
+
+The base is a checkpoint, or the files of an older snapshot that somebody holds already; it is filtered as columns,
+never turned into Python objects. Columns that were collected are kept, all but statistics, which are the bulk of a
+large table: so a snapshot that is refreshed by a few commits costs those commits and little more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol as TypingProtocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.checkpoint import ADD_SCHEMA, REMOVE_SCHEMA, action_batch
+from delta_log.file_path import decode_paths
+from delta_log.log_replay import SEPARATOR, Tail
+
+_NEVER_KEPT = "stats"
+_IDENTITY = ("path", "deletion_vector")
+
+
+class Base(TypingProtocol):
+    """Where most files come from: a checkpoint, or an older snapshot's :class:`FileActions`."""
+
+    def batches(self, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Files, their bytes, how many have deletion vectors, and how many rows those hide."""
+
+    files: int = 0
+    size_bytes: int = 0
+    deletion_vectors: int = 0
+    deleted_rows: int = 0
+
+    @classmethod
+    def of(cls, files: pa.RecordBatch | pa.Table) -> Counts:
+        vectors = files.column("deletion_vector")
+        cardinality = pc.struct_field(vectors, "cardinality")
+        return cls(
+            files.num_rows,
+            pc.sum(files.column("size")).as_py() or 0,
+            len(vectors) - vectors.null_count,
+            pc.sum(cardinality).as_py() or 0,
+        )
+
+    def plus(self, other: Counts, sign: int = 1) -> Counts:
+        return Counts(
+            self.files + sign * other.files,
+            self.size_bytes + sign * other.size_bytes,
+            self.deletion_vectors + sign * other.deletion_vectors,
+            self.deleted_rows + sign * other.deleted_rows,
+        )
+
+
+@dataclass(slots=True)
+class FileActions:
+    """The actions of one kind (``add`` or ``remove``) that count in one version.
+
+    ``key`` is a column beside those of the log: the decoded storage key, relative to the table's root, or the address
+    of a file outside of it.
+    """
+
+    action: str
+    tail: Tail
+    base: Base | None
+    table_uri: str
+    _kept: dict[str, pa.ChunkedArray] = field(default_factory=dict)
+
+    def batches(self, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Newest first, streamed: nothing is kept, unless it had been already."""
+        assert action == self.action
+        if self._kept and all(name in self._kept for name in columns):
+            yield from self.table(columns).to_batches()
+            return
+        own = self._of_tail(columns)
+        if own.num_rows:
+            yield own
+        if self.base is None:
+            return
+        extra = _IDENTITY if self.tail.has_files else ("path",) if "key" in columns else ()
+        needed = list(dict.fromkeys([*(name for name in columns if name != "key"), *extra]))
+        for batch in self.base.batches(self.action, needed):
+            keys = decode_paths(batch.column("path"), self.table_uri) if "path" in needed else None
+            keep = None if keys is None else self._not_in_tail(keys, batch)
+            left = batch if keep is None else batch.filter(keep)
+            if left.num_rows:
+                key = keys if keys is None or keep is None else keys.filter(keep)
+                arrays = [key if name == "key" else left.column(name) for name in columns]
+                yield pa.record_batch(arrays, schema=self.schema(columns))
+
+    def table(self, columns: Sequence[str]) -> pa.Table:
+        """The same, collected; what was collected once is not read again."""
+        missing = [name for name in columns if name not in self._kept]
+        found: dict[str, pa.ChunkedArray] = {}
+        if missing:
+            table = pa.Table.from_batches(self.batches(self.action, missing), self.schema(missing))
+            found = dict(zip(missing, table.columns))
+            self._kept.update({name: column for name, column in found.items() if name != _NEVER_KEPT})
+        return pa.table(
+            {name: self._kept.get(name, found.get(name)) for name in columns}, self.schema(columns)
+        )
+
+    def refreshed(self, newer: Tail) -> FileActions:
+        """The same after some more commits; reads nothing."""
+        if all(name in self._kept for name in _IDENTITY):
+            return FileActions(self.action, newer, self, self.table_uri)
+        return FileActions(self.action, newer.over(self.tail), self.base, self.table_uri)
+
+    def counts(self) -> Counts:
+        """Totals, from an older snapshot's where there is one."""
+        columns = ("path", "size", "deletion_vector")
+        if not (isinstance(self.base, FileActions) and all(name in self.base._kept for name in columns)):
+            total = Counts()
+            for batch in self.batches(self.action, columns):
+                total = total.plus(Counts.of(batch))
+            return total
+        older = self.base.table(columns)
+        keys = decode_paths(older.column("path"), self.table_uri)
+        superseded = older.take(pa.array(self._met(keys, older)))
+        total = self.base.counts_kept().plus(Counts.of(superseded), -1)
+        return total.plus(Counts.of(self._of_tail(columns)))
+
+    def counts_kept(self) -> Counts:
+        """Totals of columns that are held already."""
+        return Counts.of(self.table(("path", "size", "deletion_vector")))
+
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        known = ADD_SCHEMA if self.action == "add" else REMOVE_SCHEMA
+        return pa.schema(
+            [pa.field("key", pa.string()) if name == "key" else known.field(name) for name in columns]
+        )
+
+    def _of_tail(self, columns: Sequence[str]) -> pa.RecordBatch:
+        actions = self.tail.adds if self.action == "add" else self.tail.removes
+        batch = action_batch(self.action, list(actions.values()), [name for name in columns if name != "key"])  # type: ignore[arg-type]
+        key = pa.array([identity.partition(SEPARATOR)[0] for identity in actions], pa.string())
+        arrays = [key if name == "key" else batch.column(name) for name in columns]
+        return pa.record_batch(arrays, schema=self.schema(columns))
+
+    def _not_in_tail(self, keys: pa.Array, batch: pa.RecordBatch) -> pa.Array | None:
+        """Which files of the base the tail says nothing about; ``None``: all of them."""
+        if not self.tail.has_files:
+            return None
+        met = self._met(keys, batch)
+        if not len(met):
+            return None
+        keep = np.ones(len(keys), np.bool_)
+        keep[met] = False
+        return pa.array(keep)
+
+    def _met(
+        self, keys: pa.Array | pa.ChunkedArray, files: pa.RecordBatch | pa.Table
+    ) -> npt.NDArray[np.int64]:
+        """The rows of the base that the tail supersedes. A base holds each identity once."""
+        seen = [*self.tail.adds, *self.tail.removes]
+        # Few files are met again, so their path alone is looked up first.
+        paths = pa.array([identity.partition(SEPARATOR)[0] for identity in seen], pa.string())
+        rows = np.flatnonzero(pc.is_in(keys, value_set=paths).to_numpy(zero_copy_only=False))
+        if not len(rows):
+            return rows
+        at = pa.array(rows)
+        identities = _identities(keys.take(at), files.column("deletion_vector").take(at))
+        return rows[
+            pc.is_in(identities, value_set=pa.array(seen, pa.string())).to_numpy(zero_copy_only=False)
+        ]
+
+
+def _identities(keys: pa.Array, vectors: pa.StructArray) -> pa.Array:
+    offset = pc.struct_field(vectors, "offset").cast(pa.string())
+    at = pc.coalesce(pc.binary_join_element_wise("@", offset, ""), "")
+    kind, where = pc.struct_field(vectors, "storageType"), pc.struct_field(vectors, "pathOrInlineDv")
+    unique_id = pc.coalesce(pc.binary_join_element_wise(kind, where, at, ""), "")
+    return pc.binary_join_element_wise(keys, unique_id, SEPARATOR)

@@ -1,0 +1,116 @@
+"""Reconciling the log: which actions of which version still count.
+
+Protocol section "Action Reconciliation". Newest first, the first action seen wins: per appId for ``txn``, per domain
+for ``domainMetadata``, one ``protocol`` and one ``metaData``, and for files per *(decoded path, deletion vector id)*.
+The order of actions inside one commit means nothing.
+
+The tail (commits after the checkpoint) is small and is decoded to values; the checkpoint may hold millions of files
+and is only ever filtered by what the tail has seen, which is :mod:`delta_log.file_actions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from delta_log.actions import (
+    Action,
+    Add,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    SetTransaction,
+    decode_actions,
+)
+from delta_log.file_path import decode_paths
+from delta_log.log_path import LogFile, LogFileKind
+from delta_log.storage import Storage
+
+#: Between path and deletion vector id in a key; it can be in neither.
+SEPARATOR = "\x00"
+
+
+@dataclass(slots=True)
+class Tail:
+    """The reconciled actions of the commits after the checkpoint."""
+
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    transactions: dict[str, SetTransaction] = field(default_factory=dict)
+    domains: dict[str, DomainMetadata] = field(default_factory=dict)
+    #: By file action key, newest first.
+    adds: dict[str, Add] = field(default_factory=dict)
+    removes: dict[str, Remove] = field(default_factory=dict)
+    #: ``commitInfo`` by version, as far as commits (not compactions) were read.
+    commit_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def has_files(self) -> bool:
+        return bool(self.adds or self.removes)
+
+    def over(self, older: Tail) -> Tail:
+        """Both tails as one, this one being the newer."""
+        return Tail(
+            self.protocol or older.protocol,
+            self.metadata or older.metadata,
+            {**older.transactions, **self.transactions},
+            {**older.domains, **self.domains},
+            {**self.adds, **{key: add for key, add in older.adds.items() if not self.knows(key)}},
+            {**self.removes, **{key: remove for key, remove in older.removes.items() if not self.knows(key)}},
+            {**older.commit_infos, **self.commit_infos},
+        )
+
+    def knows(self, key: str) -> bool:
+        return key in self.adds or key in self.removes
+
+
+def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> Tail:
+    """Read and reconcile commits and compactions, given in ascending order."""
+    tail = Tail()
+    file_actions: list[Add | Remove] = []
+    newest_first = list(reversed(files))
+    for file, data in zip(newest_first, storage.read_many([f.key for f in newest_first])):
+        file_actions += _take_others(tail, file, decode_actions(data, file.key))
+    for action, key in zip(file_actions, _decoded([action.path for action in file_actions], table_uri)):
+        identity = (
+            key + SEPARATOR + ("" if action.deletionVector is None else action.deletionVector.unique_id)
+        )
+        if identity in tail.adds or identity in tail.removes:
+            continue
+        if isinstance(action, Add):
+            tail.adds[identity] = action
+        else:
+            tail.removes[identity] = action
+    return tail
+
+
+def _take_others(tail: Tail, file: LogFile, actions: Sequence[Action]) -> Iterator[Add | Remove]:
+    """Reconcile what is not about files, and hand on what is."""
+    protocol = metadata = None
+    for action in actions:
+        if action.add is not None:
+            yield action.add
+        elif action.remove is not None:
+            yield action.remove
+        elif action.commitInfo is not None and file.kind is LogFileKind.COMMIT:
+            tail.commit_infos.setdefault(file.version, action.commitInfo)
+        elif action.txn is not None:
+            tail.transactions.setdefault(action.txn.appId, action.txn)
+        elif action.domainMetadata is not None:
+            tail.domains.setdefault(action.domainMetadata.domain, action.domainMetadata)
+        else:
+            metadata = action.metaData or metadata
+            protocol = action.protocol or protocol
+    tail.protocol = tail.protocol or protocol
+    tail.metadata = tail.metadata or metadata
+
+
+def _decoded(paths: list[str], table_uri: str) -> Sequence[str]:
+    array = pa.array(paths, pa.string())
+    decoded = decode_paths(array, table_uri)
+    # Paths are mostly their own keys, and then nothing is converted.
+    return paths if decoded is array else decoded.to_pylist()

@@ -1,0 +1,265 @@
+"""The schema of a table: the JSON text of ``metaData.schemaString``, its types, and their Arrow forms.
+
+Protocol sections "Schema Serialization Format" and "Column Mapping". A schema has two faces:
+
+* *logical*: the names that people use, in :func:`arrow_schema`;
+* *physical*: the names that data files, statistics and partition values use, together with the Parquet field ids,
+  in ``arrow_schema(..., physical=True)``. Without column mapping both are the same.
+
+A type that this module does not know is refused by name, never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import pyarrow as pa
+
+from delta_log.errors import CorruptLog, UnsupportedFeature
+
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+COLUMN_ID = "delta.columnMapping.id"
+NESTED_IDS = "delta.columnMapping.nested.ids"
+PARQUET_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveType:
+    """``long``, ``string``, ``decimal(10,2)``, …: ``name`` is the spelling of the protocol."""
+
+    name: str
+
+    @property
+    def decimal(self) -> tuple[int, int] | None:
+        """Precision and scale of a decimal."""
+        match = re.fullmatch(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)", self.name)
+        if match:
+            return int(match[1]), int(match[2])
+        return (10, 0) if self.name == "decimal" else None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    element: DataType
+    contains_null: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    key: DataType
+    value: DataType
+    value_contains_null: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StructField:
+    name: str
+    type: DataType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def physical_name(self) -> str:
+        return str(self.metadata.get(PHYSICAL_NAME, self.name))
+
+    @property
+    def field_id(self) -> int | None:
+        value = self.metadata.get(COLUMN_ID)
+        return None if value is None else int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    fields: tuple[StructField, ...]
+
+    def __iter__(self) -> Iterator[StructField]:
+        return iter(self.fields)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    def field(self, name: str) -> StructField:
+        """The field of that logical name; column names are case-insensitive but case-preserving."""
+        for candidate in self.fields:
+            if candidate.name == name:
+                return candidate
+        for candidate in self.fields:
+            if candidate.name.lower() == name.lower():
+                return candidate
+        raise KeyError(name)
+
+    def without(self, names: tuple[str, ...]) -> StructType:
+        return StructType(tuple(f for f in self.fields if f.name not in names))
+
+
+DataType = Union[PrimitiveType, ArrayType, MapType, StructType]
+
+_ARROW: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    # Unshredded: the two binary parts of a variant, as data files hold them.
+    "variant": pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)]),
+}
+
+
+def parse_schema(text: str) -> StructType:
+    """The schema of a ``schemaString``.
+
+    :raises CorruptLog: the text is not a schema.
+    :raises UnsupportedFeature: it names a type that is not known.
+    """
+    try:
+        parsed = _parse_type(json.loads(text))
+    except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
+        raise CorruptLog("metaData.schemaString", f"it is not a schema ({error!r})") from error
+    if not isinstance(parsed, StructType):
+        raise CorruptLog("metaData.schemaString", "its outermost type is not a struct")
+    return parsed
+
+
+def _parse_type(raw: Any) -> DataType:
+    if isinstance(raw, str):
+        primitive = PrimitiveType(raw)
+        to_arrow_type(primitive)
+        return primitive
+    kind = raw["type"]
+    if kind == "struct":
+        return StructType(
+            tuple(
+                StructField(
+                    f["name"], _parse_type(f["type"]), f.get("nullable", True), f.get("metadata") or {}
+                )
+                for f in raw["fields"]
+            )
+        )
+    if kind == "array":
+        return ArrayType(_parse_type(raw["elementType"]), raw.get("containsNull", True))
+    if kind == "map":
+        return MapType(
+            _parse_type(raw["keyType"]), _parse_type(raw["valueType"]), raw.get("valueContainsNull", True)
+        )
+    raise UnsupportedFeature((f"type {kind!r}",), "read")
+
+
+def to_arrow_type(data_type: DataType, *, physical: bool = False) -> pa.DataType:
+    """The Arrow type of a Delta type; with ``physical`` struct members carry physical names and field ids."""
+    return _arrow_type(data_type, physical, {}, "")
+
+
+def arrow_field(column: StructField, *, physical: bool = False) -> pa.Field:
+    """One column as an Arrow field."""
+    name = column.physical_name if physical else column.name
+    # Ids of list elements and map entries (IcebergCompat) are kept by the nearest enclosing struct field.
+    nested = column.metadata.get(NESTED_IDS) or {} if physical else {}
+    kind = _arrow_type(column.type, physical, nested, column.physical_name)
+    return pa.field(name, kind, column.nullable, _field_id(column.field_id if physical else None))
+
+
+def arrow_schema(struct: StructType, *, physical: bool = False) -> pa.Schema:
+    """The columns of a struct as an Arrow schema."""
+    return pa.schema([arrow_field(column, physical=physical) for column in struct])
+
+
+def _arrow_type(data_type: DataType, physical: bool, nested: Mapping[str, Any], path: str) -> pa.DataType:
+    if isinstance(data_type, PrimitiveType):
+        precision_scale = data_type.decimal
+        if precision_scale is not None:
+            return pa.decimal128(*precision_scale)
+        arrow = _ARROW.get(data_type.name)
+        if arrow is None and re.fullmatch(r"(var)?char\(\d+\)", data_type.name):
+            arrow = pa.string()
+        if arrow is None:
+            raise UnsupportedFeature((f"type {data_type.name!r}",), "read")
+        return arrow
+    if isinstance(data_type, ArrayType):
+        at = f"{path}.element"
+        element = _arrow_type(data_type.element, physical, nested, at)
+        return pa.list_(pa.field("element", element, data_type.contains_null, _field_id(nested.get(at))))
+    if isinstance(data_type, MapType):
+        key_at, value_at = f"{path}.key", f"{path}.value"
+        return pa.map_(
+            pa.field(
+                "key",
+                _arrow_type(data_type.key, physical, nested, key_at),
+                False,
+                _field_id(nested.get(key_at)),
+            ),
+            pa.field(
+                "value",
+                _arrow_type(data_type.value, physical, nested, value_at),
+                data_type.value_contains_null,
+                _field_id(nested.get(value_at)),
+            ),
+        )
+    return pa.struct([arrow_field(member, physical=physical) for member in data_type])
+
+
+def _field_id(value: Any) -> dict[bytes, bytes] | None:
+    return None if value is None else {PARQUET_FIELD_ID: str(int(value)).encode()}
+
+
+def leaf_types(data_type: DataType) -> Iterator[PrimitiveType]:
+    """Every primitive type in a type, depth first."""
+    if isinstance(data_type, PrimitiveType):
+        yield data_type
+    elif isinstance(data_type, ArrayType):
+        yield from leaf_types(data_type.element)
+    elif isinstance(data_type, MapType):
+        yield from leaf_types(data_type.key)
+        yield from leaf_types(data_type.value)
+    else:
+        for member in data_type:
+            yield from leaf_types(member.type)
+
+
+def all_fields(struct: StructType) -> Iterator[StructField]:
+    """Every struct field at every depth."""
+
+    def inside(data_type: DataType) -> Iterator[StructField]:
+        if isinstance(data_type, StructType):
+            yield from all_fields(data_type)
+        elif isinstance(data_type, ArrayType):
+            yield from inside(data_type.element)
+        elif isinstance(data_type, MapType):
+            yield from inside(data_type.key)
+            yield from inside(data_type.value)
+
+    for member in struct:
+        yield member
+        yield from inside(member.type)
+
+
+def storable(struct: StructType) -> StructType:
+    """A schema without its void members, which data files never hold.
+
+    :raises UnsupportedFeature: a void sits where it cannot be left out: in an array or a map, or as all there is.
+    """
+    kept = []
+    for member in struct:
+        if member.type == PrimitiveType("void"):
+            continue
+        if isinstance(member.type, StructType):
+            kept.append(StructField(member.name, storable(member.type), member.nullable, member.metadata))
+            continue
+        if any(leaf.name == "void" for leaf in leaf_types(member.type)):
+            raise UnsupportedFeature((f"void inside the column {member.name!r}",), "write files of")
+        kept.append(member)
+    if not kept:
+        raise UnsupportedFeature(("a struct of nothing but void",), "write files of")
+    return StructType(tuple(kept))

@@ -1,0 +1,342 @@
+"""One version of a table, immutable.
+
+A :class:`Snapshot` knows its protocol, metadata and small state at once; files and tombstones are Arrow tables, read
+when they are asked for, in the columns that are asked for, and never as a Python object per file. Opening one is the
+gate: a table whose reader features we do not implement is refused here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from delta_log import table_features
+from delta_log.actions import Metadata, Protocol
+from delta_log.checkpoint import (
+    ADD_SCHEMA,
+    REMOVE_SCHEMA,
+    CheckpointReader,
+    OtherActions,
+    UnreadableCheckpoint,
+)
+from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
+from delta_log.history import commit_timestamp_ms
+from delta_log.file_actions import Counts, FileActions
+from delta_log.log_replay import Tail, replay_tail
+from delta_log.log_segment import LogSegment, find_log_segment, list_log
+from delta_log.partition_values import parse_column
+from delta_log.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
+from delta_log.scan import ROW_TRACKING_SCHEMA, scan_files
+from delta_log.schema import PrimitiveType, StructField, StructType, arrow_field, arrow_schema, parse_schema
+from delta_log.stats import NUM_INDEXED_COLUMNS, StatsColumn, stats_columns
+from delta_log.storage import Storage
+from delta_log.typed_stats import parse_stats_column
+
+FILE_COLUMNS = ("path", "key", *ADD_SCHEMA.names[1:])
+TOMBSTONE_COLUMNS = ("path", "key", *REMOVE_SCHEMA.names[1:])
+_Action = TypeVar("_Action", Protocol, Metadata)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Snapshot:
+    """See the module. Made by :meth:`delta_log.table.Table.snapshot`."""
+
+    def __init__(self, storage: Storage, segment: LogSegment) -> None:
+        self._storage = storage
+        self._unusable: frozenset[str] = frozenset()
+        self._load(segment)
+        table_features.require(self.protocol, table_features.Operation.READ)
+
+    def _load(self, segment: LogSegment) -> None:
+        first_failure: UnreadableCheckpoint | None = None
+        while True:
+            try:
+                reader = CheckpointReader(self._storage, segment.checkpoint) if segment.checkpoint else None
+                break
+            except UnreadableCheckpoint as failure:
+                first_failure = first_failure or failure
+                segment = self._segment_without(failure, segment.version, first_failure)
+        tail = replay_tail(self._storage, segment.tail, self._storage.uri)
+        adds = FileActions("add", tail, reader, self._storage.uri)
+        removes = FileActions("remove", tail, reader, self._storage.uri)
+        self._take(segment, tail, reader.other if reader else OtherActions(), adds, removes)
+
+    def _take(
+        self, segment: LogSegment, tail: Tail, older: OtherActions, adds: FileActions, removes: FileActions
+    ) -> None:
+        uri = self._storage.uri
+        self._segment, self._tail, self._adds, self._removes = segment, tail, adds, removes
+        self.version: int = segment.version
+        self.protocol: Protocol = _present("protocol", tail.protocol or older.protocol, uri)
+        self.metadata: Metadata = _present("metaData", tail.metadata or older.metadata, uri)
+        self._transactions = {**older.transactions, **tail.transactions}
+        self._domains = {**older.domains, **tail.domains}
+
+    def _segment_without(
+        self, failure: UnreadableCheckpoint, version: int, first_failure: UnreadableCheckpoint
+    ) -> LogSegment:
+        """The same version from an older checkpoint, or from commits alone."""
+        self._unusable |= frozenset(failure.checkpoint_keys)
+        try:
+            return find_log_segment(self._storage, version, self._unusable)
+        except (CorruptLog, VersionNotFound):
+            raise first_failure from None
+
+    def refreshed(self) -> Snapshot:
+        """The latest version, from this one: only newer commits are read. This very snapshot where there are none.
+
+        :raises UnsupportedFeature: the table has come to need what this package does not implement.
+        """
+        listing = list_log(self._storage, self.version)
+        versions = range(self.version + 1, listing.latest + 1)
+        newer = [listing.commits[version] for version in versions if version in listing.commits]
+        if len(newer) < len(versions) or listing.commits.get(self.version) != self._segment.last_commit:
+            # Commits were cleaned, or the table was made anew: nothing of ours is certain any more.
+            return Snapshot(self._storage, find_log_segment(self._storage))
+        if not newer:
+            return self
+        tail = replay_tail(self._storage, newer, self._storage.uri)
+        segment = LogSegment(
+            version=listing.latest,
+            checkpoint=self._segment.checkpoint,
+            commits=(*self._segment.commits, *newer),
+            tail=(*self._segment.tail, *newer),
+            last_commit=newer[-1],
+            checksum=listing.checksums.get(listing.latest),
+        )
+        older = OtherActions(self.protocol, self.metadata, self._transactions, self._domains)
+        fresh = Snapshot.__new__(Snapshot)
+        fresh._storage, fresh._unusable = self._storage, self._unusable
+        fresh._take(segment, tail, older, self._adds.refreshed(tail), self._removes.refreshed(tail))
+        table_features.require(fresh.protocol, table_features.Operation.READ)
+        return fresh
+
+    def changes_since(self, version: int) -> tuple[pa.Table, pa.Table]:
+        """The files added and removed by the commits after a version up to this one, in net.
+
+        Columns as of :meth:`files` and :meth:`tombstones`.
+
+        :raises VersionNotFound: those commits are not all in the log's tail of this snapshot any more.
+        """
+        commits = [commit for commit in self._segment.commits if commit.version > version]
+        if len(commits) != self.version - version:
+            earliest = self._segment.commits[0].version - 1 if self._segment.commits else self.version
+            raise VersionNotFound(
+                self._storage.uri, f"changes since version {version}", earliest, self.version
+            )
+        tail = replay_tail(self._storage, commits, self._storage.uri)
+        uri = self._storage.uri
+        adds, removes = FileActions("add", tail, None, uri), FileActions("remove", tail, None, uri)
+        return adds.table(FILE_COLUMNS), removes.table(TOMBSTONE_COLUMNS)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self._storage.uri!r}, version={self.version})"
+
+    # -- small state ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def schema(self) -> StructType:
+        return parse_schema(self.metadata.schemaString)
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """``metaData.configuration``."""
+        return {key: value for key, value in self.metadata.configuration.items() if value is not None}
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Logical names."""
+        return tuple(self.metadata.partitionColumns)
+
+    @cached_property
+    def partition_schema(self) -> StructType:
+        """The partition columns, in their order."""
+        try:
+            return StructType(tuple(self.schema.field(name) for name in self.partition_columns))
+        except KeyError as error:
+            raise CorruptLog("metaData.partitionColumns", f"{error} is not a column of the schema") from error
+
+    @property
+    def transactions(self) -> dict[str, int]:
+        """``txn``: application id to version."""
+        return {app_id: transaction.version for app_id, transaction in self._transactions.items()}
+
+    @property
+    def domain_metadata(self) -> dict[str, str]:
+        """Domain to configuration; removed domains are left out."""
+        return {name: domain.configuration for name, domain in self._domains.items() if not domain.removed}
+
+    @cached_property
+    def timestamp_ms(self) -> int:
+        """When this version was committed: its in-commit timestamp, else the commit file's modification time."""
+        return commit_timestamp_ms(
+            self._storage, self._segment, self.properties, self._tail.commit_infos.get(self.version)
+        )
+
+    @property
+    def timestamp(self) -> datetime:
+        return _EPOCH + timedelta(milliseconds=self.timestamp_ms)
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def files(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+        """The live files, a row each.
+
+        :param columns: some of :data:`FILE_COLUMNS`: ``path`` (verbatim), ``key`` (decoded), ``partition_values``
+            (raw map, physical names), ``size`` (bytes), ``modification_time`` (ms), ``stats`` (JSON text),
+            ``tags``, ``deletion_vector``, ``base_row_id``, ``default_row_commit_version``, ``clustering_provider``.
+        :param where: a predicate on partition columns (logical names, typed values).
+        """
+        return self._collect("add", _chosen(FILE_COLUMNS, columns), where)
+
+    def tombstones(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pa.Table:
+        """The removed files that the log still remembers; columns of :data:`TOMBSTONE_COLUMNS`. Expired ones too."""
+        return self._collect("remove", _chosen(TOMBSTONE_COLUMNS, columns), where)
+
+    def file_batches(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """What :meth:`files` gives, streamed: memory stays bounded however many files there are."""
+        chosen = _chosen(FILE_COLUMNS, columns)
+        for batch in self._adds.batches("add", _with_partitions(chosen, where)):
+            selected = (
+                batch
+                if where is None
+                else batch.filter(self._selected(batch.column("partition_values"), where))
+            )
+            if selected.num_rows:
+                yield selected.select(list(chosen))
+
+    def _collect(self, action: str, columns: tuple[str, ...], where: pc.Expression | None) -> pa.Table:
+        while True:
+            actions = self._adds if action == "add" else self._removes
+            try:
+                table = actions.table(_with_partitions(columns, where))
+                break
+            except UnreadableCheckpoint as failure:
+                self._load(self._segment_without(failure, self.version, failure))
+        if where is not None:
+            table = table.filter(self._selected(table.column("partition_values"), where))
+        return table.select(list(columns))
+
+    def _selected(self, partition_values: pa.MapArray | pa.ChunkedArray, where: pc.Expression) -> pa.Array:
+        typed = self.typed_partition_values(partition_values)
+        rows = pa.array(range(typed.num_rows), pa.int64())
+        try:
+            kept = ds.dataset(typed.append_column("\x00row", rows)).to_table(["\x00row"], filter=where)
+        except (pa.ArrowException, KeyError, ValueError) as error:
+            raise InvalidRequest(
+                f"The predicate {where} does not fit the partition columns "
+                f"({', '.join(self.partition_columns) or 'there are none'}): {error}."
+            ) from error
+        return pc.is_in(rows, value_set=kept.column(0).combine_chunks())
+
+    def typed_partition_values(self, partition_values: pa.MapArray | pa.ChunkedArray) -> pa.Table:
+        """The raw maps of some files as typed columns, by logical name."""
+        columns = {}
+        for column in self.partition_schema:
+            text = pc.map_lookup(partition_values, pa.scalar(column.physical_name), "first")
+            assert isinstance(column.type, PrimitiveType)
+            columns[column.name] = parse_column(text, column.type, column.name)
+        return pa.table(columns)
+
+    @cached_property
+    def _stats_columns(self) -> tuple[StatsColumn, ...]:
+        every_leaf = {NUM_INDEXED_COLUMNS: "-1"}
+        return stats_columns(self.schema, partition_columns=self.partition_columns, properties=every_leaf)
+
+    def parsed_stats(self, stats: pa.StringArray | pa.ChunkedArray) -> pa.StructArray:
+        """The ``stats`` of some files as typed columns: ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``,
+        ``tightBounds``, with physical names. What is absent or unusable is null."""
+        texts = stats.combine_chunks() if isinstance(stats, pa.ChunkedArray) else stats
+        return parse_stats_column(texts, self._stats_columns)
+
+    @cached_property
+    def _counts(self) -> Counts:
+        return self._adds.counts()
+
+    @property
+    def num_files(self) -> int:
+        return self._counts.files
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all live files, as they lie in storage."""
+        return self._counts.size_bytes
+
+    @property
+    def num_deletion_vectors(self) -> int:
+        """Live files that have a deletion vector."""
+        return self._counts.deletion_vectors
+
+    @property
+    def num_deleted_rows(self) -> int:
+        """Rows that those vectors hide."""
+        return self._counts.deleted_rows
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def arrow_schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
+        """The schema of :meth:`scan`."""
+        if columns is None:
+            return arrow_schema(self.schema)
+        return pa.schema([arrow_field(self._column(name)) for name in columns])
+
+    def _column(self, name: str) -> StructField:
+        try:
+            return self.schema.field(name)
+        except KeyError:
+            raise InvalidRequest(
+                f"There is no column {name!r}. The columns are {', '.join(self.schema.names)}."
+            ) from None
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        *,
+        row_tracking: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The live rows, streamed: logical names and types, deletion vectors and partition values applied.
+
+        :param where: a predicate on partition columns; it chooses files, and so rows.
+        :param row_tracking: append ``_row_id`` and ``_row_commit_version``, the stable ids of the rows.
+        :raises InvalidRequest: no such column, or row tracking is asked for and not enabled.
+        """
+        schema = self.arrow_schema(columns)
+        if row_tracking:
+            schema = pa.schema([*schema, *ROW_TRACKING_SCHEMA])
+        files = self.files(SCANNED_FILE_COLUMNS, where)
+        batches = scan_files(self, files, schema, self._storage, row_tracking=row_tracking)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All live rows, see :meth:`scan`."""
+        return self.scan(columns).read_all()
+
+
+def _present(name: str, action: _Action | None, table_uri: str) -> _Action:
+    if action is None:
+        raise CorruptLog(f"{table_uri}/_delta_log", f"there is no {name} action in it; the log is incomplete")
+    return action
+
+
+def _chosen(known: Sequence[str], columns: Sequence[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return tuple(known)
+    for name in columns:
+        if name not in known:
+            raise InvalidRequest(f"There is no file column {name!r}. The columns are {', '.join(known)}.")
+    return tuple(columns)
+
+
+def _with_partitions(columns: tuple[str, ...], where: pc.Expression | None) -> tuple[str, ...]:
+    return columns if where is None else tuple(dict.fromkeys((*columns, "partition_values")))

@@ -1,0 +1,64 @@
+"""A Delta table at an address: the door to its snapshots and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from delta_log.errors import InvalidRequest, NotATable
+from delta_log.history import read_history
+from delta_log.log_segment import find_log_segment, list_log
+from delta_log.snapshot import Snapshot
+from delta_log.storage import Storage, open_storage
+from delta_log.time_travel import version_at
+
+
+class Table:
+    """A table's address; nothing is read before something is asked.
+
+    :param uri: a path or a URI; ``s3://``, ``gs://`` and ``abfs://`` need the extra of that name.
+    :param storage_options: for the fsspec file system behind the URI.
+    """
+
+    def __init__(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.storage: Storage = open_storage(uri, storage_options)
+
+    @property
+    def uri(self) -> str:
+        return self.storage.uri
+
+    def snapshot(
+        self,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        refresh_from: Snapshot | None = None,
+    ) -> Snapshot:
+        """The latest version, or the one asked for.
+
+        :param refresh_from: an older snapshot of this table: only the commits since then are read.
+        :param timestamp: with a time zone; gives the newest version committed at or before it.
+        :raises NotATable: there is no log at this address.
+        :raises VersionNotFound: the log does not hold that version.
+        :raises UnsupportedFeature: the table needs what this package does not implement.
+        :raises CorruptLog: the log contradicts the protocol.
+        """
+        if version is not None and timestamp is not None:
+            raise InvalidRequest("Give a version or a timestamp, not both.")
+        if version is not None and version < 0:
+            raise InvalidRequest(f"Version {version} is negative. The first version is 0.")
+        if timestamp is not None:
+            if timestamp.tzinfo is None:
+                raise InvalidRequest(f"The timestamp {timestamp} has no time zone. Give one, such as UTC.")
+            version = version_at(self.storage, int(timestamp.timestamp() * 1000))
+        if refresh_from is not None and version is None:
+            return refresh_from.refreshed()
+        return Snapshot(self.storage, find_log_segment(self.storage, version))
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The commits, newest first: ``version``, ``timestamp`` (ms), ``operation``, ``operationParameters``,
+        ``operationMetrics``, ``engineInfo``, ``txnId``, … as far as their writers said."""
+        listing = list_log(self.storage)
+        if listing.latest < 0:
+            raise NotATable(self.uri)
+        return read_history(self.storage, listing, limit)

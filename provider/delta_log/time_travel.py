@@ -1,0 +1,99 @@
+"""Which version was the table's at a moment.
+
+Protocol sections "In-Commit Timestamps" and "Recommendations for Readers of Tables with In-Commit Timestamps".
+Before in-commit timestamps a version's time is the modification time of its commit file, made strictly ascending;
+with them it is what the commit says. The two are never compared: a moment at or after the enablement is looked for
+among the later versions only, an earlier one among the earlier.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from delta_log.actions import Action, decode_actions
+from delta_log.checkpoint import CheckpointReader
+from delta_log.errors import CorruptLog, NotATable, VersionNotFound
+from delta_log.history import ICT_ENABLED, ICT_ENABLEMENT_VERSION, read_commit_info
+from delta_log.log_path import commit_key
+from delta_log.log_segment import LogListing, list_log, segment_of
+from delta_log.storage import Storage
+from delta_log.table_properties import flag
+
+
+def version_at(storage: Storage, timestamp_ms: int) -> int:
+    """The newest version committed at or before a moment.
+
+    :raises VersionNotFound: the moment is before the first version or after the last.
+    """
+    listing = list_log(storage)
+    if listing.latest < 0:
+        raise NotATable(storage.uri)
+    versions = [v for v in sorted(listing.commits) if v >= listing.earliest]
+    by_commit = _in_commit_timestamps_since(storage, listing)
+    if by_commit is None:
+        times = monotone_times([listing.commits[v].info.modification_time_ms for v in versions])
+        return _newest(storage, listing, versions, times, timestamp_ms)
+    since = max(by_commit, versions[0])
+    old = [v for v in versions if v < since]
+    new = [v for v in versions if v >= since]
+    if old and timestamp_ms < _in_commit_timestamp(storage, since):
+        times = monotone_times([listing.commits[v].info.modification_time_ms for v in old])
+        # The last of the old versions stands until the first of the new ones.
+        found = bisect_right(times, timestamp_ms) - 1
+        if found < 0:
+            raise VersionNotFound(storage.uri, f"{timestamp_ms} ms", listing.earliest, listing.latest)
+        return old[found]
+    low, high = 0, len(new)
+    while low < high:
+        middle = (low + high) // 2
+        if _in_commit_timestamp(storage, new[middle]) <= timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    beyond = low == len(new) and timestamp_ms > _in_commit_timestamp(storage, new[-1])
+    if low == 0 or beyond:
+        raise VersionNotFound(storage.uri, f"{timestamp_ms} ms", listing.earliest, listing.latest)
+    return new[low - 1]
+
+
+def monotone_times(times_ms: list[int]) -> list[int]:
+    """Each at least 1 ms after the one before."""
+    ascending: list[int] = []
+    for time_ms in times_ms:
+        ascending.append(max(time_ms, ascending[-1] + 1) if ascending else time_ms)
+    return ascending
+
+
+def _newest(storage: Storage, listing: LogListing, versions: list[int], times: list[int], asked: int) -> int:
+    found = bisect_right(times, asked) - 1
+    if found < 0 or asked > times[-1]:
+        raise VersionNotFound(storage.uri, f"{asked} ms", listing.earliest, listing.latest)
+    return versions[found]
+
+
+def _in_commit_timestamps_since(storage: Storage, listing: LogListing) -> int | None:
+    """The first version with an in-commit timestamp, by the newest metadata; ``None``: the table has none."""
+    segment = segment_of(listing, storage)
+    for commit in reversed(segment.commits):
+        for action in decode_actions(storage.read(commit.key), commit.key):
+            if action.metaData is not None:
+                return _since(action)
+    if segment.checkpoint is None:
+        return None
+    return _since(Action(metaData=CheckpointReader(storage, segment.checkpoint).other.metadata))
+
+
+def _since(action: Action) -> int | None:
+    if action.metaData is None:
+        return None
+    properties = {k: v for k, v in action.metaData.configuration.items() if v is not None}
+    if not flag(properties, ICT_ENABLED):
+        return None
+    return int(properties.get(ICT_ENABLEMENT_VERSION, 0))
+
+
+def _in_commit_timestamp(storage: Storage, version: int) -> int:
+    timestamp = (read_commit_info(storage, version) or {}).get("inCommitTimestamp")
+    if not isinstance(timestamp, int):
+        raise CorruptLog(commit_key(version), "in-commit timestamps are enabled, but its commitInfo has none")
+    return timestamp

@@ -1,0 +1,128 @@
+"""The JSON statistics of many files as typed columns.
+
+Protocol section "Per-file Statistics". The texts are parsed all at once, never file by file, unless one of them cannot
+be read: a text that is no statistics, or a bound of a wrong type, is unknown. Statistics are a hint, and a broken hint
+must not stop a reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from delta_log.schema import PrimitiveType, to_arrow_type
+from delta_log.stats import StatsColumn
+
+_NO_BOUNDS = ("binary", "boolean", "variant", "void")
+
+
+def stats_type(columns: Iterable[StatsColumn]) -> pa.StructType:
+    """``numRecords``, ``minValues``, ``maxValues``, ``nullCount``, ``tightBounds`` for some leaf columns."""
+    chosen = list(columns)
+    bounded = [(c.path, to_arrow_type(c.type)) for c in chosen if _has_bounds(c)]
+    counted = [(c.path, pa.int64()) for c in chosen]
+    bounds = _nested(bounded)
+    return pa.struct(
+        [
+            ("numRecords", pa.int64()),
+            ("minValues", bounds),
+            ("maxValues", bounds),
+            ("nullCount", _nested(counted)),
+            ("tightBounds", pa.bool_()),
+        ]
+    )
+
+
+def parse_stats_column(texts: pa.StringArray, columns: Sequence[StatsColumn]) -> pa.StructArray:
+    """The statistics of many files, typed as :func:`stats_type` says; what is absent or unusable is null."""
+    target = stats_type(columns)
+    readable = _readable(target)
+    # A null would be a blank line, and blank lines are skipped.
+    lines = pc.binary_join_element_wise(pc.fill_null(texts, "{}"), "\n", "")
+    try:
+        parsed = _parse_lines(lines, readable)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        parsed = None
+    if parsed is None or len(parsed) != len(texts):
+        parsed = pa.array([_tolerant(text, readable) for text in texts.to_pylist()], readable)
+    return _typed(parsed, target)
+
+
+def _has_bounds(column: StatsColumn) -> bool:
+    return isinstance(column.type, PrimitiveType) and column.type.name not in _NO_BOUNDS
+
+
+def _nested(leaves: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> pa.StructType:
+    grouped: dict[str, list[tuple[tuple[str, ...], pa.DataType]]] = {}
+    for path, kind in leaves:
+        grouped.setdefault(path[0], []).append((path[1:], kind))
+    fields = []
+    for name, inner in grouped.items():
+        whole = next((kind for path, kind in inner if not path), None)
+        fields.append((name, whole if whole is not None else _nested(inner)))
+    return pa.struct(fields)
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """The type as the JSON reader takes it: it knows no dates."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _readable(field.type)) for field in kind])
+    return pa.string() if pa.types.is_date(kind) else kind
+
+
+def _parse_lines(lines: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
+    _, offsets, data = lines.buffers()
+    if data is None:
+        return pa.array([], kind)
+    ends = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
+    start, stop = ends[0].as_py(), ends[-1].as_py()
+    table = pj.read_json(
+        pa.BufferReader(data.slice(start, stop - start)),
+        pj.ReadOptions(block_size=max(1 << 22, min(stop - start, 1 << 24))),
+        pj.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"),
+    )
+    return table.to_struct_array().combine_chunks()
+
+
+def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_struct(kind):
+        members = [_typed(member, field.type) for member, field in zip(values.flatten(), kind)]
+        if not members:
+            return pa.nulls(len(values), kind)
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=pc.is_null(values))
+    if not pa.types.is_date(kind):
+        return values
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        plain = pc.match_substring_regex(values, r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d)$")
+        return pc.if_else(plain, values, None).cast(kind)
+
+
+def _tolerant(text: str | None, kind: pa.StructType) -> dict[str, Any] | None:
+    """One file's statistics, read by themselves because something among its neighbours could not be read."""
+    try:
+        raw = json.loads(text or "{}", parse_constant=lambda name: None)
+    except (ValueError, RecursionError):
+        return None
+    found: dict[str, Any] | None = _fitting(raw, kind)
+    return found
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        if not isinstance(value, dict):
+            return None
+        return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
+    if value is None or isinstance(value, (dict, list)):
+        return None
+    line = pa.array([json.dumps({"v": value}) + "\n"])
+    try:
+        return _parse_lines(line, pa.struct([("v", kind)]))[0]["v"].as_py()
+    except pa.ArrowInvalid:
+        return None
