@@ -77,7 +77,9 @@ def unpack_corpus(run_directory: Path) -> Corpus:
     if not target.exists():
         draft = run_directory / f"corpus-{os.getpid()}"
         with tarfile.open(_DIRECTORY / "tables.tar.gz") as archive:
-            archive.extractall(draft, filter="data")
+            # Python 3.11 has filters since 3.11.4; before that there is nothing to choose.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(draft)
         try:
             draft.rename(target)
         except OSError:  # another worker's stands there already

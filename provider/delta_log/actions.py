@@ -129,7 +129,9 @@ def decode_actions(data: bytes, path: str) -> list[Action]:
     :raises CorruptLog: a line is not an action; ``path`` names the file.
     """
     if not data.strip():
-        raise CorruptLog(path, "it is empty; its writer died, or its store shows files before they are complete")
+        raise CorruptLog(
+            path, "it is empty; its writer died, or its store shows files before they are complete"
+        )
     try:
         return _DECODER.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

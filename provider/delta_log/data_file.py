@@ -233,10 +233,10 @@ def _id_of(field: pa.Field) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _LegacyCalendar:
-    """Which columns of a file may hold dates of the Julian calendar."""
+    """Which columns of a file may hold values of the Julian calendar, by the marks that Spark leaves."""
 
     dates: bool
-    int96: bool
+    timestamps: bool
 
     @classmethod
     def of(cls, parquet: pq.ParquetFile) -> _LegacyCalendar | None:
@@ -246,13 +246,17 @@ class _LegacyCalendar:
         )
         dates = _LEGACY_DATE_KEY in keys or version < (3, 0)
         int96 = _LEGACY_INT96_KEY in keys or version < (3, 1)
-        return cls(dates, int96) if dates or int96 else None
+        if not (dates or int96):
+            return None
+        schema = parquet.schema
+        stored = {schema.column(index).physical_type for index in range(len(schema))}
+        return cls(dates, int96 if "INT96" in stored else dates)
 
     def check(self, batch: pa.RecordBatch, key: str) -> None:
         for leaf in _leaves(list(batch.columns)):
-            if pa.types.is_date(leaf.type):
+            if pa.types.is_date(leaf.type) and self.dates:
                 oldest, limit = pc.min(leaf.cast(pa.int32())).as_py(), _FIRST_GREGORIAN_DAY
-            elif pa.types.is_timestamp(leaf.type):
+            elif pa.types.is_timestamp(leaf.type) and self.timestamps:
                 oldest = pc.min(
                     leaf.cast(pa.timestamp("us", tz=leaf.type.tz), safe=False).cast(pa.int64())
                 ).as_py()

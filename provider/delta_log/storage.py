@@ -302,7 +302,12 @@ class S3Storage(RemoteStorage):
         bucket, _, root = self._root.partition("/")
         prefix = "/".join(part for part in (root, directory) if part) + "/"
         # StartAfter excludes its own key; one character less is early enough, and the rest is filtered.
-        request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/", "StartAfter": prefix + start_name[:-1]}
+        request = {
+            "Bucket": bucket,
+            "Prefix": prefix,
+            "Delimiter": "/",
+            "StartAfter": prefix + start_name[:-1],
+        }
         while True:
             with _remote_errors(f"{self.uri}/{directory}"):
                 page = self._fs.call_s3("list_objects_v2", **request)

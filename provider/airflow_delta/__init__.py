@@ -1,0 +1,7 @@
+"""When a Delta table is maintained and who sees it: hooks, operators and assets for Apache Airflow.
+
+Importing this package, or :mod:`airflow_delta.operators`, loads neither pyarrow nor pyspark: a DAG file is parsed
+every few seconds, and the work is done by a job in a process of its own.
+"""
+
+from __future__ import annotations

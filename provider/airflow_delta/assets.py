@@ -1,0 +1,24 @@
+"""The asset that stands for the maintenance of a table, as distinct from the table's data.
+
+Maintenance changes no row, so it must not wake whoever waits for new data. Its results go to an asset of their own,
+``delta-maintenance:<table>``, through the alias :data:`MAINTENANCE_ALIAS`: a table's address may be a template, so
+that the asset is known only when the task runs, and a run that committed nothing emits nothing.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import Asset, AssetAlias
+
+#: Outlet of every maintenance operator. ``DAG(schedule=MAINTENANCE_ALIAS)`` follows all tables at once.
+MAINTENANCE_ALIAS = AssetAlias("delta-maintenance")
+
+
+def maintenance_asset(table: str) -> Asset:
+    """The asset whose events tell that `table` was maintained: for ``DAG(schedule=…)`` and inlets.
+
+    >>> maintenance_asset("s3://lake/events/").uri
+    'delta-maintenance:s3://lake/events'
+    """
+    # The scheme "delta-maintenance" is nobody's, so that no provider's URI handler changes or refuses the rest.
+    identifier = f"delta-maintenance:{table.rstrip('/') or '/'}"
+    return Asset(name=identifier, uri=identifier)

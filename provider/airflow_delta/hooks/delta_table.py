@@ -1,0 +1,120 @@
+"""From an Airflow connection of type ``delta`` to the storage options of a table, and to the table.
+
+The connection's ``extra`` *is* the storage options, named as fsspec's file systems name them; a field of the form is
+merely one of its keys. Without a connection id the job uses the identity of the machine it runs on. A connection that
+does not exist, or holds something else, fails here, before any job is started.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from airflow_delta.provider_info import CONNECTION_FIELDS
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from delta_log import Table
+
+#: Keys of ``extra`` that are for us, not for the file system.
+_OWN_KEYS = frozenset({"test_table"})
+_SECRET_KEYS = frozenset(
+    name for name, definition in CONNECTION_FIELDS.items() if definition["schema"].get("format") == "password"
+)
+#: The form always sends these, and not every file system knows them.
+_SWITCHES = frozenset(
+    name for name, definition in CONNECTION_FIELDS.items() if definition["schema"]["type"] == "boolean"
+)
+
+
+class DeltaTableHook(BaseHook):
+    """Opens Delta tables with the credentials of an Airflow connection.
+
+    :param delta_conn_id: a connection of type ``delta``; ``None``: the ambient identity (an instance role, workload
+        identity, or the environment of the worker).
+    """
+
+    conn_name_attr = "delta_conn_id"
+    default_conn_name = "delta_default"
+    conn_type = "delta"
+    hook_name = "Delta Lake table storage"
+
+    def __init__(self, delta_conn_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.delta_conn_id = delta_conn_id
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """What fsspec's file system is given; empty for the ambient identity.
+
+        :raises AirflowFailException: there is no such connection, or it is no connection to table storage.
+        """
+        return {key: value for key, value in self._extra().items() if key not in _OWN_KEYS}
+
+    def get_conn(self) -> dict[str, Any]:
+        return self.storage_options
+
+    def get_table(self, table: str) -> Table:
+        """The table at address `table`, a path or URI."""
+        # The one import of pyarrow on this side; here, because a DAG file may import this module.
+        from delta_log import Table
+
+        return Table(table, self.storage_options or None)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Open the table named in the connection (`test_table`), since credentials alone prove nothing."""
+        try:
+            address = self._extra().get("test_table")
+            if not address:
+                return True, (
+                    "The storage options are well-formed, but nothing was read: "
+                    "name a table under 'Table to test with' to have it opened."
+                )
+            snapshot = self.get_table(address).snapshot()
+            return True, f"Opened {address}: version {snapshot.version}, {snapshot.num_files} files."
+        except Exception as error:  # noqa: BLE001 - the button shows whatever it was
+            return False, f"{type(error).__name__}: {error}"
+
+    def _extra(self) -> dict[str, Any]:
+        if self.delta_conn_id is None:
+            return {}
+        try:
+            connection = self.get_connection(self.delta_conn_id)
+        except AirflowNotFoundException:
+            raise AirflowFailException(
+                f"There is no Airflow connection {self.delta_conn_id!r}. Create it with type 'delta', or leave "
+                "delta_conn_id out to use the identity of the machine."
+            ) from None
+        if connection.conn_type != self.conn_type:
+            raise AirflowFailException(
+                f"Connection {self.delta_conn_id!r} has type {connection.conn_type!r}, but storage credentials of "
+                "Delta tables are read from a connection of type 'delta'. Create one with the options of the file "
+                "system as its extra."
+            )
+        options = {
+            key: value
+            for key, value in self._parsed_extra(connection).items()
+            if value not in (None, "") and not (key in _SWITCHES and value is False)
+        }
+        for key in _SECRET_KEYS & options.keys():
+            mask_secret(options[key])
+        return options
+
+    def _parsed_extra(self, connection: Connection) -> dict[str, Any]:
+        """Airflow takes an extra that is no JSON for an empty one; that would be the wrong identity, silently."""
+        try:
+            extra = json.loads(connection.extra or "{}")
+        except ValueError:
+            extra = None
+        if not isinstance(extra, dict):
+            raise AirflowFailException(
+                f"The extra of connection {self.delta_conn_id!r} is not a JSON object, so its storage options "
+                "cannot be read. Correct it in the connection's form."
+            )
+        connection.extra_dejson  # noqa: B018 - masks what Airflow knows to be sensitive
+        return extra

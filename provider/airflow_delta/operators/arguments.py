@@ -1,0 +1,96 @@
+"""The values of operator arguments, which may be templates: checked early where they are known, and read late.
+
+A value is *open* while it may still change: a Jinja template, or the output of another task. Everything else is
+checked when the DAG is parsed. A rendered template is text, whatever it stands for, hence the readers here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from delta_maintenance.contract import ENGINES
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_YES, _NO = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0", ""})
+
+
+def is_open(value: Any) -> bool:
+    """Whether `value` is known only when the task runs."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    return not isinstance(value, bool | int | float | list | tuple | dict | None)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """How the value of one argument is read, and whether it may be absent.
+
+    :param name: as the user wrote it, for messages.
+    """
+
+    name: str
+    read: Callable[[str, Any], Any]
+    required: bool = False
+
+    def value(self, raw: Any) -> Any:
+        """Absent is absent; so is a template that rendered to nothing.
+
+        :raises ValueError: `raw` makes no sense; the message says what would.
+        """
+        if not self.required and (raw is None or (isinstance(raw, str) and raw.strip() in ("", "None"))):
+            return None
+        return self.read(self.name, raw)
+
+
+def read_text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name}={value!r} is not a text. Give one.")
+    return value
+
+
+def read_size(name: str, value: Any) -> int:
+    """Bytes from a number, or from text such as ``256MiB``; ``256MB`` is the same, as in Delta's table properties."""
+    match = _SIZE.fullmatch(str(value)) if not isinstance(value, bool) else None
+    if match is None:
+        raise ValueError(f"{name}={value!r} is not a size. Write bytes, or for example 256MiB.")
+    number, unit = match.groups()
+    return int(float(number) * 1024 ** _POWERS[(unit or "").upper()])
+
+
+def read_count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not str(value).strip().isdigit() or int(value) < 1:
+        raise ValueError(f"{name}={value!r} is not a whole number from 1 on.")
+    return int(value)
+
+
+def read_ratio(name: str, value: Any) -> float:
+    try:
+        ratio = float(value)
+    except (TypeError, ValueError):
+        ratio = -1.0
+    if not 0.0 <= ratio <= 1.0:
+        raise ValueError(f"{name}={value!r} is not a ratio between 0 and 1.")
+    return ratio
+
+
+def read_switch(name: str, value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text not in _YES | _NO:
+        raise ValueError(f"{name}={value!r} is neither true nor false.")
+    return text in _YES
+
+
+def read_mapping(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{name}={value!r} is not a dictionary with text keys.")
+    return value
+
+
+def read_engine(name: str, value: Any) -> str:
+    if value not in ENGINES:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(ENGINES)}.")
+    return str(value)

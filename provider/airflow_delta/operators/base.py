@@ -1,0 +1,270 @@
+"""What all maintenance operators share: from arguments to a job, and from its report to Airflow.
+
+Errors are mapped to Airflow's once, here. What will fail again however often it is tried fails the task for good
+(``AirflowFailException``): a table or request that was refused, a connection or program that is missing. Everything
+else is a plain failure, and `retries` is the user's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
+from airflow_delta.hooks.delta_table import DeltaTableHook
+from airflow_delta.operators import arguments
+from airflow_delta.operators.arguments import Argument
+from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
+from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
+from delta_maintenance.contract import ContractError, JobReport, JobSpec
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_delta.runners.job_output import JobProgress
+
+_COMMITTED = ("committed", "already_done")
+
+
+class DeltaJobOperator(BaseOperator):
+    """Has one maintenance job done on one Delta table.
+
+    :param table: address of the table: a path or a URI such as ``s3://lake/events``. (templated)
+    :param delta_conn_id: connection of type ``delta`` with the storage options; ``None``: the machine's own identity.
+        (templated)
+    :param spark_conn_id: connection that names the Spark master. (templated)
+    :param engine: ``auto``: a local process, or Spark where the job finds the work too large for that; ``local``;
+        ``spark``. (templated)
+    :param dry_run: plan only; the plan is the XCom. (templated, as attribute ``plans_only``)
+    :param memory_limit: ceiling of a local job, such as ``1GiB``. (templated)
+    :param parallelism: worker processes or Spark tasks at a time; ``None``: what the machine or cluster has. (templated)
+    :param spark_conf: Spark properties for the job. (templated)
+    :param spark_binary: the spark-submit to use, a name or path; ``None``: that of the connection. (templated)
+    """
+
+    #: Name of the operation in the job's contract.
+    operation: ClassVar[str]
+
+    template_fields: Sequence[str] = (
+        "table",
+        "delta_conn_id",
+        "spark_conn_id",
+        "engine",
+        "plans_only",
+        "memory_limit",
+        "parallelism",
+        "spark_conf",
+        "spark_binary",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"spark_conf": "json"}
+    ui_color = "#e3f4f7"
+
+    #: How the attributes are read; subclasses add theirs.
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "table": Argument("table", arguments.read_text, required=True),
+        "delta_conn_id": Argument("delta_conn_id", arguments.read_text),
+        "spark_conn_id": Argument("spark_conn_id", arguments.read_text, required=True),
+        "engine": Argument("engine", arguments.read_engine, required=True),
+        "plans_only": Argument("dry_run", arguments.read_switch, required=True),
+        "memory_limit": Argument("memory_limit", arguments.read_size, required=True),
+        "parallelism": Argument("parallelism", arguments.read_count),
+        "spark_conf": Argument("spark_conf", arguments.read_mapping),
+        "spark_binary": Argument("spark_binary", arguments.read_text),
+    }
+
+    def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword
+        self,
+        *,
+        table: str,
+        delta_conn_id: str | None = None,
+        spark_conn_id: str = "spark_default",
+        engine: str = "auto",
+        dry_run: bool | str = False,
+        memory_limit: int | str = "1GiB",
+        parallelism: int | str | None = None,
+        spark_conf: dict[str, Any] | None = None,
+        spark_binary: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.delta_conn_id = delta_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.engine = engine
+        # BaseOperator has a method `dry_run`, which renders templates for `airflow tasks test --dry-run`.
+        self.plans_only = dry_run
+        self.memory_limit = memory_limit
+        self.parallelism = parallelism
+        self.spark_conf = spark_conf
+        self.spark_binary = spark_binary
+        if MAINTENANCE_ALIAS not in self.outlets:
+            self.outlets.append(MAINTENANCE_ALIAS)
+        self._runner: JobRunner | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The operation's own options, as the contract names them.
+
+        :raises ValueError: one of them makes no sense.
+        """
+        raise NotImplementedError
+
+    def value_of(self, name: str) -> Any:
+        """An attribute, read.
+
+        :raises ValueError: it makes no sense.
+        """
+        return self.arguments[name].value(getattr(self, name))
+
+    def check_known(self) -> None:
+        """Refuse a senseless argument when the DAG is parsed, as far as its value is known then.
+
+        Called by subclasses at the end of ``__init__``.
+        """
+        for name in self.arguments:
+            if not arguments.is_open(getattr(self, name)):
+                self.value_of(name)
+
+    def local_runner(self, storage_options: Mapping[str, Any]) -> JobRunner:
+        from airflow_delta.runners.local import LocalJobRunner
+
+        return LocalJobRunner(storage_options, self.log, spark_master=self._spark_master())
+
+    def spark_runner(self, storage_options: Mapping[str, Any]) -> JobRunner:
+        # Here and not above: the Spark provider is an extra, and costs every parse of a DAG file.
+        try:
+            from airflow_delta.runners.spark_submit import SparkSubmitRunner
+        except ImportError as error:
+            raise JobCannotStart(
+                f"Spark cannot be used here ({error}). Install airflow-provider-delta[airflow,spark]."
+            ) from error
+        return SparkSubmitRunner(
+            self.spark_conn_id,
+            spark_conf=self.value_of("spark_conf") or {},
+            spark_binary=self.value_of("spark_binary"),
+            storage_options=storage_options,
+            log=self.log,
+        )
+
+    def _spark_master(self) -> str | None:
+        """What the job weighs for ``engine="auto"``: a master on this machine adds nothing to a local job."""
+        if self.value_of("engine") != "auto":
+            return None
+        try:
+            from airflow_delta.runners.spark_submit import master_of
+        except ImportError:
+            return None
+        return master_of(self.value_of("spark_conn_id"))
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        self._check_all()
+        storage_options = DeltaTableHook(self.value_of("delta_conn_id")).storage_options
+        try:
+            identity = recall_or_begin(context, self.operation, self.table, time.time_ns() // 1000)
+            spec = self._spec(context, identity)
+            report = self._run(spec, storage_options)
+        except JobCannotStart as error:
+            # Their messages say all; a chain of tracebacks would bury them in the task log.
+            raise AirflowFailException(str(error)) from None
+        except (JobLost, ContractError) as error:
+            raise AirflowException(str(error)) from None
+        self._raise_for(report)
+        self._tell(report)
+        self._emit(context, report)
+        mark_succeeded(context, identity)
+        return report.to_dict()
+
+    def on_kill(self) -> None:
+        if self._runner is not None:
+            self.log.info("Stopping the job in %s.", self._runner.place)
+            self._runner.stop()
+
+    def _check_all(self) -> None:
+        try:
+            for name in self.arguments:
+                self.value_of(name)
+        except ValueError as error:
+            raise AirflowFailException(str(error)) from None
+
+    def _spec(self, context: Context, identity: RunIdentity) -> JobSpec:
+        instance = context["ti"]
+        return JobSpec(
+            operation=self.operation,
+            table=self.table,
+            run_id=identity.run_id,
+            options=self.options(),
+            engine=self.value_of("engine"),
+            transaction=identity.transaction,
+            memory_limit_bytes=self.value_of("memory_limit"),
+            parallelism=self.value_of("parallelism"),
+            dry_run=self.value_of("plans_only"),
+            tags={
+                "airflow.dag_id": instance.dag_id,
+                "airflow.task_id": instance.task_id,
+                "airflow.run_id": instance.run_id,
+            },
+        )
+
+    def _run(self, spec: JobSpec, storage_options: Mapping[str, Any]) -> JobReport:
+        if spec.engine == "spark":
+            return self._run_with(self.spark_runner(storage_options), spec)
+        report = self._run_with(self.local_runner(storage_options), spec)
+        if report.status != "needs_spark":
+            return report
+        self.log.info(
+            "Going over to Spark: %s", report.engine_reason or "the work is too large for a local process."
+        )
+        return self._run_with(self.spark_runner(storage_options), replace(spec, engine="spark"))
+
+    def _run_with(self, runner: JobRunner, spec: JobSpec) -> JobReport:
+        self._runner = runner
+        self.log.info(
+            "%s of %s in %s, run %s.", spec.operation.upper(), spec.table, runner.place, spec.run_id
+        )
+        return runner.run(spec, self._show)
+
+    def _show(self, progress: JobProgress) -> None:
+        self.log.info("%s", progress)
+
+    def _raise_for(self, report: JobReport) -> None:
+        error = report.error
+        if error is None and report.status != "failed":
+            return
+        facts = error or {}
+        problem = (
+            f"{self.operation.upper()} of {self.table}: {facts.get('message', 'failed without saying why.')}"
+        )
+        if facts.get("type"):
+            problem = f"{problem} [{facts['type']}]"
+        if facts.get("kind") == "refused":
+            raise AirflowFailException(problem)
+        raise AirflowException(problem)
+
+    def _tell(self, report: JobReport) -> None:
+        what = {
+            "committed": f"Committed version {report.version}.",
+            "already_done": f"An earlier try of this task had committed version {report.version}; nothing to do again.",
+            "nothing_to_do": "Nothing to do; nothing was committed.",
+            "planned": "Planned only; nothing was written. The plan is this task's XCom.",
+        }.get(report.status, report.status)
+        self.log.info("%s", what)
+        for name, value in sorted(report.metrics.items()):
+            self.log.info("    %s: %s", name, value)
+
+    def _emit(self, context: Context, report: JobReport) -> None:
+        """Also for ``already_done``: the try that committed did not live to tell."""
+        if report.status not in _COMMITTED:
+            return
+        extra: dict[str, Any] = {
+            "operation": report.operation,
+            "table": self.table,
+            "version": report.version,
+            "status": report.status,
+            "run_id": report.run_id,
+            "metrics": dict(report.metrics),
+        }
+        context["outlet_events"][MAINTENANCE_ALIAS].add(maintenance_asset(self.table), extra=extra)

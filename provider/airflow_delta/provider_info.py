@@ -1,0 +1,73 @@
+"""What Airflow asks a provider at start: read through the entry point ``apache_airflow_provider``.
+
+Every process of an Airflow installation calls this, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _text(label: str, description: str) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": ["string", "null"]}}
+
+
+def _secret(label: str, description: str) -> dict[str, Any]:
+    return {
+        "label": label,
+        "description": description,
+        "schema": {"type": ["string", "null"], "format": "password"},
+    }
+
+
+def _switch(label: str, description: str) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": "boolean", "default": False}}
+
+
+#: Named as fsspec's file systems name them: what the form writes into ``extra`` *is* the storage options.
+CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
+    "test_table": _text(
+        "Table to test with", "Address of a table that the Test button opens. Not a credential."
+    ),
+    "key": _text("S3: access key id", "Empty: the machine's own identity."),
+    "secret": _secret("S3: secret access key", ""),
+    "token": _secret(
+        "S3: session token; GCS: key", "For GCS the JSON of a service account key, or its path."
+    ),
+    "endpoint_url": _text("S3: endpoint", "For S3-compatible stores, for example http://minio:9000."),
+    "anon": _switch("S3, Azure: anonymous", "Do not sign requests."),
+    "project": _text("GCS: project", ""),
+    "account_name": _text("Azure: storage account", ""),
+    "account_key": _secret("Azure: account key", ""),
+    "sas_token": _secret("Azure: SAS token", ""),
+    "tenant_id": _text("Azure: tenant id", ""),
+    "client_id": _text("Azure: client id", ""),
+    "client_secret": _secret("Azure: client secret", ""),
+    "connection_string": _secret("Azure: connection string", ""),
+}
+
+
+def get_provider_info() -> dict[str, Any]:
+    return {
+        "package-name": "airflow-provider-delta",
+        "name": "Delta Lake",
+        "description": "Keeps Delta Lake tables healthy: compaction through PySpark, without a JVM Delta library.",
+        "integrations": [{"integration-name": "Delta Lake", "external-doc-url": "https://delta.io/"}],
+        "operators": [
+            {"integration-name": "Delta Lake", "python-modules": ["airflow_delta.operators.optimize"]}
+        ],
+        "hooks": [{"integration-name": "Delta Lake", "python-modules": ["airflow_delta.hooks.delta_table"]}],
+        "connection-types": [
+            {
+                "connection-type": "delta",
+                "hook-class-name": "airflow_delta.hooks.delta_table.DeltaTableHook",
+                "hook-name": "Delta Lake table storage",
+                "conn-fields": CONNECTION_FIELDS,
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "port", "login", "password", "schema"],
+                    "relabeling": {"extra": "Further storage options"},
+                    "placeholders": {"extra": '{"client_kwargs": {"region_name": "eu-central-1"}}'},
+                },
+            }
+        ],
+    }

@@ -1,0 +1,61 @@
+"""The seam between an operator and the place where a job runs.
+
+A runner takes a :class:`~delta_maintenance.contract.JobSpec`, passes on what the job says as it goes, and returns its
+:class:`~delta_maintenance.contract.JobReport`, also where that report tells of a failure. It raises only when there is
+no report to be had:
+
+* :class:`JobCannotStart`: nothing was started and the same attempt would fail again: something is missing or wrong.
+* :class:`JobLost`: the job ended without a report: killed, out of memory, or a Spark that gave up. Whether it had
+  committed is unknown; the transaction id of the spec makes another try harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from airflow_delta.runners.job_output import JobProgress
+from delta_maintenance.contract import JobReport, JobSpec
+
+ProgressListener = Callable[[JobProgress], None]
+
+
+class TaskLog(Protocol):
+    """Any logger, Airflow's own or the standard library's."""
+
+    def info(self, message: str, /, *arguments: Any) -> Any: ...
+
+
+class JobRunner(Protocol):
+    """Runs one job at a time.
+
+    1. :meth:`run` blocks until the job has ended and leaves no process of it behind, whatever is raised.
+    2. :meth:`stop` may be called from a signal handler while :meth:`run` blocks, more than once, and before or after it.
+    """
+
+    #: For people: where the job runs.
+    place: str
+
+    def run(self, spec: JobSpec, on_progress: ProgressListener) -> JobReport: ...
+
+    def stop(self) -> None: ...
+
+
+class JobError(Exception):
+    """There is no report of the job."""
+
+
+class JobCannotStart(JobError):
+    """Nothing was started, and nothing will be until somebody changes something."""
+
+
+class JobLost(JobError):
+    """The job ended without a report.
+
+    :param output: the last lines it wrote.
+    """
+
+    def __init__(self, problem: str, output: tuple[str, ...] = ()) -> None:
+        self.output = output
+        tail = "\n".join(f"    {line}" for line in output)
+        super().__init__(f"{problem}\nIts last lines:\n{tail}" if output else f"{problem} It wrote nothing.")

@@ -1,0 +1,104 @@
+"""Runs a job in a Python process beside the task: no Spark, no cluster.
+
+A process of its own and never a fork of the task: fsspec's event loops and Arrow's threads do not survive a fork, and
+a task that runs out of memory should lose its job, not itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from airflow_delta.runners.job_environment import job_environment
+from airflow_delta.runners.job_output import JobOutput, JobProgress
+from airflow_delta.runners.job_runner import JobCannotStart, JobLost, ProgressListener, TaskLog
+from delta_maintenance.contract import JobReport, JobSpec
+
+_COMMAND = (sys.executable, "-P", "-m", "delta_maintenance.entrypoint.run_job")
+_SECONDS_TO_END = 10
+
+
+class LocalJobRunner:
+    """A :class:`~airflow_delta.runners.job_runner.JobRunner` on this machine.
+
+    :param storage_options: credentials for the table; go into the job's environment.
+    :param log: receives what the job writes, live.
+    :param command: what to start; the spec is appended.
+    :param spark_master: where work could go that is too large for this machine.
+    """
+
+    place = "a local process"
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any],
+        log: TaskLog,
+        command: Sequence[str] = _COMMAND,
+        spark_master: str | None = None,
+    ) -> None:
+        self._storage_options = storage_options
+        self._log = log
+        self._command = tuple(command)
+        self._spark_master = spark_master
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, spec: JobSpec, on_progress: ProgressListener) -> JobReport:
+        output = JobOutput()
+        process = self._process = self._start(spec)
+        try:
+            assert process.stdout is not None
+            for item in output.sort(process.stdout):
+                if isinstance(item, JobProgress):
+                    on_progress(item)
+                else:
+                    self._log.info("%s", item)
+            exit_code = process.wait()
+        finally:
+            self.stop()
+        if output.report is None:
+            raise JobLost(_what_ended(exit_code), output.last_lines)
+        return output.report
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            end_process_group(process)
+
+    def _start(self, spec: JobSpec) -> subprocess.Popen[str]:
+        try:
+            return subprocess.Popen(
+                [*self._command, "--spec", spec.to_json()],
+                env=job_environment(self._storage_options, self._spark_master),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise JobCannotStart(
+                f"The job cannot be started ({error}). Check this worker's Python."
+            ) from error
+
+
+def end_process_group(process: subprocess.Popen[str], seconds: float = _SECONDS_TO_END) -> None:
+    """End `process`, the leader of its group, and all that it started: politely, then by force."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _what_ended(exit_code: int) -> str:
+    if exit_code < 0:
+        name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else str(-exit_code)
+        hint = " Often this is the machine running out of memory." if name == "SIGKILL" else ""
+        return f"The job was ended by {name} before it could report.{hint}"
+    return f"The job ended with exit code {exit_code} and without a report."

@@ -1,0 +1,184 @@
+"""Runs a job as a PySpark application, through the Apache Spark provider's spark-submit hook.
+
+Everything that can be known to be wrong is refused before anything is submitted: an absent connection (the hook would
+go to a YARN cluster nobody named), an unknown master, a missing spark-submit or Java, and the cluster deploy mode, in
+which neither the job's output nor its environment passes through this machine.
+
+The master, queue, spark-submit binary and the like come from the Spark connection, as for ``SparkSubmitOperator``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+
+from airflow_delta.runners import spark_settings
+from airflow_delta.runners.job_environment import job_environment
+from airflow_delta.runners.job_output import JobOutput, JobProgress
+from airflow_delta.runners.job_runner import JobCannotStart, JobLost, ProgressListener, TaskLog
+from airflow_delta.runners.local import end_process_group
+from delta_maintenance.bundle import build_bundle
+from delta_maintenance.contract import JobReport, JobSpec
+
+
+class SparkSubmitRunner:
+    """A :class:`~airflow_delta.runners.job_runner.JobRunner` on Spark, in client deploy mode.
+
+    :param spark_conn_id: the Airflow connection that names the master.
+    :param spark_conf: Spark properties; they win over ours.
+    :param spark_binary: the spark-submit to use, where the connection's is not the one.
+    :param storage_options: credentials for the table; go into the driver's environment.
+    :param log: receives what Spark and the job write, live.
+    """
+
+    def __init__(
+        self,
+        spark_conn_id: str,
+        *,
+        spark_conf: Mapping[str, Any],
+        spark_binary: str | None,
+        storage_options: Mapping[str, Any],
+        log: TaskLog,
+    ) -> None:
+        self._spark_conn_id = spark_conn_id
+        self._spark_conf = spark_conf
+        self._spark_binary = spark_binary
+        self._storage_options = storage_options
+        self._log = log
+        self._hook: _LineSortingHook | None = None
+        self.place = f"Spark (connection {spark_conn_id})"
+
+    def run(self, spec: JobSpec, on_progress: ProgressListener) -> JobReport:
+        output = JobOutput()
+        with tempfile.TemporaryDirectory(prefix="delta-maintenance-") as directory:
+            hook = self._prepared_hook(spec, output, on_progress, directory)
+            binary = spark_settings.find_spark_submit(hook.binary)
+            environment = job_environment(
+                self._storage_options, **spark_settings.launcher_environment(binary, hook.master)
+            )
+            spark_settings.require_java(environment)
+            self._log.info("Submitting %s of %s to master %s.", spec.operation, spec.table, hook.master)
+            self._hook = hook
+            try:
+                # Not the hook's env_vars: on YARN and Kubernetes those become arguments, readable by everyone.
+                hook.submit(spark_settings.application(), env=environment, start_new_session=True)
+            except AirflowException:
+                # The exit code says no more than the report does, and the report says it better.
+                if output.report is None:
+                    raise JobLost(_what_ended(hook), output.last_lines) from None
+            except OSError as error:
+                raise JobCannotStart(f"{binary} cannot be started: {error}.") from error
+            finally:
+                self.stop()
+        if output.report is None:
+            raise JobLost(f"{_what_ended(hook)} It may have committed.", output.last_lines)
+        return output.report
+
+    def stop(self) -> None:
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook.stop()
+
+    def _prepared_hook(
+        self, spec: JobSpec, output: JobOutput, on_progress: ProgressListener, directory: str
+    ) -> _LineSortingHook:
+        self._require_connection()
+        try:
+            hook = _LineSortingHook(
+                output=output,
+                on_progress=on_progress,
+                conn_id=self._spark_conn_id,
+                conf=dict(self._spark_conf),
+                name=f"delta-maintenance {spec.operation} {spec.run_id}",
+                application_args=["--spec", spec.to_json()],
+                spark_binary=self._spark_binary,
+            )
+        except (ValueError, RuntimeError) as error:
+            raise JobCannotStart(
+                f"Spark connection {self._spark_conn_id!r} cannot be used: {error}"
+            ) from error
+        spark_settings.require_known_master(hook.master, self._spark_conn_id)
+        spark_settings.require_client_mode(hook.deploy_mode, self._spark_conn_id, bool(self._storage_options))
+        hook.set_conf({**spark_settings.defaults_for(hook.master), **self._spark_conf})
+        hook.set_py_files(str(build_bundle(Path(directory))))
+        return hook
+
+    def _require_connection(self) -> None:
+        try:
+            BaseHook.get_connection(self._spark_conn_id)
+        except AirflowNotFoundException as error:
+            raise JobCannotStart(
+                f"There is no Airflow connection {self._spark_conn_id!r}, so it is not known which Spark to use, and "
+                "nothing was submitted. Create it with type 'spark' and the master as its host, for example "
+                "local[*], yarn or spark://host:7077; or use engine='local'."
+            ) from error
+
+
+def master_of(spark_conn_id: str) -> str | None:
+    """The master that a connection names; ``None`` where there is no such connection."""
+    try:
+        BaseHook.get_connection(spark_conn_id)
+        return str(SparkSubmitHook(conn_id=spark_conn_id)._connection["master"])
+    except (AirflowNotFoundException, ValueError, RuntimeError):
+        return None
+
+
+class _LineSortingHook(SparkSubmitHook):
+    """The provider's hook, with the job's own lines taken out of the stream. All its private names stand here."""
+
+    def __init__(self, *, output: JobOutput, on_progress: ProgressListener, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._output = output
+        self._on_progress = on_progress
+
+    @property
+    def master(self) -> str:
+        return str(self._connection["master"])
+
+    @property
+    def binary(self) -> str:
+        return str(self._connection["spark_binary"])
+
+    @property
+    def deploy_mode(self) -> str:
+        return str(self._connection["deploy_mode"] or self._conf.get("spark.submit.deployMode") or "client")
+
+    @property
+    def exit_code(self) -> int | None:
+        process: subprocess.Popen[str] | None = self._submit_sp
+        return None if process is None else process.poll()
+
+    def set_conf(self, conf: Mapping[str, Any]) -> None:
+        self._conf = dict(conf)
+
+    def set_py_files(self, py_files: str) -> None:
+        self._py_files = py_files
+
+    def stop(self) -> None:
+        process: subprocess.Popen[str] | None = self._submit_sp
+        if process is None:
+            return
+        if process.poll() is None:
+            self.on_kill()  # knows how to end an application on YARN or Kubernetes
+        end_process_group(process)
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(iter(self._without_own_lines(itr)))
+
+    def _without_own_lines(self, lines: Iterable[str]) -> Iterator[str]:
+        for item in self._output.sort(lines):
+            if isinstance(item, JobProgress):
+                self._on_progress(item)
+            else:
+                yield item
+
+
+def _what_ended(hook: _LineSortingHook) -> str:
+    return f"spark-submit ended with exit code {hook.exit_code} and without a report of the job."

@@ -1,0 +1,76 @@
+"""Doubles at the one seam where they belong: a job that is not run, and a state store that is a dictionary.
+
+For the tests of people's own DAGs and operators as much as for ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from airflow_delta.runners.job_output import JobProgress
+from airflow_delta.runners.job_runner import JobError, ProgressListener
+from delta_maintenance.contract import JobReport, JobSpec
+
+
+class FakeJobRunner:
+    """A :class:`~airflow_delta.runners.job_runner.JobRunner` that runs nothing.
+
+    :param outcomes: for each run in turn: the report, the error to raise, or what makes a report of the spec.
+    :param progress: told to the listener in every run.
+    """
+
+    place = "a fake"
+
+    def __init__(
+        self,
+        *outcomes: JobReport | JobError | Callable[[JobSpec], JobReport],
+        progress: Iterable[JobProgress] = (),
+    ) -> None:
+        self._outcomes = list(outcomes)
+        self._progress = tuple(progress)
+        self.specs: list[JobSpec] = []
+        self.stops = 0
+
+    def run(self, spec: JobSpec, on_progress: ProgressListener) -> JobReport:
+        self.specs.append(spec)
+        for step in self._progress:
+            on_progress(step)
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, JobError):
+            raise outcome
+        return outcome if isinstance(outcome, JobReport) else outcome(spec)
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+class FakeStateStore:
+    """The part of ``context["task_state_store"]`` that is used; values go through JSON, as in Airflow."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return json.loads(self._values[key]) if key in self._values else default
+
+    def set(self, key: str, value: Any, **_: Any) -> None:
+        self._values[key] = json.dumps(value)
+
+    def delete(self, key: str) -> None:
+        self._values.pop(key, None)
+
+
+def committed(spec: JobSpec, version: int = 1, **metrics: int) -> JobReport:
+    """The report of a job that did what `spec` asked for."""
+    return JobReport(
+        operation=spec.operation,
+        table=spec.table,
+        status="committed",
+        run_id=spec.run_id,
+        version=version,
+        engine=spec.engine,
+        transaction=spec.transaction,
+        metrics=metrics,
+    )

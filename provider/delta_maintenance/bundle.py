@@ -1,0 +1,70 @@
+"""The library as one zip file, for ``spark-submit --py-files`` and Spark's ``addArtifacts``.
+
+It holds the sources of ``delta_log`` and ``delta_maintenance`` and nothing else: a cluster needs no Airflow,
+and what is compiled (pyarrow, pyroaring, …) has to be there already
+(:mod:`delta_maintenance.engine.cluster_check` looks).
+
+1. Deterministic: the same sources give the same bytes, wherever they are installed and whenever it is built.
+2. The file's name holds its hash, so two releases on one machine never take each other's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES = ("delta_log", "delta_maintenance")
+#: The oldest date that a zip can hold.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def build_bundle(directory: Path) -> Path:
+    """Write the bundle into a directory, or find it there; returns its path."""
+    content = _bundle()
+    path = Path(directory) / f"delta_maintenance_bundle-{_hash(content)}.zip"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    Path(temporary).chmod(0o644)
+    Path(temporary).replace(path)
+    return path
+
+
+def bundle_hash() -> str:
+    """Names the sources of this installation; equal hashes are equal code."""
+    return _hash(_bundle())
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _bundle() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, source in sorted(_sources()):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, source)
+    return buffer.getvalue()
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    """Module files by their path in the bundle."""
+    home = Path(__file__).resolve().parents[1]
+    if home.is_file():  # we run from a bundle ourselves
+        with zipfile.ZipFile(home) as archive:
+            for name in archive.namelist():
+                yield name, archive.read(name)
+        return
+    for package in PACKAGES:
+        for path in (home / package).rglob("*.py"):
+            yield path.relative_to(home).as_posix(), path.read_bytes()

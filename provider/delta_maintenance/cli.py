@@ -1,0 +1,198 @@
+"""The command line: ``delta-maintenance inspect|history|optimize TABLE``.
+
+With ``--json`` standard output is exactly one JSON object, whatever happens; progress and logs go to standard
+error. Exit code: 0 done, or nothing to do; 2 refused, the table or the request is at fault; 3 lost to a
+concurrent commit; 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, TextIO
+
+from delta_maintenance.cli_arguments import UsageError, make_parser, storage_options
+from delta_maintenance.contract import (
+    EXIT_CONFLICT,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    ContractError,
+    JobSpec,
+)
+
+_EXIT_CODES = {"refused": EXIT_REFUSED, "conflict": EXIT_CONFLICT}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = make_parser(COMMANDS).parse_args(given)
+    except UsageError as error:
+        return _end(sys.stdout, "--json" in given, {"error": _described(error)}, "")
+    with _output() as output:
+        try:
+            result, text = options.command(options)
+        except KeyboardInterrupt:
+            result, text = {"error": {"type": "Interrupted", "message": "Interrupted.", "kind": "failed"}}, ""
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told in the promised form
+            result, text = {"error": _described(error)}, ""
+        return _end(output, options.json, result, text)
+
+
+def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) -> int:
+    error = result.get("error")
+    if as_json:
+        print(json.dumps(result, sort_keys=True), file=output, flush=True)
+    elif error is None:
+        print(text, file=output, flush=True)
+    else:
+        print(f"delta-maintenance: {error['message']}", file=sys.stderr)
+    return EXIT_DONE if error is None else _EXIT_CODES.get(error.get("kind", ""), EXIT_FAILED)
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    from delta_log.errors import DeltaLogError
+    from delta_maintenance.engine.engine import describe_error
+
+    description = describe_error(error)
+    if isinstance(error, (UsageError, ContractError)):
+        return {**description, "kind": "refused", "retryable": False}
+    if not isinstance(error, DeltaLogError):
+        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+    return description
+
+
+@contextmanager
+def _output() -> Iterator[TextIO]:
+    """Standard output for the result alone: what libraries and Spark's JVM print goes to standard error."""
+    try:
+        whole_process = sys.stdout.fileno() == 1
+    except (OSError, ValueError, AttributeError):
+        whole_process = False
+    if not whole_process:  # a test's, or a notebook's
+        yield sys.stdout
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(os.dup(kept), "w", encoding=sys.stdout.encoding, errors="replace") as output:
+            yield output
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+# -- commands: each gives its result as JSON values, and as a text for people --------------------------------
+# What they need is imported when they run: --help and a wrong argument need none of it.
+
+
+def inspect(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The facts of one version."""
+    from delta_log.table import Table
+    from delta_maintenance.cli_text import render_facts
+
+    table = Table(options.table, storage_options(options.storage_options, os.environ))
+    snapshot = table.snapshot(options.version, options.timestamp)
+    protocol, metadata = snapshot.protocol, snapshot.metadata
+    facts = {
+        "table": table.uri,
+        "version": snapshot.version,
+        "timestamp": snapshot.timestamp.isoformat().replace("+00:00", "Z"),
+        "protocol": {
+            "minReaderVersion": protocol.minReaderVersion,
+            "minWriterVersion": protocol.minWriterVersion,
+            "readerFeatures": protocol.readerFeatures,
+            "writerFeatures": protocol.writerFeatures,
+        },
+        "metadata": {
+            "id": metadata.id,
+            "name": metadata.name,
+            "description": metadata.description,
+            "schemaString": metadata.schemaString,
+            "partitionColumns": list(metadata.partitionColumns),
+            "configuration": snapshot.properties,
+            "createdTime": metadata.createdTime,
+        },
+        "numFiles": snapshot.num_files,
+        "sizeInBytes": snapshot.size_bytes,
+        "numDeletionVectors": snapshot.num_deletion_vectors,
+        "numDeletedRows": snapshot.num_deleted_rows,
+        "numTombstones": snapshot.tombstones(["key"]).num_rows,
+        "transactions": snapshot.transactions,
+        "domainMetadata": snapshot.domain_metadata,
+    }
+    return facts, render_facts(facts)
+
+
+def history(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The commits that the log still holds."""
+    from delta_log.table import Table
+    from delta_maintenance.cli_text import render_history
+
+    table = Table(options.table, storage_options(options.storage_options, os.environ))
+    if options.version is None and options.timestamp is None:
+        commits = table.history(options.limit)
+    else:
+        newest = table.snapshot(options.version, options.timestamp).version
+        commits = [commit for commit in table.history() if commit["version"] <= newest][: options.limit]
+    return {"table": table.uri, "history": commits}, render_history(commits)
+
+
+def optimize(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Compact a table; the result is the job's report."""
+    from delta_log.runtime import Runtime
+    from delta_maintenance.cli_text import render_report
+    from delta_maintenance.job import JobSite, run_job
+    from delta_maintenance.progress import HumanProgress
+
+    wanted = {
+        "where": options.where,
+        "full": options.full or None,
+        "target_size_bytes": options.target_size,
+        "min_file_size_bytes": options.min_file_size,
+        "max_deleted_rows_ratio": options.max_deleted_rows_ratio,
+        "max_bytes": options.max_bytes,
+    }
+    runtime = Runtime()
+    spec = JobSpec(
+        operation="optimize",
+        table=options.table,
+        run_id=f"cli-{runtime.new_id()}",
+        options={name: value for name, value in wanted.items() if value is not None},
+        engine=options.engine,
+        transaction=options.txn,
+        memory_limit_bytes=options.memory_limit,
+        parallelism=options.parallelism,
+        dry_run=options.dry_run,
+    )
+    # Without a cluster to go to, "auto" stays here however much there is to do.
+    master = options.master or os.environ.get("SPARK_MASTER") or "local[*]"
+    has_spark = find_spec("pyspark") is not None
+    site = JobSite(storage_options(options.storage_options, os.environ), master, has_spark, runtime)
+    report = run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
+    if report["status"] == "needs_spark":
+        report["error"] = {
+            "type": "SparkMissing",
+            "message": f"{report['engine_reason']}, and PySpark is not installed here to reach {master}. "
+            "Install airflow-provider-delta[spark], or say --engine local.",
+            "kind": "refused",
+            "retryable": False,
+        }
+    return report, render_report(report)
+
+
+COMMANDS = {"inspect": inspect, "history": history, "optimize": optimize}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The arguments of the command line: which there are, and what their texts mean."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NoReturn
+
+from delta_maintenance.contract import ENGINES, STORAGE_OPTIONS_VARIABLE, TransactionId
+
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+Command = Callable[[argparse.Namespace], Any]
+
+
+class UsageError(Exception):
+    """The command line is wrong; the message says how."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. Try: {self.prog} --help")
+
+
+def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
+    """The parser; what it gives has the chosen command as ``command``."""
+    parser = _Parser(prog="delta-maintenance", description="Look after Delta Lake tables.")
+    group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
+    added = {name: _add_command(group, name, commands[name], summary) for name, summary in _SUMMARIES.items()}
+    added["history"].add_argument("--limit", type=_positive, metavar="N", help="at most so many commits")
+    for name in ("inspect", "history"):
+        moment = added[name].add_mutually_exclusive_group()
+        moment.add_argument("--version", type=_natural, metavar="N", help="as of this version")
+        moment.add_argument(
+            "--timestamp", type=_timestamp, metavar="T", help="as of this time, such as 2026-01-31T12:00:00Z"
+        )
+    _add_optimize(added["optimize"])
+    return parser
+
+
+_SUMMARIES = {
+    "inspect": "what a version of a table is: protocol, schema, files, deletions",
+    "history": "the commits of a table, newest first",
+    "optimize": "compact small files, purge deleted rows",
+}
+
+
+def _add_command(group: Any, name: str, command: Command, summary: str) -> argparse.ArgumentParser:
+    description = f"{summary[0].upper()}{summary[1:]}."
+    parser: argparse.ArgumentParser = group.add_parser(name, help=summary, description=description)
+    parser.set_defaults(command=command)
+    parser.add_argument("table", metavar="TABLE", help="a path, or a URI such as s3://bucket/table")
+    parser.add_argument(
+        "--storage-options",
+        type=_json_object,
+        metavar="JSON|@FILE",
+        help=f"for the fsspec file system of the table; else ${STORAGE_OPTIONS_VARIABLE}",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    return parser
+
+
+def _add_optimize(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what to rewrite")
+    what.add_argument("--where", metavar="EXPR", help="only partitions for which this SQL predicate is true")
+    what.add_argument("--full", action="store_true", help="every file, not only those that gain by it")
+    what.add_argument(
+        "--target-size", type=_size, metavar="SIZE", help="of new files (default: the table's, or 1GiB)"
+    )
+    what.add_argument(
+        "--min-file-size",
+        type=_size,
+        metavar="SIZE",
+        help="smaller files are compacted (default: 3/4 of the target)",
+    )
+    what.add_argument(
+        "--max-deleted-rows-ratio",
+        type=_ratio,
+        metavar="R",
+        help="files with a greater part of deleted rows are rewritten, even alone (default: 0.05)",
+    )
+    what.add_argument("--max-bytes", type=_size, metavar="SIZE", help="read at most so much in this run")
+    how = parser.add_argument_group("how to run")
+    how.add_argument("--dry-run", action="store_true", help="print the plan; write nothing")
+    how.add_argument("--engine", choices=ENGINES, default="auto", help="who does the work (default: auto)")
+    how.add_argument("--master", metavar="URL", help="Spark master (default: $SPARK_MASTER, or local[*])")
+    how.add_argument(
+        "--parallelism", type=_positive, metavar="N", help="worker processes or Spark tasks at a time"
+    )
+    how.add_argument(
+        "--memory-limit",
+        type=_size,
+        default=1 << 30,
+        metavar="SIZE",
+        help="ceiling for the local engine (default: 1GiB)",
+    )
+    how.add_argument(
+        "--txn",
+        type=_transaction,
+        metavar="APP_ID:VERSION",
+        help="names this piece of work; if it was committed before, do nothing",
+    )
+
+
+def _argument(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A converter for argparse whose own message is shown."""
+
+    def checked(text: str) -> Any:
+        try:
+            return convert(text)
+        except (ValueError, OSError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return checked
+
+
+@_argument
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 512MB, 1GiB or 1048576")
+    return (
+        int(float(match[1]) * (1 << _UNITS[match[2]]))
+        if "." in match[1]
+        else int(match[1]) << _UNITS[match[2]]
+    )
+
+
+@_argument
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1:
+        raise ValueError(f"{text!r} is not a number from 0 to 1")
+    return value
+
+
+@_argument
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise ValueError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+@_argument
+def _natural(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError(f"{text!r} is not a version number")
+    return int(text)
+
+
+@_argument
+def _timestamp(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text.strip()))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time such as 2026-01-31T12:00:00Z") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+
+
+@_argument
+def _transaction(text: str) -> TransactionId:
+    return TransactionId.parse(text)
+
+
+@_argument
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):  # not quoted back: it may hold a secret
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - argparse knows ValueError
+    return value
+
+
+def storage_options(given: Mapping[str, Any] | None, environment: Mapping[str, str]) -> dict[str, Any]:
+    """What the command line says, else what the environment says, else nothing: the ambient identity."""
+    if given is not None:
+        return dict(given)
+    text = environment.get(STORAGE_OPTIONS_VARIABLE)
+    try:
+        return dict(_json_object(text)) if text else {}
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"${STORAGE_OPTIONS_VARIABLE}: {error}") from error

@@ -1,0 +1,134 @@
+"""What an engine is, and which one a piece of work gets.
+
+An engine runs ``rewrite_bin`` on every task of a plan, somewhere, and hands the manifests back. All engines
+run the very same function, so the choice is one of cost alone: a Spark session takes seconds to start and is,
+on one machine, never faster than worker processes; it pays where it brings more machines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from delta_log.errors import DeltaLogError
+from delta_maintenance.contract import JobSpec
+from delta_maintenance.progress import ProgressReporter, format_bytes
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+
+#: What worker processes of one machine finish in a minute or two; above that ``auto`` prefers a cluster.
+LOCAL_BYTES = 16 << 30
+
+
+class Engine(Protocol):
+    """Runs tasks.
+
+    1. Each task's manifest comes once, as it finishes, in any order.
+    2. The first task that fails ends the run with its error, as :class:`TaskFailed`; running ones are given
+       up.
+    3. Nothing outlives the iterator: closing it, an exception or the end of this process ends all work.
+    """
+
+    name: str
+
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """``engine`` is ``None`` where the work is too large for this process and belongs on a cluster."""
+
+    engine: str | None
+    reason: str
+
+
+def choose_engine(
+    spec: JobSpec, planned_bytes: int, *, spark_master: str | None, can_use_spark: bool
+) -> EngineChoice:
+    """Which engine does the work.
+
+    :param spark_master: the master that heavy work could go to; ``None``: this process was not told of any.
+    :param can_use_spark: this process is a Spark driver, or can become one.
+    """
+    if spec.engine != "auto":
+        return EngineChoice(spec.engine, "asked for")
+    size = format_bytes(planned_bytes)
+    if planned_bytes <= LOCAL_BYTES:
+        return EngineChoice("local", f"{size} is rewritten here before a Spark session has started")
+    if spark_master is not None and spark_master.startswith("local"):
+        return EngineChoice(
+            "local", f"{size}, but master {spark_master} is this machine: Spark would add nothing"
+        )
+    limit = format_bytes(LOCAL_BYTES)
+    if can_use_spark:
+        where = f"master {spark_master} has other machines" if spark_master else "this is a Spark driver"
+        return EngineChoice("spark", f"{size} is more than {limit}, and {where}")
+    return EngineChoice(None, f"{size} is more than the {limit} that one process should take on")
+
+
+def is_spark_driver() -> bool:
+    """Did spark-submit start this process? Then master and settings are its business."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+class TaskFailed(DeltaLogError):
+    """A bin could not be rewritten; stands for the error that a worker process or a Spark task met.
+
+    :ivar bin_id: of the bin.
+    """
+
+    def __init__(self, bin_id: str, description: dict[str, Any]) -> None:
+        super().__init__(str(description.get("message", "failed without saying why")))
+        self.bin_id = bin_id
+        self.retryable = bool(description.get("retryable", True))
+        self._description = {"kind": "failed", **description, "bin_id": bin_id}
+
+    def describe(self) -> dict[str, Any]:
+        """The original error as :func:`describe_error` gave it."""
+        return dict(self._description)
+
+
+class WorkerDied(DeltaLogError):
+    """A worker ended without an answer.
+
+    :ivar exit_code: of the process; negative: the signal that killed it.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, exit_code: int, bytes_in: int, num_files: int) -> None:
+        what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+        hint = " Perhaps the machine ran out of memory: lower the parallelism." if exit_code == -9 else ""
+        super().__init__(
+            f"The worker of bin {bin_id} ({num_files} files, {format_bytes(bytes_in)}) ended with "
+            f"{what}.{hint} Nothing was committed; the next try takes over the bins that were finished."
+        )
+        self.bin_id, self.exit_code = bin_id, exit_code
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """An error as JSON values: ``type``, ``message``, ``retryable``, ``kind`` and its facts."""
+    if isinstance(error, TaskFailed):
+        return error.describe()
+    if isinstance(error, DeltaLogError):
+        facts = {name: _plain(value) for name, value in error.facts().items()}
+        return {
+            **facts,
+            "type": type(error).__name__,
+            "message": str(error),
+            "retryable": error.retryable,
+            "kind": error.kind,
+        }
+    # Of an error that nobody foresaw it is not known that repeating cannot help, and repeating is safe.
+    message = str(error) or "no message"
+    return {"type": type(error).__name__, "message": message, "retryable": True, "kind": "failed"}
+
+
+def _plain(value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return value

@@ -1,0 +1,204 @@
+"""The local engine: worker processes of this machine, or this very process where starting them would not pay.
+
+1. Workers are processes with an entry point of their own (:mod:`delta_maintenance.engine.worker`), never
+   forks.
+2. There are as many as there are processors, bins, and memory for: each is reckoned to need
+   :data:`WORKER_BYTES`.
+3. The biggest bins come first in a plan, so that a free worker takes the biggest that is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from delta_log.storage import open_storage
+from delta_maintenance.engine.engine import TaskFailed, WorkerDied
+from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.rewrite.bin import rewrite_bin
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+
+#: One worker's memory: libraries, a row group decoded and encoded, and what Arrow keeps.
+WORKER_BYTES = 480 << 20
+#: A worker takes half a second to start; so much work is done here in that time.
+_NOT_WORTH_A_PROCESS = 64 << 20
+_SECONDS_TO_END = 5
+
+#: Answers of all workers, in their order; ``None``: there will be no more from that one.
+_Answers = queue.SimpleQueue[tuple["_Worker", dict[str, Any] | None]]
+
+
+class LocalEngine:
+    """An :class:`~delta_maintenance.engine.engine.Engine` on this machine.
+
+    :param memory_limit_bytes: ceiling for all workers together; one worker runs whatever the ceiling is.
+    :param parallelism: at most so many workers; ``None``: one for each processor.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        memory_limit_bytes: int = 1 << 30,
+        parallelism: int | None = None,
+    ) -> None:
+        self._storage_options = dict(storage_options or {})
+        self._memory_limit_bytes = memory_limit_bytes
+        self._parallelism = parallelism
+
+    def num_workers(self, num_tasks: int, total_bytes: int) -> int:
+        """How many processes to start; 0: do it here."""
+        if num_tasks == 0 or total_bytes <= _NOT_WORTH_A_PROCESS:
+            return 0
+        wanted = min(
+            num_tasks,
+            self._parallelism if self._parallelism is not None else available_cpus(),
+            max(1, self._memory_limit_bytes // WORKER_BYTES),
+        )
+        return wanted if wanted > 1 else 0
+
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:
+        workers = self.num_workers(len(tasks), sum(task.bytes_in for task in tasks))
+        return self._run_with(workers, tasks, progress) if workers else self._run_here(tasks, progress)
+
+    def _run_here(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:
+        for task in tasks:
+            storage = open_storage(task.table_uri, self._storage_options)
+            manifest = rewrite_bin(task, storage, _reading(progress, task.bin_id))
+            progress.bin_done(task.bin_id, task.bytes_in)
+            yield manifest
+
+    def _run_with(
+        self, num_workers: int, tasks: Sequence[RewriteTask], progress: ProgressReporter
+    ) -> Iterator[BinManifest]:
+        cpus = max(1, available_cpus() // num_workers)
+        answers: _Answers = queue.SimpleQueue()
+        waiting = iter(tasks)
+        with contextlib.ExitStack() as workers:
+            started = [
+                workers.enter_context(_Worker(self._storage_options, cpus, answers))
+                for _ in range(num_workers)
+            ]
+            # All are told to end before the first is waited for.
+            workers.callback(_end_all, started)
+            for worker in started:
+                worker.give(next(waiting))
+            for _ in range(len(tasks)):
+                worker, task, manifest = _next_manifest(answers, progress)
+                following = next(waiting, None)
+                if following is None:
+                    worker.end()
+                else:
+                    worker.give(following)
+                progress.bin_done(task.bin_id, task.bytes_in)
+                yield manifest
+
+
+def _end_all(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.end()
+
+
+def _next_manifest(answers: _Answers, progress: ProgressReporter) -> tuple[_Worker, RewriteTask, BinManifest]:
+    while True:
+        worker, answer = answers.get()
+        task = worker.task
+        if task is None:  # it was told to end, and did
+            continue
+        if answer is None:
+            raise WorkerDied(task.bin_id, worker.exit_code(), task.bytes_in, len(task.sources))
+        if "read" in answer:
+            progress.source_read(task.bin_id, answer["read"])
+        elif "error" in answer:
+            raise TaskFailed(task.bin_id, answer["error"])
+        else:
+            return worker, task, BinManifest.from_json(json.dumps(answer["manifest"]))
+
+
+class _Worker:
+    """One process, and the task that it is at."""
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any],
+        cpus: int,
+        answers: _Answers,
+    ) -> None:
+        self.task: RewriteTask | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "delta_maintenance.engine.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_environment(),
+        )
+        self._send({"storage_options": storage_options, "cpus": cpus})
+        threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
+
+    def __enter__(self) -> _Worker:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        try:
+            self._process.wait(_SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def give(self, task: RewriteTask) -> None:
+        self.task = task
+        self._send(task.to_json())
+
+    def end(self) -> None:
+        """Let it give up whatever it is at, and end."""
+        self.task = None
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def exit_code(self) -> int:
+        return self._process.wait()
+
+    def _send(self, message: Any) -> None:
+        text = message if isinstance(message, str) else json.dumps(message)
+        assert self._process.stdin is not None
+        # A worker that is gone is noticed, with its exit code, where its answers end.
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(text.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _listen(self, answers: _Answers) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout:
+            for line in self._process.stdout:
+                if line.endswith(b"\n"):
+                    answers.put((self, json.loads(line)))
+        answers.put((self, None))
+
+
+def _reading(progress: ProgressReporter, bin_id: str) -> Any:
+    return lambda size_bytes: progress.source_read(bin_id, size_bytes)
+
+
+def _environment() -> dict[str, str]:
+    """This environment, with this process's own module path: it may come from a bundle or a script's
+    directory."""
+    path = [str(Path(entry).resolve()) for entry in sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONSAFEPATH": "1"}
+
+
+def available_cpus() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

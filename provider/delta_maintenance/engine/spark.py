@@ -1,0 +1,223 @@
+"""The Spark engine: a DataFrame of bins, and ``mapInArrow`` running our own rewrite on each.
+
+1. DataFrame API only, so that the same job runs classic and under Spark Connect. Spark never sees a column of
+   the table: it schedules, retries and ships, the rewriter does the rest.
+2. Each bin is a task of its own (``repartitionById``; hashing would put several bins into one partition), and
+   there is one action (a second one would rewrite everything twice).
+3. Progress is what storage shows: manifests appear as bins finish, also where Spark's own tracker cannot be
+   asked.
+4. Storage options travel in the closure of the task, never in a configuration, which logs and the Spark UI
+   show.
+5. A bin that fails for a reason that repeating cannot change comes back as a value; any other error is raised
+   in the task, so that Spark tries it again, perhaps elsewhere. A repeated task finds the manifest of one
+   that finished.
+
+This is the only module that imports PySpark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delta_log.errors import InvalidRequest
+from delta_log.storage import Storage, open_storage
+from delta_maintenance.bundle import build_bundle
+from delta_maintenance.engine.cluster_check import ClusterVersions, check
+from delta_maintenance.engine.engine import TaskFailed, is_spark_driver
+from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY, read_manifest
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_POLL_SECONDS = 1.0
+_ERROR_MARK = "DELTA_TASK_ERROR "
+_INPUT, _OUTPUT = "bin int, task string", "bin int, manifest string, error string"
+
+#: An embedded session serves one short job: no optimising compiler, serial collector, no web UI, deaf to the
+#: network.
+_EMBEDDED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+}
+
+
+class SparkEngine:
+    """An :class:`~delta_maintenance.engine.engine.Engine` on a Spark session.
+
+    :param session: makes or finds the session, when work begins.
+    :param parallelism: at most so many bins at a time; ``None``: what the cluster has.
+    """
+
+    name = "spark"
+
+    def __init__(
+        self,
+        session: Callable[[], SparkSession],
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> None:
+        self._session = session
+        self._storage_options = dict(storage_options or {})
+        self._parallelism = parallelism
+
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:
+        if not tasks:
+            return
+        progress.message("starting Spark")
+        spark = self._session()
+        versions = check_cluster(spark)
+        progress.message(f"Spark {spark.version} is ready ({versions.describe()})")
+        if not versions.has_library:
+            with tempfile.TemporaryDirectory() as directory:
+                spark.addArtifacts(str(build_bundle(Path(directory))), pyfile=True)
+        collecting = _Collecting(self._frame(spark, tasks))
+        storage = open_storage(tasks[0].table_uri, self._storage_options)
+        left = {task.bin_id: task.bytes_in for task in tasks}
+        try:
+            while not collecting.wait(_POLL_SECONDS):
+                for bin_id in _finished(storage, tasks[0].run_id, left):
+                    manifest = read_manifest(storage, tasks[0].run_id, bin_id)
+                    if manifest is not None:
+                        progress.bin_done(bin_id, left.pop(bin_id))
+                        yield manifest
+        except BaseException:
+            spark.stop()  # ends the tasks; the session was for this job
+            raise
+        for row in collecting.rows():
+            if row["error"] is not None:
+                raise TaskFailed(tasks[row["bin"]].bin_id, json.loads(row["error"]))
+            manifest = BinManifest.from_json(row["manifest"])
+            if manifest.bin_id in left:
+                progress.bin_done(manifest.bin_id, left.pop(manifest.bin_id))
+                yield manifest
+
+    def _frame(self, spark: SparkSession, tasks: Sequence[RewriteTask]) -> DataFrame:
+        rows = [(index, task.to_json()) for index, task in enumerate(tasks)]
+        frame = spark.createDataFrame(rows, _INPUT)
+        partitions = len(rows) if self._parallelism is None else min(len(rows), max(1, self._parallelism))
+        frame = frame.repartitionById(partitions, frame["bin"] % partitions)
+        return frame.mapInArrow(_rewriting(self._storage_options), _OUTPUT)
+
+
+class _Collecting:
+    """The one action, in a thread, so that progress can be watched meanwhile."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        self._rows: list[Any] = []
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._collect, daemon=True)
+        self._thread.start()
+
+    def _collect(self) -> None:
+        try:
+            self._rows = self._frame.collect()
+        except Exception as error:  # noqa: BLE001 - raised again where it is awaited
+            self._error = error
+
+    def wait(self, seconds: float) -> bool:
+        """Is it over?"""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def rows(self) -> list[Any]:
+        if self._error is not None:
+            raise _task_error(self._error) from self._error
+        return self._rows
+
+
+def _task_error(error: Exception) -> Exception:
+    """The error of our task inside of Spark's, if there is one."""
+    text = str(error)
+    at = text.find(_ERROR_MARK)
+    if at < 0:
+        return error
+    description = json.JSONDecoder().raw_decode(text, at + len(_ERROR_MARK))[0]
+    return TaskFailed(description.pop("bin_id"), description)
+
+
+def _finished(storage: Storage, run_id: str, left: Mapping[str, int]) -> list[str]:
+    names = [info.name for info in storage.list_from(f"{MANIFEST_DIRECTORY}/{run_id}")]
+    return [name[:-5] for name in names if name.endswith(".json") and name[:-5] in left]
+
+
+def _rewriting(
+    storage_options: dict[str, Any],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    # A nested function goes by value; what it imports is found on the executor, in the bundle or installed.
+    def rewrite(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from delta_maintenance.engine.spark_task import rewrite_batch
+
+        for batch in batches:
+            yield from rewrite_batch(batch, storage_options)
+
+    return rewrite
+
+
+def check_cluster(spark: SparkSession) -> ClusterVersions:
+    """What driver and executors have.
+
+    :raises ClusterIncomplete: something is missing; named, machine by machine.
+    """
+    from pyspark.sql import functions
+
+    return check(spark, functions.udf)
+
+
+def spark_session(master: str | None, app_name: str) -> SparkSession:
+    """The session of this process: the one that spark-submit or a notebook made, else a new one.
+
+    :param master: for a new one; ``None``: what Spark's own configuration says, else all processors of this
+        machine.
+    :raises InvalidRequest: there is no PySpark, or it cannot start.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise InvalidRequest(
+            "The Spark engine needs PySpark, which is not installed here. Install "
+            "airflow-provider-delta[spark], or use --engine local."
+        ) from error
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    builder = SparkSession.builder.appName(app_name)
+    remote = os.environ.get("SPARK_REMOTE")
+    if remote is not None and remote.startswith("local"):
+        _use_this_python()
+    if not is_spark_driver() and remote is None:
+        master = master or os.environ.get("SPARK_MASTER") or "local[*]"
+        builder = builder.master(master)
+        if master.startswith("local"):
+            for name, value in _EMBEDDED.items():
+                builder = builder.config(name, value)
+            _use_this_python()
+    try:
+        return builder.getOrCreate()
+    except Exception as error:  # PySpark raises half a dozen unrelated kinds
+        raise InvalidRequest(
+            f"Spark cannot be started ({type(error).__name__}: {error}). Is there a Java 17 or newer "
+            f"(JAVA_HOME), and does master {master or 'of the environment'} exist? --engine local needs none."
+        ) from error
+
+
+def _use_this_python() -> None:
+    """Python workers of an embedded Spark find modules and libraries where this process found them."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(str(Path(p).resolve()) for p in sys.path))

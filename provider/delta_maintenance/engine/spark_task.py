@@ -1,0 +1,36 @@
+"""What runs inside of a Spark task: rows of tasks in, rows of manifests out. Knows Arrow, not PySpark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from delta_log.storage import open_storage
+from delta_maintenance.engine.engine import describe_error
+from delta_maintenance.rewrite.bin import rewrite_bin
+from delta_maintenance.rewrite.task import RewriteTask
+
+_ERROR_MARK = "DELTA_TASK_ERROR "
+_SCHEMA = pa.schema([("bin", pa.int32()), ("manifest", pa.string()), ("error", pa.string())])
+
+
+def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Rewrite each task of a batch; a row each, with the manifest or with the error that repeating cannot
+    change.
+
+    :raises RuntimeError: an error that repeating may change; its message says all about the original.
+    """
+    for number, text in zip(*batch.select(["bin", "task"]).to_pydict().values(), strict=True):
+        task = RewriteTask.from_json(text)
+        manifest = failure = None
+        try:
+            manifest = rewrite_bin(task, open_storage(task.table_uri, storage_options)).to_json()
+        except Exception as error:
+            description = {**describe_error(error), "bin_id": task.bin_id}
+            if description["retryable"]:
+                raise RuntimeError(_ERROR_MARK + json.dumps(description)) from error
+            failure = json.dumps(description)
+        yield pa.record_batch([[number], [manifest], [failure]], schema=_SCHEMA)

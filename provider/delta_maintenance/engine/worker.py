@@ -1,0 +1,78 @@
+"""A worker process of the local engine: reads tasks from standard input, answers on standard output, a line
+each.
+
+Started as ``python -m delta_maintenance.engine.worker``, never forked: fsspec's event loops and Arrow's
+threads do not survive a fork. The first line it reads tells how to reach the storage; so credentials are
+neither in argv nor in the environment. When its input ends, or the process at the other end dies, it gives up
+its bin and ends.
+
+Lines in: ``{"storage_options": {…}, "cpus": 1}`` once, then tasks. Lines out: ``{"read": bytes}``,
+``{"manifest": {…}}``, ``{"error": {…}}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any, BinaryIO
+
+_SECONDS_TO_UNWIND = 10
+
+
+def main() -> None:
+    # Whatever a library prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    signal.signal(signal.SIGTERM, _unwind)
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(lines,), daemon=True).start()
+    _work(lines, answers)
+
+
+def _receive(lines: queue.SimpleQueue[bytes]) -> None:
+    for line in sys.stdin.buffer:
+        lines.put(line)
+    # Nobody wants the result any more. The signal unwinds the bin, which removes its unfinished file.
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_SECONDS_TO_UNWIND)
+    os._exit(1)
+
+
+def _unwind(_signal: int, _frame: object) -> None:
+    sys.exit(0)
+
+
+def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
+    import pyarrow as pa
+
+    from delta_log.storage import open_storage
+    from delta_maintenance.engine.engine import describe_error
+    from delta_maintenance.rewrite.bin import rewrite_bin
+    from delta_maintenance.rewrite.task import RewriteTask
+
+    def answer(**facts: Any) -> None:
+        answers.write(json.dumps(facts).encode() + b"\n")
+
+    setup = json.loads(lines.get())
+    pa.set_cpu_count(setup["cpus"])
+    storage = None
+    while True:
+        task = RewriteTask.from_json(lines.get().decode())
+        try:
+            storage = storage or open_storage(task.table_uri, setup["storage_options"])
+            manifest = rewrite_bin(task, storage, lambda size: answer(read=size))
+        except Exception as error:  # noqa: BLE001 - the other end decides
+            traceback.print_exc()
+            answer(error=describe_error(error))
+        else:
+            answer(manifest=json.loads(manifest.to_json()))
+
+
+if __name__ == "__main__":
+    main()

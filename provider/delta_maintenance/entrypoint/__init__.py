@@ -1,0 +1,1 @@
+"""Programs that others start: the job that spark-submit, Airflow and the local runner execute."""

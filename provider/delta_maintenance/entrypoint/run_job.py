@@ -1,0 +1,190 @@
+"""The job, as a program: ``python -m delta_maintenance.entrypoint.run_job --spec JSON``, or the same file
+given to spark-submit with the bundle as ``--py-files``.
+
+It prints ``DELTA_PROGRESS {…}`` lines as it goes and one ``DELTA_REPORT {…}`` line at the end, whatever
+happens; its exit code is the report's. Credentials come in the environment
+(``DELTA_MAINTENANCE_STORAGE_OPTIONS``). What the environment calls ``DELTA_MAINTENANCE_PARENT_PID`` is
+watched: when that process is gone, nobody wants the job any more, and it ends.
+
+Only the standard library is imported before it is known that the rest is there: where something is missing,
+the report names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+PARENT_PID_VARIABLE = "DELTA_MAINTENANCE_PARENT_PID"
+#: Where ``engine="auto"`` may send heavy work.
+SPARK_MASTER_VARIABLE = "DELTA_MAINTENANCE_SPARK_MASTER"
+_WATCH_SECONDS = 1.0
+_SECONDS_TO_UNWIND = 15.0
+
+
+class Terminated(BaseException):
+    """This process was told to end."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="run_job", description="Run one maintenance job on a Delta table.")
+    parser.add_argument("--spec", required=True, help="the job spec as JSON, or @FILE")
+    text = parser.parse_args(arguments).spec
+    _find_library()
+    _watch_parent()
+    try:
+        missing = _missing()
+        if missing:
+            return _print_report(_incomplete(text, missing))
+        signal.signal(signal.SIGTERM, _terminate)
+        report = _run(text)
+    except Terminated:
+        return _print_report(_failed(text, "Terminated", "The job was told to end."))
+    except Exception as error:  # noqa: BLE001 - even a broken installation must not end without a report
+        traceback.print_exc()
+        report = _failed(text, type(error).__name__, str(error) or "no message")
+    return _print_report(report)
+
+
+def _run(text: str) -> dict[str, Any]:
+    from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
+    from delta_maintenance.engine.engine import describe_error, is_spark_driver
+    from delta_maintenance.job import JobSite, run_job
+    from delta_maintenance.progress import ProgressLines
+
+    try:
+        spec = JobSpec.from_json(_read(text))
+        options = _storage_options(os.environ.get(STORAGE_OPTIONS_VARIABLE), STORAGE_OPTIONS_VARIABLE)
+    except (ContractError, OSError, TypeError) as error:
+        refused = {**describe_error(error), "kind": "refused", "retryable": False}
+        return {**_failed(text, "", ""), "error": refused}
+    master = os.environ.get(SPARK_MASTER_VARIABLE)
+    site = JobSite(options, master, can_use_spark=is_spark_driver())
+    return run_job(spec, site, ProgressLines(sys.stdout)).to_dict()
+
+
+def _storage_options(text: str | None, name: str) -> dict[str, Any]:
+    from delta_maintenance.contract import ContractError
+
+    try:
+        options = json.loads(text) if text else {}
+    except ValueError:
+        options = None  # and no word of what it was: it may be a secret
+    if not isinstance(options, dict):
+        raise ContractError(f"{name} must hold a JSON object with the table's storage options.")
+    return options
+
+
+def _read(text: str) -> str:
+    return Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
+
+
+def _print_report(report: dict[str, Any]) -> int:
+    from delta_maintenance.contract import REPORT_PREFIX
+
+    print(REPORT_PREFIX + json.dumps(report, sort_keys=True), flush=True)
+    kind = (report.get("error") or {}).get("kind")
+    return 0 if kind is None else {"refused": 2, "conflict": 3}.get(kind, 1)
+
+
+def _missing() -> list[str]:
+    if sys.version_info < (3, 10):  # noqa: UP036 - a cluster may have any
+        return ["Python 3.10 or newer"]
+    from delta_maintenance.engine.cluster_check import missing_here
+
+    return missing_here()
+
+
+def _incomplete(text: str, missing: list[str]) -> dict[str, Any]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    message = (
+        f"This job needs {', '.join(missing)}, not installed in {sys.executable} (Python {version}). Install "
+        "airflow-provider-delta there, or name another Python (spark.pyspark.driver.python)."
+    )
+    report = _failed(text, "DependencyMissing", message)
+    report["error"].update(kind="refused", retryable=False, missing=missing)
+    return report
+
+
+def _failed(text: str, kind: str, message: str) -> dict[str, Any]:
+    """A report made with the standard library alone."""
+    from delta_maintenance.contract import CONTRACT_VERSION
+
+    try:
+        spec = json.loads(_read(text))
+    except (OSError, ValueError):
+        spec = {}
+    spec = spec if isinstance(spec, dict) else {}
+    return {
+        "contract_version": CONTRACT_VERSION,
+        "operation": spec.get("operation", ""),
+        "table": spec.get("table", ""),
+        "run_id": spec.get("run_id", ""),
+        "status": "failed",
+        "error": {"type": kind, "message": message, "kind": "failed", "retryable": True},
+    }
+
+
+def _find_library() -> None:
+    """Started by path and without a bundle: the library is two directories up, and this directory must not be
+    a place to import from."""
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [path for path in sys.path if path and Path(path).resolve() != here]
+    if importlib.util.find_spec("delta_maintenance") is None:
+        sys.path.insert(0, str(here.parents[1]))
+
+
+def _terminate(_signal: int, _frame: object) -> None:
+    raise Terminated
+
+
+def _watch_parent() -> None:
+    pid = os.environ.get(PARENT_PID_VARIABLE, "")
+    if pid.isdigit():
+        threading.Thread(target=_watch, args=(int(pid), _started(int(pid))), daemon=True).start()
+
+
+def _watch(pid: int, started: str | None) -> None:
+    while _is_alive(pid) and _started(pid) == started:
+        time.sleep(_WATCH_SECONDS)
+    print(f"Process {pid}, which wanted this job, is gone; the job ends.", file=sys.stderr, flush=True)
+    # Unwinding removes unfinished files and ends worker processes; if it hangs, they end with their pipes.
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_SECONDS_TO_UNWIND)
+    os._exit(1)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, where the system tells: a number may be given to another process."""
+    try:
+        fields = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        )
+    except OSError:
+        return None
+    # A zombie does nothing any more, whoever forgot to wait for it.
+    return None if fields[0] == "Z" else fields[19]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

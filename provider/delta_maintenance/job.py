@@ -1,0 +1,104 @@
+"""Running a job in this process: from the spec to the report, with the engines that this process can use.
+
+Whoever starts it (:mod:`delta_maintenance.entrypoint.run_job`, :mod:`delta_maintenance.cli`) gets a report
+whatever happens: an error becomes part of it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.runtime import Runtime
+from delta_log.table import Table
+from delta_maintenance.contract import ContractError, JobReport, JobSpec
+from delta_maintenance.engine.engine import Engine, EngineChoice, choose_engine, describe_error
+from delta_maintenance.engine.local import LocalEngine
+from delta_maintenance.operations import optimize
+from delta_maintenance.progress import ProgressReporter
+
+
+@dataclass(frozen=True, slots=True)
+class JobSite:
+    """Where a job runs, and with what.
+
+    :param storage_options: of the table; never part of a spec, a report or a log.
+    :param spark_master: where ``engine="auto"`` may send heavy work; ``None``: not known here.
+    :param can_use_spark: this process is a Spark driver, or may become one.
+    """
+
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    spark_master: str | None = None
+    can_use_spark: bool = False
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+_OPERATIONS = {"optimize": optimize.run}
+
+
+def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobReport:
+    """Do what the spec asks, and report; raises nothing but what ends the process."""
+    started_ms = site.runtime.now_ms()
+    try:
+        table = Table(spec.table, dict(site.storage_options))
+        return _OPERATIONS[spec.operation](
+            spec,
+            table,
+            lambda asked, planned_bytes: _choose(asked, planned_bytes, site),
+            lambda name: _engine(name, spec, site),
+            progress,
+            site.runtime,
+        )
+    except Exception as error:  # noqa: BLE001 - it becomes part of the report
+        return failure(spec, error, started_ms, site.runtime.now_ms())
+
+
+def failure(spec: JobSpec, error: BaseException, started_ms: int, finished_ms: int) -> JobReport:
+    """The report of a job that failed; where nobody foresaw the error, its traceback goes to standard
+    error."""
+    if not isinstance(error, DeltaLogError):
+        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+    description = describe_error(error)
+    if isinstance(error, ContractError):
+        description |= {"kind": "refused", "retryable": False}
+    return JobReport(
+        operation=spec.operation,
+        table=spec.table,
+        status="failed",
+        run_id=spec.run_id,
+        transaction=spec.transaction,
+        error=description,
+        started_ms=started_ms,
+        finished_ms=finished_ms,
+    )
+
+
+def _choose(spec: JobSpec, planned_bytes: int, site: JobSite) -> EngineChoice:
+    return choose_engine(
+        spec, planned_bytes, spark_master=site.spark_master, can_use_spark=site.can_use_spark
+    )
+
+
+def _engine(name: str, spec: JobSpec, site: JobSite) -> Engine:
+    if name == "local":
+        return LocalEngine(
+            site.storage_options, memory_limit_bytes=spec.memory_limit_bytes, parallelism=spec.parallelism
+        )
+    if importlib.util.find_spec("pyspark") is None:
+        raise InvalidRequest(
+            "The Spark engine needs PySpark, which is not installed here. Install "
+            "airflow-provider-delta[spark], or use the local engine."
+        )
+    # Only here may PySpark be imported: most jobs do not need it.
+    from delta_maintenance.engine.spark import SparkEngine, spark_session
+
+    return SparkEngine(
+        lambda: spark_session(site.spark_master, f"delta-maintenance {spec.operation} {spec.run_id}"),
+        site.storage_options,
+        parallelism=spec.parallelism,
+    )

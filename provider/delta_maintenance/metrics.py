@@ -1,0 +1,29 @@
+"""What an operation did, in numbers, under the names that Spark uses for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delta_maintenance.rewrite.task import BinManifest
+
+
+def commit_metrics(manifests: Sequence[BinManifest]) -> dict[str, int]:
+    """The ``operationMetrics`` of OPTIMIZE; sizes in bytes, of the added files where not said otherwise."""
+    added = sorted(output.size_bytes for manifest in manifests for output in manifest.outputs)
+    sources = [source for manifest in manifests for source in manifest.sources]
+    return {
+        "numAddedFiles": len(added),
+        "numRemovedFiles": len(sources),
+        "numAddedBytes": sum(added),
+        "numRemovedBytes": sum(source.size_bytes for source in sources),
+        "numDeletionVectorsRemoved": sum(source.deletion_vector is not None for source in sources),
+        "minFileSize": added[0] if added else 0,
+        "p25FileSize": _percentile(added, 1),
+        "p50FileSize": _percentile(added, 2),
+        "p75FileSize": _percentile(added, 3),
+        "maxFileSize": added[-1] if added else 0,
+    }
+
+
+def _percentile(ascending: Sequence[int], quarters: int) -> int:
+    return ascending[len(ascending) * quarters // 4] if ascending else 0

@@ -1,0 +1,102 @@
+"""Next-fit bin-packing of files, as OPTIMIZE does it, on arrays.
+
+Files that share a group (a partition) are sorted ascending by size, equal sizes by path, and put into one bin
+until the next would take it over the maximum; a bin is worth its work if it joins at least two files, or
+holds one that was chosen for its own sake. Two outputs of one group are together always larger than the
+maximum: packing them again would change nothing.
+
+A million files are a matter of array operations; there is Python work per bin, never per file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """The bins that are worth their work.
+
+    1. ``order[starts[i]:ends[i]]`` are the files of bin i, as indices into what was packed, in the bin's
+       order.
+    2. Bins of one group follow each other, smaller files first; groups come in the order of their codes.
+    """
+
+    order: Int64s
+    starts: Int64s
+    ends: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[Int64s]:
+        for start, end in zip(self.starts, self.ends, strict=True):
+            yield self.order[start:end]
+
+
+def pack(
+    groups: Int64s,
+    sizes: Int64s,
+    paths: pa.Array | pa.ChunkedArray,
+    max_bytes: int,
+    chosen_alone: npt.NDArray[np.bool_] | None = None,
+) -> Bins:
+    """Pack files into bins.
+
+    :param groups: a code per file; files of different groups never meet.
+    :param sizes: bytes per file, none negative.
+    :param paths: decides between equal sizes, so that the same files give the same bins in whatever order
+        they come.
+    :param chosen_alone: files that make even a bin of one worth its work.
+    """
+    if len(sizes) == 0:
+        empty = np.empty(0, np.int64)
+        return Bins(empty, empty, empty)
+    order = _order(groups, sizes, paths)
+    sorted_groups, sorted_sizes = groups[order], sizes[order]
+    starts = _starts(sorted_groups, sorted_sizes, max_bytes)
+    ends = np.append(starts[1:], len(order))
+    worth = ends - starts >= 2
+    if chosen_alone is not None:
+        worth |= np.logical_or.reduceat(chosen_alone[order], starts)
+    return Bins(order, starts[worth], ends[worth])
+
+
+def _order(groups: Int64s, sizes: Int64s, paths: pa.Array | pa.ChunkedArray) -> Int64s:
+    order: Int64s = np.lexsort((sizes, groups)).astype(np.int64, copy=False)
+    same = (np.diff(groups[order]) == 0) & (np.diff(sizes[order]) == 0)
+    if not same.any():
+        return order
+    # Comparing texts is dear, so only the files that size does not order are ordered by path.
+    tied = np.zeros(len(order), np.bool_)
+    tied[1:] |= same
+    tied[:-1] |= same
+    runs = np.cumsum(np.append(True, ~same))[tied]
+    members = order[tied]
+    table = pa.table({"run": runs, "path": paths.take(pa.array(members))})
+    by_path = pc.sort_indices(table, sort_keys=[("run", "ascending"), ("path", "ascending")]).to_numpy()
+    order[tied] = members[by_path]
+    return order
+
+
+def _starts(groups: Int64s, sizes: Int64s, max_bytes: int) -> Int64s:
+    """Where each bin starts among files sorted by group and size."""
+    until = np.cumsum(sizes)
+    # For a bin that starts at i: the first file that does not fit, or that is of another group.
+    too_much = np.searchsorted(until, until - sizes + max_bytes, side="right")
+    group_ends = np.append(np.flatnonzero(np.diff(groups)) + 1, len(groups))
+    group_end = group_ends[np.searchsorted(group_ends, np.arange(len(groups)), side="right")]
+    following = np.minimum(np.maximum(too_much, np.arange(len(groups)) + 1), group_end).tolist()
+    starts, at = [], 0
+    while at < len(following):
+        starts.append(at)
+        at = following[at]
+    return np.array(starts, np.int64)

@@ -1,0 +1,324 @@
+"""Planning OPTIMIZE: which files of a snapshot to rewrite together, and why. Pure: nothing is written.
+
+1. Candidates are small files, files with many deleted rows (or with deletions and an unknown number of rows),
+   and, for ``full``, every file that was not already written by this rewriter under the same settings.
+2. Sizes are estimates of live bytes: a file that is half deleted counts half.
+3. Candidates are grouped by partition and packed next-fit (:mod:`delta_maintenance.plan.bin_packing`). A bin
+   of one is kept only if its file was chosen for its deletions or by ``full``.
+4. The biggest bins come first, so that parallel workers end together. Under a budget those come that remove
+   most files for their bytes.
+5. The same files and options give the same bins, ids and digest, whatever checkpoint the snapshot came from.
+
+Files stay rows of an Arrow table; Python objects are made per bin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log import table_properties
+from delta_log.errors import InvalidRequest
+from delta_log.snapshot import Snapshot
+from delta_maintenance.plan.bin_packing import Bins, Int64s, pack
+from delta_maintenance.plan.optimize_plan import (
+    DELETED_ROWS,
+    FULL,
+    REASONS,
+    SMALL,
+    UNKNOWN_ROWS,
+    OptimizePlan,
+    PlannedBin,
+)
+from delta_maintenance.plan.options import OptimizeOptions
+from delta_maintenance.plan.partition_groups import partition_groups
+from delta_maintenance.plan.tasks import tasks_of
+from delta_maintenance.rewrite.task import REWRITE_TAG
+
+__all__ = [
+    "OptimizeOptions",
+    "OptimizePlan",
+    "PlannedBin",
+    "plan_optimize",
+    "rewrite_settings_digest",
+    "tasks_of",
+]
+
+#: Grows when the rewriter's output changes so much that ``full`` should write its files again.
+_REWRITE_REVISION = 1
+#: Properties that shape data files.
+_SHAPING = ("delta.parquet.", "delta.dataSkipping", "delta.columnMapping.", "delta.writePartitionColumns")
+
+DEFAULT_TARGET_BYTES = 1 << 30
+_DEFAULT_MIN_SHARE = 0.75
+
+_FILE_COLUMNS = (
+    "path",
+    "key",
+    "partition_values",
+    "size",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+)
+
+
+def plan_optimize(snapshot: Snapshot, options: OptimizeOptions, now_ms: int) -> OptimizePlan:
+    """Plan one run.
+
+    :param now_ms: noted in the plan; nothing in it depends on the clock yet.
+    :raises InvalidRequest: the options make no sense for this table.
+    """
+    target = _target(snapshot, options)
+    minimum = _minimum(target, options)
+    tag = rewrite_settings_digest(snapshot, target)
+    where = _where(snapshot, options.where)
+    files = snapshot.files(_FILE_COLUMNS, where)
+    num_records, deleted = _row_counts(snapshot, files, where)
+    sizes = files.column("size").to_numpy().astype(np.int64)
+    live = _live_bytes(sizes, num_records, deleted)
+    reasons = _reasons(files, live, minimum, num_records, deleted, tag, options)
+
+    chosen = np.flatnonzero(reasons)
+    groups = partition_groups(files.column("partition_values"), snapshot.partition_schema)
+    alone = reasons[chosen] > SMALL  # for more than its size
+    paths = files.column("path").take(pa.array(chosen))
+    packed = pack(groups[chosen], live[chosen], paths, target, alone)
+    bins = _bins(files, chosen, packed, sizes, live, reasons, tag)
+    kept, left = _within_budget(bins, options.max_bytes)
+    rows = np.concatenate([chosen[packed.order[b.start : b.end]] for b in kept] or [np.empty(0, np.int64)])
+    return OptimizePlan(
+        read_version=snapshot.version,
+        planned_ms=now_ms,
+        options=options,
+        target_size_bytes=target,
+        min_file_size_bytes=minimum,
+        rewrite_tag=tag,
+        files=files.take(pa.array(rows, pa.int64())),
+        num_records=num_records[rows],
+        bins=_renumbered(kept),
+        considered_files=files.num_rows,
+        considered_bytes=int(sizes.sum()),
+        chosen_files={
+            name: int(np.count_nonzero(reasons & bit))
+            for bit, name in REASONS.items()
+            if (reasons & bit).any()
+        },
+        left_bins=len(left),
+        left_bytes=sum(planned.bytes_in for planned in left),
+        digest=_digest(tag, *sorted(planned.bin_id for planned in kept)),
+    )
+
+
+def rewrite_settings_digest(snapshot: Snapshot, target_size_bytes: int) -> str:
+    """Names everything that decides how a file is written; the value of :data:`REWRITE_TAG`."""
+    shaping = {name: value for name, value in snapshot.properties.items() if name.startswith(_SHAPING)}
+    settings = {
+        "revision": _REWRITE_REVISION,
+        "schema": snapshot.metadata.schemaString,
+        "partitionColumns": list(snapshot.metadata.partitionColumns),
+        "properties": shaping,
+        "targetSizeBytes": target_size_bytes,
+    }
+    return _digest(json.dumps(settings, sort_keys=True))
+
+
+# -- choosing ------------------------------------------------------------------------------------------------
+
+
+def _target(snapshot: Snapshot, options: OptimizeOptions) -> int:
+    if options.target_size_bytes is not None:
+        return options.target_size_bytes
+    return table_properties.size_bytes(snapshot.properties, "delta.targetFileSize") or DEFAULT_TARGET_BYTES
+
+
+def _minimum(target: int, options: OptimizeOptions) -> int:
+    if options.min_file_size_bytes is None:
+        return int(target * _DEFAULT_MIN_SHARE)
+    if options.min_file_size_bytes > target:
+        raise InvalidRequest(
+            f"min_file_size_bytes ({options.min_file_size_bytes}) is above the target size ({target}): "
+            "every run would rewrite what the last one wrote. Give a minimum of at most the target."
+        )
+    return options.min_file_size_bytes
+
+
+def _where(snapshot: Snapshot, text: str | None) -> pc.Expression | None:
+    if text is None:
+        return None
+    # The SQL parser takes longer to import than a small plan takes to make.
+    from delta_maintenance.plan.predicate import partition_predicate
+
+    return partition_predicate(text, snapshot.schema, snapshot.partition_columns)
+
+
+class _RecordCount(msgspec.Struct):
+    numRecords: int | None = None
+
+
+_STATS = msgspec.json.Decoder(_RecordCount, strict=False)
+
+
+def _row_counts(snapshot: Snapshot, files: pa.Table, where: pc.Expression | None) -> tuple[Int64s, Int64s]:
+    """Physical rows (-1: unknown or not looked up) and deleted rows of each file.
+
+    Statistics are most of a snapshot's bytes: they are read, streamed, only where some file has deletions.
+    """
+    vectors = files.column("deletion_vector").combine_chunks()
+    deleted = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0).to_numpy(zero_copy_only=False)
+    records = np.full(files.num_rows, -1, np.int64)
+    with_vector = np.flatnonzero(pc.is_valid(vectors).to_numpy(zero_copy_only=False))
+    if len(with_vector) == 0:
+        return records, deleted.astype(np.int64)
+    keys = files.column("key").take(pa.array(with_vector)).combine_chunks()
+    for batch in snapshot.file_batches(["key", "stats", "deletion_vector"], where):
+        wanted = pc.and_(pc.is_valid(batch.column("deletion_vector")), pc.is_valid(batch.column("stats")))
+        chosen = batch.filter(wanted)
+        positions = pc.index_in(chosen.column("key"), value_set=keys).to_pylist()
+        for position, text in zip(positions, chosen.column("stats").to_pylist(), strict=True):
+            records[with_vector[position]] = _num_records(text)
+    return records, deleted.astype(np.int64)
+
+
+def _num_records(stats: str) -> int:
+    try:
+        count = _STATS.decode(stats).numRecords
+    except msgspec.DecodeError:
+        return -1  # here statistics are a hint, no more
+    return -1 if count is None else max(count, -1)
+
+
+def _live_bytes(sizes: Int64s, num_records: Int64s, deleted: Int64s) -> Int64s:
+    known = num_records > 0
+    share = np.ones(len(sizes))
+    share[known] = np.clip(1 - deleted[known] / num_records[known], 0, 1)
+    return np.ceil(sizes * share).astype(np.int64)
+
+
+def _reasons(
+    files: pa.Table,
+    live: Int64s,
+    minimum: int,
+    num_records: Int64s,
+    deleted: Int64s,
+    tag: str,
+    options: OptimizeOptions,
+) -> npt.NDArray[np.uint8]:
+    reasons = np.zeros(files.num_rows, np.uint8)
+    has_vector = pc.is_valid(files.column("deletion_vector")).to_numpy()
+    reasons[live < minimum] |= SMALL
+    reasons[(num_records >= 0) & (deleted > num_records * options.max_deleted_rows_ratio)] |= DELETED_ROWS
+    reasons[has_vector & (num_records < 0)] |= UNKNOWN_ROWS
+    if options.full:
+        written_with = pc.map_lookup(files.column("tags"), pa.scalar(REWRITE_TAG), "first")
+        ours = pc.fill_null(pc.equal(written_with, tag), False).to_numpy()
+        reasons[~ours | has_vector] |= FULL
+    return reasons
+
+
+# -- bins ----------------------------------------------------------------------------------------------------
+
+
+def _bins(
+    files: pa.Table,
+    chosen: Int64s,
+    packed: Bins,
+    sizes: Int64s,
+    live: Int64s,
+    reasons: npt.NDArray[np.uint8],
+    tag: str,
+) -> list[PlannedBin]:
+    if len(packed) == 0:
+        return []
+    order = chosen[packed.order]
+    names = _Names(files, order)
+    starts, ends = packed.starts.tolist(), packed.ends.tolist()
+    bytes_until = np.concatenate([[0], np.cumsum(sizes[order])])
+    live_until = np.concatenate([[0], np.cumsum(live[order])])
+    partitions = files.column("partition_values").take(pa.array(order[packed.starts]))
+    seed = f"{tag}\0".encode()
+    found = []
+    for start, end, partition in zip(starts, ends, partitions.to_pylist(), strict=True):
+        found.append(
+            PlannedBin(
+                bin_id=hashlib.sha256(seed + names(start, end)).hexdigest()[:32],
+                partition_values=dict(partition or ()),
+                start=start,
+                end=end,
+                bytes_in=int(bytes_until[end] - bytes_until[start]),
+                live_bytes=int(live_until[end] - live_until[start]),
+                reasons=int(np.bitwise_or.reduce(reasons[order[start:end]])),
+            )
+        )
+    return sorted(found, key=lambda planned: (-planned.live_bytes, planned.bin_id))
+
+
+class _Names:
+    """``path NUL deletion-vector-id NUL`` of some files in their order, to be hashed bin by bin."""
+
+    def __init__(self, files: pa.Table, order: Int64s) -> None:
+        rows = files.select(["path", "deletion_vector"]).take(pa.array(order)).combine_chunks()
+        paths = rows.column("path").cast(pa.large_string())
+        names = pc.binary_join_element_wise(
+            paths, _vector_ids(rows.column("deletion_vector")), _text(""), _text("\0")
+        )
+        array = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+        _, offsets, data = array.buffers()
+        self._offsets = np.frombuffer(offsets, np.int64)[array.offset :]
+        self._data = memoryview(data)
+
+    def __call__(self, start: int, end: int) -> memoryview:
+        return self._data[self._offsets[start] : self._offsets[end]]
+
+
+def _vector_ids(vectors: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The protocol's unique ids; the empty text where there is no deletion vector."""
+    offset = pc.struct_field(vectors, "offset").cast(pa.large_string())
+    at = pc.coalesce(pc.binary_join_element_wise(_text("@"), offset, _text("")), _text(""))
+    kind = pc.struct_field(vectors, "storageType").cast(pa.large_string())
+    where = pc.struct_field(vectors, "pathOrInlineDv").cast(pa.large_string())
+    return pc.coalesce(pc.binary_join_element_wise(kind, where, at, _text("")), _text(""))
+
+
+def _text(value: str) -> pa.Scalar:
+    return pa.scalar(value, pa.large_string())
+
+
+def _within_budget(
+    bins: list[PlannedBin], max_bytes: int | None
+) -> tuple[list[PlannedBin], list[PlannedBin]]:
+    """What is done in this run, and what is left; both in their order."""
+    if max_bytes is None:
+        return bins, []
+    done: set[str] = set()
+    spent = 0
+    # A bin of one removes no file, only deleted rows: those count by the bytes that they free.
+    worth = sorted(
+        bins, key=lambda b: (-(b.num_files - 1) / max(1, b.bytes_in), b.live_bytes - b.bytes_in, b.bin_id)
+    )
+    for planned in worth:
+        if spent + planned.bytes_in <= max_bytes:
+            spent += planned.bytes_in
+            done.add(planned.bin_id)
+    return [b for b in bins if b.bin_id in done], [b for b in bins if b.bin_id not in done]
+
+
+def _renumbered(bins: list[PlannedBin]) -> tuple[PlannedBin, ...]:
+    """The bins with their rows in the plan's own table."""
+    ends = np.cumsum([planned.num_files for planned in bins]).tolist()
+    return tuple(
+        replace(planned, start=end - planned.num_files, end=end)
+        for planned, end in zip(bins, ends, strict=True)
+    )
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,181 @@
+"""Rewriting one bin: its live rows, in order, into one new file.
+
+Pure pyarrow, and the same function on every engine. Rows come from :class:`delta_log.data_file.DataFile`, which
+applies deletion vectors and brings old files to the current schema; they leave in row groups of bounded size with
+physical names and field ids, and their statistics are computed on the way. Nothing here touches the log.
+
+A bin ends with a *manifest* that is created exactly once: whoever repeats a bin, a retried Spark task or a second
+try of the run, finds it and takes its result. Rows are counted on both sides before that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pyarrow as pa
+
+from delta_log.data_file import DataFile
+from delta_log.deletion_vector import DeletionVectorDescriptor, read_deletion_vector
+from delta_log.errors import CorruptLog
+from delta_log.file_path import encode_path, hive_directory
+from delta_log.scan import MAPPING_MODE
+from delta_log.schema import StructField, StructType, arrow_schema, parse_schema, storable
+from delta_log.storage import Storage
+from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, RewriteTask, SourceFile
+from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
+
+
+MANIFEST_DIRECTORY = "_maintenance"
+
+OnProgress = Callable[[int], None]
+
+
+def manifest_key(run_id: str, bin_id: str) -> str:
+    """Where a bin's manifest is, relative to the table's root; hidden from readers and from VACUUM."""
+    return f"{MANIFEST_DIRECTORY}/{run_id}/{bin_id}.json"
+
+
+def read_manifest(storage: Storage, run_id: str, bin_id: str) -> BinManifest | None:
+    """The manifest of a finished bin, if it is finished and its files are all there."""
+    try:
+        manifest = BinManifest.from_json(storage.read(manifest_key(run_id, bin_id)).decode())
+    except FileNotFoundError:
+        return None
+    infos = [storage.head(output.key) for output in manifest.outputs]
+    complete = all(
+        info is not None and info.size == out.size_bytes for info, out in zip(infos, manifest.outputs)
+    )
+    return manifest if complete else None
+
+
+def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | None = None) -> BinManifest:
+    """Write a bin's live rows to a new file and leave a manifest of it.
+
+    :param on_progress: told the bytes of each source once it was read.
+    :raises CorruptLog: a source is missing, broken, or not what its statistics say.
+    """
+    started = time.monotonic()
+    finished = read_manifest(storage, task.run_id, task.bin_id)
+    if finished is not None:
+        return finished
+    schema = parse_schema(task.schema_json)
+    key = output_key(task, schema)
+    counts = _Counts()
+    stored = storable(schema.without(task.partition_columns))
+    rows = _live_rows(task, storage, stored, counts, on_progress)
+    settings = WriterSettings.of(task.configuration, stored, task.reader_features or ())
+    with storage.open_write(key) as file:
+        writer = DataFileWriter(file, arrow_schema(stored, physical=True), settings)
+        for batch in rows:
+            writer.write(batch)
+        written = writer.close()
+    if written.num_records != counts.rows_in - counts.rows_deleted:
+        storage.delete([key])
+        raise AssertionError(
+            f"bin {task.bin_id}: {counts.rows_in} rows read, {counts.rows_deleted} of them deleted, but "
+            f"{written.num_records} written. This is a bug; nothing was committed."
+        )
+    outputs: tuple[OutputFile, ...] = ()
+    if written.num_records:
+        info = storage.head(key)
+        assert info is not None
+        tags = {REWRITE_TAG: task.rewrite_tag}
+        outputs = (
+            OutputFile(
+                encode_path(key),
+                key,
+                info.size,
+                info.modification_time_ms,
+                written.num_records,
+                written.stats,
+                tags,
+            ),
+        )
+    else:
+        storage.delete([key])
+    manifest = BinManifest(
+        bin_id=task.bin_id,
+        run_id=task.run_id,
+        partition_values=task.partition_values,
+        sources=task.sources,
+        outputs=outputs,
+        rows_in=counts.rows_in,
+        rows_deleted=counts.rows_deleted,
+        rows_out=written.num_records,
+        elapsed_ms=int((time.monotonic() - started) * 1000),
+        rewrite_tag=task.rewrite_tag,
+    )
+    return _publish(manifest, storage)
+
+
+def _publish(manifest: BinManifest, storage: Storage) -> BinManifest:
+    key = manifest_key(manifest.run_id, manifest.bin_id)
+    if storage.put_if_absent(key, manifest.to_json().encode()):
+        return manifest
+    # Another try of this bin was faster; its files count, ours do not.
+    other = read_manifest(storage, manifest.run_id, manifest.bin_id)
+    if other is None:
+        # That try's files are gone: its manifest promises nothing any more.
+        storage.put(key, manifest.to_json().encode())
+        return manifest
+    storage.delete([output.key for output in manifest.outputs])
+    return other
+
+
+class _Counts:
+    """Physical rows of the sources, and how many of them deletion vectors hide."""
+
+    rows_in = 0
+    rows_deleted = 0
+
+
+def _live_rows(
+    task: RewriteTask, storage: Storage, stored: StructType, counts: _Counts, on_progress: OnProgress | None
+) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(stored, physical=True)
+    columns: tuple[StructField, ...] = stored.fields
+    mode = task.configuration.get(MAPPING_MODE, "none")
+    for source in task.sources:
+        data_file = DataFile(storage, source.key, mode)
+        hidden = None
+        if source.deletion_vector is not None:
+            descriptor = DeletionVectorDescriptor.from_json(source.deletion_vector)
+            hidden = read_deletion_vector(descriptor, storage)
+            counts.rows_deleted += len(hidden)
+        _check_records(source, data_file)
+        counts.rows_in += data_file.num_rows
+        for rows in data_file.read(columns, hidden, physical=True):
+            if rows.count:
+                yield pa.record_batch(list(rows.arrays), schema=schema)
+        if on_progress is not None:
+            on_progress(source.size_bytes)
+
+
+def _check_records(source: SourceFile, data_file: DataFile) -> None:
+    if source.num_records is not None and source.num_records != data_file.num_rows:
+        raise CorruptLog(
+            source.key, f"its statistics say {source.num_records} rows, but the file has {data_file.num_rows}"
+        )
+
+
+def output_key(task: RewriteTask, schema: StructType) -> str:
+    """A new name in the partition's directory (with column mapping, as Spark does, none that shows a value)."""
+    codec = WriterSettings.codec_of(task.configuration)
+    name = f"part-00000-{uuid4()}-c000{'' if codec == 'none' else f'.{codec}'}.parquet"
+    if task.configuration.get(MAPPING_MODE, "none") != "none":
+        return name
+    directories = [
+        hive_directory(column, task.partition_values.get(schema.field(column).physical_name))
+        for column in task.partition_columns
+    ]
+    return "/".join([*directories, name])
+
+
+def forget(manifests: list[BinManifest], storage: Storage) -> None:
+    """Remove manifests that have served; what is left of the directories goes with them where it is empty."""
+    storage.delete([manifest_key(manifest.run_id, manifest.bin_id) for manifest in manifests])
+    for run_id in {manifest.run_id for manifest in manifests}:
+        storage.remove_dir(f"{MANIFEST_DIRECTORY}/{run_id}")
+    storage.remove_dir(MANIFEST_DIRECTORY)

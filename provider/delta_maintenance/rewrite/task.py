@@ -1,0 +1,160 @@
+"""What travels to a worker and what comes back: one bin as a task, and the manifest of what became of it.
+
+Both are plain values with a JSON form, because they cross process and machine boundaries, and because the
+manifest is also kept in storage (``_maintenance/<run id>/<bin id>.json``), where a later release may read it.
+Hence:
+
+1. Standard library only.
+2. Names and numbers as the log has them: ``path`` is the spelling of the log, ``key`` the decoded storage
+   key, partition values are the raw map with physical names, a deletion vector is its descriptor in log JSON.
+3. A reader ignores members that it does not know and fills in defaults for those that are absent.
+4. No secret: how to reach the storage is told to a worker on another way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+#: In ``add.tags`` of every file we write: the digest of the settings that it was written under.
+REWRITE_TAG = "delta-maintenance.rewrite"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A live file that a task replaces, with all that its ``remove`` action will have to say.
+
+    :param num_records: physical rows by the file's statistics, where the plan needed to know them.
+    :param partition_values: the file's own raw map; its spelling may differ from that of the bin.
+    """
+
+    path: str
+    key: str
+    size_bytes: int
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    deletion_vector: Mapping[str, Any] | None = None
+    num_records: int | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    tags: Mapping[str, str] | None = None
+
+    @property
+    def deletion_vector_id(self) -> str | None:
+        """The protocol's unique id of the deletion vector; an absent offset and offset 0 are different
+        ids."""
+        if self.deletion_vector is None:
+            return None
+        vector = self.deletion_vector
+        stem = f"{vector['storageType']}{vector['pathOrInlineDv']}"
+        return stem if vector.get("offset") is None else f"{stem}@{vector['offset']}"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A file that a task wrote, with all that its ``add`` action will have to say.
+
+    :param stats: the statistics as the JSON text that goes into the log.
+    """
+
+    path: str
+    key: str
+    size_bytes: int
+    modification_time_ms: int
+    num_records: int
+    stats: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """One bin to rewrite. Self-contained: with the storage it is all that ``rewrite_bin`` needs.
+
+    1. The sources are to be read in the order given.
+    2. All sources hold the same typed partition value; ``partition_values`` is the map to copy to the
+       outputs.
+    3. ``bin_id`` depends on nothing but sources and settings, so that a repeated run finds its manifest
+       again.
+    """
+
+    bin_id: str
+    table_uri: str
+    run_id: str
+    schema_json: str
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str]
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: tuple[str, ...] | None
+    writer_features: tuple[str, ...] | None
+    partition_values: Mapping[str, str | None]
+    sources: tuple[SourceFile, ...]
+    target_size_bytes: int
+    rewrite_tag: str
+
+    @property
+    def bytes_in(self) -> int:
+        return sum(source.size_bytes for source in self.sources)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> RewriteTask:
+        raw = _known(cls, json.loads(text))
+        raw["sources"] = _each(SourceFile, raw["sources"])
+        raw["partition_columns"] = tuple(raw["partition_columns"])
+        for name in ("reader_features", "writer_features"):
+            raw[name] = None if raw[name] is None else tuple(raw[name])
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class BinManifest:
+    """What became of one bin: durable from the moment at which its files are complete.
+
+    :param rows_in: physical rows of the sources; ``rows_in == rows_deleted + rows_out`` or the bin is broken.
+    :param rows_deleted: rows that the sources' deletion vectors hide.
+    """
+
+    bin_id: str
+    run_id: str
+    partition_values: Mapping[str, str | None]
+    sources: tuple[SourceFile, ...]
+    outputs: tuple[OutputFile, ...]
+    rows_in: int
+    rows_deleted: int
+    rows_out: int
+    elapsed_ms: int
+    rewrite_tag: str = ""
+    manifest_version: int = 1
+
+    @property
+    def bytes_in(self) -> int:
+        return sum(source.size_bytes for source in self.sources)
+
+    @property
+    def bytes_out(self) -> int:
+        return sum(output.size_bytes for output in self.outputs)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> BinManifest:
+        raw = _known(cls, json.loads(text))
+        raw["sources"] = _each(SourceFile, raw["sources"])
+        raw["outputs"] = _each(OutputFile, raw["outputs"])
+        return cls(**raw)
+
+
+def _known(cls: type, raw: dict[str, Any]) -> dict[str, Any]:
+    names = {f.name for f in fields(cls)}
+    return {key: value for key, value in raw.items() if key in names}
+
+
+def _each(cls: type[_T], items: list[dict[str, Any]]) -> tuple[_T, ...]:
+    return tuple(cls(**_known(cls, item)) for item in items)

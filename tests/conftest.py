@@ -1,0 +1,88 @@
+"""Fixtures that every test may ask for, and what a run says about its machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+# A developer's own Airflow is never touched. Set before anything imports Airflow, which reads it at import.
+_AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-delta-tests-")
+os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME.name
+os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "True"
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+from tests.corpus import Corpus, corpus_is_there, unpack_corpus  # noqa: E402
+from tests.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
+from tests.delta_spark import start_delta_spark  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TOLD = (
+    "apache-airflow",
+    "pyspark",
+    "pyspark-client",
+    "pyarrow",
+    "numpy",
+    "fsspec",
+    "deltalake",
+    "hypothesis",
+)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """The directory with the corpus's tables; shared by all tests, so nobody writes there."""
+    base = tmp_path_factory.getbasetemp()
+    return unpack_corpus(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
+@pytest.fixture
+def corpus_copy(corpus: Corpus, tmp_path: Path) -> Callable[[str], Path]:
+    """Copies a table of the corpus by name, for a test that writes to it."""
+    return lambda name: corpus.copy_of(name, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def delta_spark_jars() -> tuple[Path, ...]:
+    """The JARs of delta-spark, for a Spark session of the test's own."""
+    return find_delta_spark_jars()
+
+
+@pytest.fixture(scope="session")
+def delta_spark_session(
+    delta_spark_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """A Spark session with Delta Lake: `session.read.format("delta").load(path)`, `session.sql(…)`."""
+    session = start_delta_spark(delta_spark_jars, tmp_path_factory.mktemp("delta-spark"))
+    yield session
+    session.stop()
+
+
+def pytest_report_header() -> list[str]:
+    found = []
+    for name in _TOLD:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"no {name}")
+    java = os.environ.get("JAVA_HOME") or shutil.which("java") or "none"
+    return [", ".join(found), f"java: {java}; corpus: {'there' if corpus_is_there() else 'absent'}"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Each reason for skipping once, with the number of tests that it cost."""
+    reasons = Counter(
+        report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        for report in terminalreporter.getreports("skipped")
+    )
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} skipped, {reason.removeprefix('Skipped: ')}", yellow=True)

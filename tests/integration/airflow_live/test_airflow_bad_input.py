@@ -1,0 +1,96 @@
+"""What cannot work fails at once, says why in the task log, is not tried again, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from live_airflow import LiveAirflow
+
+pytestmark = pytest.mark.airflow
+
+WriteTable = Callable[[str], Path]
+
+NO_SUCH_BINARY = "/no/such/spark-submit"
+
+
+def with_unknown_feature(table: Path) -> Path:
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["timeTravelToTheFuture"],
+        "writerFeatures": ["timeTravelToTheFuture"],
+    }
+    version = len(list((table / "_delta_log").glob("*.json")))
+    commit = table / "_delta_log" / f"{version:020}.json"
+    commit.write_text(json.dumps({"protocol": protocol}) + "\n")
+    return table
+
+
+def with_files_but_no_log(directory: Path) -> Path:
+    directory.mkdir()
+    (directory / "data.csv").write_text("1,2,3\n")
+    return directory
+
+
+@pytest.fixture
+def tables(tmp_path: Path, write_table: WriteTable) -> dict[str, Path]:
+    return {
+        "good": write_table("good"),
+        "not_a_table": with_files_but_no_log(tmp_path / "not_a_table"),
+        "missing": tmp_path / "missing",
+        "unsupported": with_unknown_feature(write_table("unsupported")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "conf", "message"),
+    [
+        ("not_a_table", {}, "NotATable"),
+        ("missing", {}, "NotATable"),
+        ("unsupported", {}, "timeTravelToTheFuture"),
+        ("good", {"where": "id = 1"}, "InvalidRequest"),
+        ("good", {"where": "part ="}, "InvalidRequest"),
+        ("good", {"delta_conn_id": "nowhere"}, "There is no Airflow connection 'nowhere'"),
+        ("good", {"delta_conn_id": "no_storage"}, "has type 'aws'"),
+        ("good", {"engine": "spark", "spark_conn_id": "nowhere"}, "There is no Airflow connection 'nowhere'"),
+        ("good", {"engine": "spark", "spark_conn_id": "no_master"}, "which no Spark knows"),
+        ("good", {"engine": "spark", "spark_binary": NO_SUCH_BINARY}, f"'{NO_SUCH_BINARY}' is not on"),
+        ("good", {"engine": "warp"}, "engine='warp' is not one of"),
+    ],
+)
+def test_bad_input_fails_at_once_and_writes_nothing(
+    airflow: LiveAirflow, tables: dict[str, Path], table: str, conf: dict[str, str], message: str
+) -> None:
+    path = tables[table]
+    before = contents(path)
+    run_id = airflow.trigger("optimize", conf={"table": str(path), **conf})
+    assert airflow.wait_for_run("optimize", run_id) == "failed"
+    assert airflow.task("optimize", run_id, "optimize")["try_number"] == 1, "trying again would not help"
+    log = "\n".join(airflow.task_log("optimize", run_id, "optimize", 1))
+    assert message in log
+    assert contents(path) == before
+
+
+def test_a_spark_that_ends_without_a_word_is_tried_again_and_its_output_shown(
+    airflow: LiveAirflow, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "spark-submit"
+    broken.write_text("#!/bin/sh\necho 'the cluster is on fire' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    before = contents(tables["good"])
+    conf = {"table": str(tables["good"]), "engine": "spark", "spark_binary": str(broken)}
+    run_id = airflow.trigger("optimize", conf=conf)
+    assert airflow.wait_for_run("optimize", run_id) == "failed"
+    assert airflow.task("optimize", run_id, "optimize")["try_number"] == 3
+    log = "\n".join(airflow.task_log("optimize", run_id, "optimize", 1))
+    assert "spark-submit ended with exit code 1 and without a report" in log
+    assert "the cluster is on fire" in log
+    assert contents(tables["good"]) == before
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}

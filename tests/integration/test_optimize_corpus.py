@@ -1,0 +1,180 @@
+"""OPTIMIZE on copies of every corpus table: rows are kept, by our reading and by that of two other implementations."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import deltalake
+from delta_log import Table
+from delta_log.actions import decode_actions
+from delta_log.log_path import commit_key
+from delta_maintenance import cli
+from tests.corpus import Corpus, Entry, corpus_cases, corpus_is_there
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Tables with live files that OPTIMIZE refuses, and the features that the refusal names.
+REFUSED = {
+    "golden-table-with-icebegCompatV2Enabled": {"icebergCompatV2"},
+    "kernel-spark-shredded-variant-preview-delta": {"variantShredding-preview", "variantType"},
+    "krs-partitioned_with_materialize_feature": {"materializePartitionColumns"},
+    "rs-table_with_liquid_clustering": {"liquid", "rowTracking"},
+    "spark-variant-stats-with-struct-no-checkpoint": {"variantShredding-preview", "variantType"},
+}
+#: One of each kind: these are optimised by the Spark engine as well.
+ON_SPARK = (
+    "dat-column_mapping",
+    "dat-deletion_vectors",
+    "dat-multi_partitioned_2",
+    "dat-timestamp_ntz",
+    "golden-data-reader-escaped-chars",
+    "golden-kernel-timestamp-INT96",
+    "golden-parquet-all-types-legacy-format",
+    "golden-type-widening-nested",
+    "golden-v2-checkpoint-parquet",
+    "kernel-column-mapping-id",
+    "krs-v1-multi-part-partitioned-struct-stats-only",
+    "spark-partitioned-table-with-dv-large",
+    "spark-table-with-dv-small",
+)
+
+
+def has_rows(entry: Entry) -> bool:
+    return bool(entry["readable"] and entry["data"] == "full" and entry["num_active_files"])
+
+
+def optimised(entry: Entry) -> bool:
+    return has_rows(entry) and entry["name"] not in REFUSED
+
+
+def optimize(table: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """The command line's own entry: its exit code and the one JSON object on its standard output."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = cli.main(["optimize", str(table), "--full", "--json", *arguments])
+    return code, json.loads(output.getvalue())
+
+
+def check(table: Path, entry: Entry, corpus: Corpus, report: dict[str, Any]) -> None:
+    assert report["status"] == "committed"
+    assert report["version"] == entry["latest_version"] + 1
+    for action in decode_actions((table / commit_key(report["version"])).read_bytes(), "commit"):
+        for file in filter(None, (action.add, action.remove)):
+            assert file.dataChange is False
+    snapshot = Table(str(table)).snapshot()
+    assert snapshot.num_deletion_vectors == 0
+    assert corpus.digest(snapshot.to_arrow()) == entry["content_digest"]
+    assert [path.name for path in table.glob("_maintenance*")] == []
+    code, again = optimize(table, "--engine", "local")
+    assert (code, again["status"]) == (0, "nothing_to_do")
+    assert Table(str(table)).snapshot().version == report["version"]
+
+
+@pytest.mark.parametrize("entry", corpus_cases(optimised))
+def test_the_local_engine_keeps_the_rows(entry: Entry, corpus: Corpus, tmp_path: Path) -> None:
+    table = corpus.copy_of(entry["name"], tmp_path)
+    code, report = optimize(table, "--engine", "local")
+    assert code == 0
+    check(table, entry, corpus, report)
+    check_with_delta_rs(table, entry, corpus)
+
+
+def check_with_delta_rs(table: Path, entry: Entry, corpus: Corpus) -> None:
+    """The same digest by delta-rs, where it read the table before us."""
+    if entry["oracles"].get("deltalake") not in ("agree", "rows_agree"):
+        return
+    builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(table)))
+    rows = pa.table(builder.execute("SELECT * FROM t").read_all())
+    assert rows.num_rows == entry["logical_row_count"]
+    if entry["oracles"]["deltalake"] == "agree":
+        assert corpus.digest(rows) == entry["content_digest"]
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED) if corpus_is_there() else [pytest.param("", id="absent")])
+def test_what_is_not_supported_is_refused_by_name_and_nothing_is_written(
+    name: str, corpus: Corpus, tmp_path: Path
+) -> None:
+    table = corpus.copy_of(name, tmp_path)
+    before = sorted(path.relative_to(table) for path in table.rglob("*"))
+    code, report = optimize(table, "--engine", "local")
+    assert code == 2
+    assert report["error"]["type"] == "UnsupportedFeature"
+    assert set(report["error"]["features"]) == REFUSED[name]
+    assert sorted(path.relative_to(table) for path in table.rglob("*")) == before
+
+
+def test_at_least_forty_tables_of_the_corpus_are_optimised(corpus: Corpus) -> None:
+    assert len(corpus_cases(optimised)) >= 40
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["name"] in ON_SPARK))
+def test_the_spark_engine_keeps_the_rows(
+    entry: Entry, corpus: Corpus, tmp_path: Path, spark_optimised: dict[str, tuple[Path, dict[str, Any]]]
+) -> None:
+    table, report = spark_optimised[entry["name"]]
+    assert report["engine"] == "spark"
+    check(table, entry, corpus, report)
+    check_with_delta_rs(table, entry, corpus)
+
+
+@pytest.fixture(scope="module")
+def spark_optimised(
+    corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Copies of tables after the Spark engine, in one process so that the session is started once."""
+    directory = tmp_path_factory.mktemp("spark")
+    tables = {name: corpus.copy_of(name, directory) for name in ON_SPARK}
+    program = Path(__file__).with_name("optimize_on_spark.py")
+    process = subprocess.run(
+        [sys.executable, str(program), *map(str, tables.values())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    reports = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
+    return {name: (tables[name], report) for name, report in zip(tables, reports)}
+
+
+#: What delta-spark itself misreads or cannot read before we touch it.
+NOT_BY_DELTA_SPARK = {
+    "krs-compacted-log-files-table": "its log compactions hold several actions for one file, and Spark takes the last",
+    "krs-cdf-column-mapping-name-mode-3-7": "Spark cannot read its log",
+}
+
+
+def read_by_delta_spark(entry: Entry) -> bool:
+    return optimised(entry) and entry["name"] not in NOT_BY_DELTA_SPARK
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("entry", corpus_cases(read_by_delta_spark))
+def test_delta_spark_reads_the_same_rows(
+    entry: Entry, corpus: Corpus, tmp_path: Path, delta_spark_session: SparkSession
+) -> None:
+    """What delta-spark read before us, it reads after us."""
+    before = rows_by_delta_spark(delta_spark_session, corpus.copy_of(entry["name"], tmp_path / "before"))
+    table = corpus.copy_of(entry["name"], tmp_path / "after")
+    code, _ = optimize(table, "--engine", "local")
+    assert code == 0
+    after = rows_by_delta_spark(delta_spark_session, table)
+    assert len(after) == entry["logical_row_count"]
+    assert after == before
+
+
+def rows_by_delta_spark(session: SparkSession, table: Path) -> list[str]:
+    frame = session.read.format("delta").load(str(table))
+    return sorted(
+        frame.selectExpr("CAST(struct(*) AS STRING) AS row").toPandas()["row"]
+    )

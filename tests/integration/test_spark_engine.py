@@ -1,0 +1,163 @@
+"""The Spark engine on a real Spark, in this process and through spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.small_tables import write_days
+
+import delta_maintenance
+from delta_log import Table
+from delta_maintenance.bundle import build_bundle
+from delta_maintenance.contract import REPORT_PREFIX, JobReport, JobSpec
+from delta_maintenance.engine import cluster_check
+from delta_maintenance.engine.cluster_check import ClusterIncomplete, check
+from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.engine.spark import SparkEngine, check_cluster, spark_session
+from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.progress import SilentProgress
+from delta_maintenance.rewrite.task import RewriteTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(
+        shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="there is no Java here"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session("local[2]", "test_spark_engine")
+    yield session
+    session.stop()
+
+
+def tasks(table: Path, run_id: str = "run") -> Sequence[RewriteTask]:
+    opened = Table(str(table))
+    snapshot = opened.snapshot()
+    return tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, run_id, opened.uri)
+
+
+class Watching(SilentProgress):
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def bin_done(self, bin_id: str, size_bytes: int) -> None:
+        self.done.append(bin_id)
+
+
+def test_each_bin_comes_back_once_with_its_manifest(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path, files=10, rows=20, days=5)
+    given, watching = tasks(tmp_path), Watching()
+    manifests = list(SparkEngine(lambda: spark).run(given, watching))
+    expected = sorted(task.bin_id for task in given)
+    assert sorted(m.bin_id for m in manifests) == sorted(watching.done) == expected
+    assert [m.rows_out for m in manifests] == [40] * 5
+    assert all(
+        (tmp_path / output.key).stat().st_size == output.size_bytes for m in manifests for output in m.outputs
+    )
+
+
+def test_bins_that_an_earlier_try_finished_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path)
+    engine = SparkEngine(lambda: spark, parallelism=1)
+    first = list(engine.run(tasks(tmp_path), SilentProgress()))
+    files = sorted(tmp_path.rglob("*.parquet"))
+    second = list(engine.run(tasks(tmp_path), SilentProgress()))
+    assert sorted(m.bin_id for m in second) == sorted(m.bin_id for m in first)
+    assert sorted(tmp_path.rglob("*.parquet")) == files
+
+
+def test_the_error_of_a_task_keeps_its_name_and_its_facts(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path)
+    next(tmp_path.glob("day=2024-01-02/*.parquet")).write_bytes(b"no parquet")
+    with pytest.raises(TaskFailed) as caught:
+        list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress()))
+    description = caught.value.describe()
+    assert (description["type"], description["kind"], description["retryable"]) == (
+        "CorruptLog",
+        "refused",
+        False,
+    )
+    assert description["path"].startswith("day=2024-01-02/")
+
+
+def test_an_error_that_spark_may_retry_keeps_its_name_too(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path)
+    # A directory in the way: the store fails, and for all that anybody knows it will recover.
+    (tmp_path / "_maintenance").write_text("in the way")
+    with pytest.raises(TaskFailed) as caught:
+        list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress()))
+    assert caught.value.describe()["kind"] == "failed"
+    assert caught.value.retryable
+
+
+def test_the_check_tells_versions(spark: SparkSession) -> None:
+    versions = check_cluster(spark)
+    assert "pyarrow" in versions.found["driver"]
+    assert versions.has_library
+
+
+def test_the_check_names_what_executors_lack(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql import functions
+
+    monkeypatch.setattr(cluster_check, "_executors_are_here", lambda _: False)
+    monkeypatch.setattr(cluster_check, "REQUIRED", ("numpy", "no_such_library"))
+    with pytest.raises(
+        ClusterIncomplete, match=r"executor .* lacks no_such_library \(it has python 3"
+    ) as caught:
+        check(spark, functions.udf)
+    assert {tuple(names) for names in caught.value.missing.values()} == {("no_such_library",)}
+    assert len(caught.value.missing) == 2
+
+
+def test_storage_options_are_in_no_configuration(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path)
+    engine = SparkEngine(lambda: spark, {"key": "hunter2"})
+    assert len(list(engine.run(tasks(tmp_path), SilentProgress()))) == 2
+    assert not any("hunter2" in str(item) for item in spark.conf.getAll.items())
+
+
+def submit(
+    table: Path, bundle: Path, **environment: str
+) -> tuple[subprocess.CompletedProcess[str], JobReport]:
+    program = Path(delta_maintenance.__file__).parent / "entrypoint" / "run_job.py"
+    result = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("spark-submit")),
+            *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+            *("--conf", f"spark.pyspark.python={sys.executable}"),
+            *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
+            *("--py-files", str(bundle), str(program), "--spec"),
+            JobSpec("optimize", str(table), "run-1", engine="spark").to_json(),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    (report,) = [line for line in result.stdout.splitlines() if line.startswith(REPORT_PREFIX)]
+    return result, JobReport.from_json(report.removeprefix(REPORT_PREFIX))
+
+
+def test_spark_submit_runs_the_job_from_the_bundle_alone(tmp_path: Path) -> None:
+    rows = write_days(tmp_path / "t")
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    environment: dict[str, Any] = {"PYTHONPATH": "", "SPARK_LOCAL_IP": "127.0.0.1"}
+    result, report = submit(tmp_path / "t", build_bundle(alone), **environment)
+    assert report.error is None, json.dumps(report.to_dict())
+    assert (result.returncode, report.status, report.engine) == (0, "committed", "spark")
+    assert Table(str(tmp_path / "t")).snapshot().to_arrow().sort_by("id").equals(rows)

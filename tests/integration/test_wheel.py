@@ -1,0 +1,115 @@
+"""The wheel without extras: it serves where neither Airflow nor PySpark is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.prerequisites import absent
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    # A caller's PYTHONPATH would bring back what the new environment must do without.
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **more)
+
+
+def uv(*arguments: str | Path) -> None:
+    done = run(sys.executable, "-m", "uv", *arguments)
+    if done.returncode and any(sign in done.stderr for sign in ("error sending request", "Failed to fetch")):
+        absent(
+            "a package index", f"to install the wheel's dependencies: {done.stderr.strip().splitlines()[-1]}"
+        )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("dist")
+    done = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", target, ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(target.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment with the wheel and its locked dependencies, and nothing else."""
+    environment = tmp_path_factory.mktemp("wheel") / "venv"
+    uv("venv", "--python", sys.executable, environment)
+    interpreter = environment / "bin" / "python"
+    uv("pip", "install", "--python", interpreter, "--constraints", ROOT / "requirements.lock", wheel)
+    return interpreter
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """One commit with one file that holds three rows, written by hand."""
+    schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+    metadata = {
+        "id": "5f0d1f0a-6c5f-4b4e-8a53-3d1f7b1f2a10",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+        "partitionColumns": [],
+        "configuration": {},
+        "createdTime": 0,
+    }
+    add = {
+        "path": "part-0.parquet",
+        "partitionValues": {},
+        "size": 7,
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": '{"numRecords":3}',
+    }
+    actions = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": metadata},
+        {"add": add},
+    ]
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)) + "\n")
+    return log.parent
+
+
+def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "airflow_delta",
+        "delta_log",
+        "delta_maintenance",
+    }
+    assert {"delta_log/py.typed", "delta_maintenance/py.typed", "airflow_delta/py.typed"} <= set(names)
+
+
+@pytest.mark.parametrize("package", ["airflow", "pyspark"])
+def test_an_installation_without_extras_has_no_heavy_package(python: Path, package: str) -> None:
+    assert f"No module named '{package}'" in run(python, "-c", f"import {package}").stderr
+
+
+def test_every_module_of_the_lower_packages_can_be_imported(python: Path) -> None:
+    modules = [
+        ".".join(path.relative_to(ROOT / "provider").with_suffix("").parts).removesuffix(".__init__")
+        for package in ("delta_log", "delta_maintenance")
+        for path in sorted((ROOT / "provider" / package).rglob("*.py"))
+    ]
+    assert "delta_log.snapshot" in modules
+    done = run(python, "-c", "".join(f"import {module}\n" for module in modules), cwd="/")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_inspects_a_table(python: Path, table: Path) -> None:
+    done = run(python.with_name("delta-maintenance"), "inspect", table, "--json", cwd="/")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["version"], found["numFiles"], found["sizeInBytes"]) == (0, 1, 7)

@@ -1,0 +1,25 @@
+"""Small real tables, written by delta-rs: an independent writer."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+
+def write_days(table: Path, *, files: int = 6, rows: int = 100, days: int = 2) -> pa.Table:
+    """A table partitioned by ``day``, in many small files; gives its rows, sorted by ``id``."""
+    written = []
+    for number in range(files):
+        rows_of_file = pa.table(
+            {
+                "day": pa.array([date(2024, 1, 1) + timedelta(days=number % days)] * rows),
+                "id": pa.array(range(number * rows, (number + 1) * rows), pa.int64()),
+                "text": pa.array([f"row {n}" if n % 7 else None for n in range(rows)]),
+            }
+        )
+        write_deltalake(str(table), rows_of_file, mode="append", partition_by=["day"])
+        written.append(rows_of_file)
+    return pa.concat_tables(written).sort_by("id")

@@ -1,0 +1,35 @@
+"""What a DAG file costs at every parse, looked at in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "dags_examples"
+
+
+def loaded_by(program: str) -> set[str]:
+    heavy = ("pyarrow", "pyspark", "numpy", "delta_log", "airflow.providers.apache.spark.hooks", "sqlglot")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{program}\nimport sys\nprint('LOADED', *[m for m in {heavy!r} if m in sys.modules])",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.rpartition("LOADED")[2].split())
+
+
+def test_importing_the_operators_loads_neither_pyarrow_nor_pyspark() -> None:
+    assert loaded_by("import airflow_delta.operators, airflow_delta.hooks, airflow_delta.assets") == set()
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_parsing_an_example_loads_neither_pyarrow_nor_pyspark(example: Path) -> None:
+    assert loaded_by(f"import runpy; runpy.run_path({str(example)!r})") == set()

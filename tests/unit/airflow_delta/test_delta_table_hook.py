@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_delta.hooks.delta_table import DeltaTableHook
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> DeltaTableHook:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "delta", **fields}))
+    return DeltaTableHook("lake")
+
+
+def test_without_a_connection_the_identity_is_the_machines() -> None:
+    assert DeltaTableHook().storage_options == {}
+
+
+def test_the_extra_is_the_storage_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {
+        "key": "AK",
+        "secret": "S",
+        "token": "",
+        "endpoint_url": None,
+        "anon": False,
+        "use_ssl": False,
+        "test_table": "s3://lake/events",
+    }
+    assert connect(monkeypatch, extra=extra).storage_options == {"key": "AK", "secret": "S", "use_ssl": False}
+
+
+def test_a_connection_that_does_not_exist_is_named() -> None:
+    with pytest.raises(AirflowFailException, match="no Airflow connection 'nowhere'"):
+        _ = DeltaTableHook("nowhere").storage_options
+
+
+def test_a_connection_to_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AirflowFailException, match="has type 'aws'"):
+        _ = connect(monkeypatch, conn_type="aws").storage_options
+
+
+@pytest.mark.parametrize("extra", ["{not json", "[1]"])
+def test_an_extra_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch, extra: str
+) -> None:
+    with pytest.raises(AirflowFailException, match="not a JSON object"):
+        _ = connect(monkeypatch, extra=extra).storage_options
+
+
+def test_the_test_button_opens_the_table_that_the_connection_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    ok, message = connect(monkeypatch, extra={"test_table": str(tmp_path / "nothing")}).test_connection()
+    assert not ok
+    assert "NotATable" in message
+
+
+def test_the_test_button_says_that_it_read_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    ok, message = connect(monkeypatch).test_connection()
+    assert ok
+    assert "nothing was read" in message
+
+
+def test_the_test_button_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    ok, message = connect(monkeypatch, conn_type="aws").test_connection()
+    assert not ok
+    assert "has type 'aws'" in message

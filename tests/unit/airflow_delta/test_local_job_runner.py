@@ -1,0 +1,138 @@
+"""A real process, of a program that plays the job."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from airflow_delta.runners.job_output import JobProgress
+from airflow_delta.runners.job_runner import JobCannotStart, JobLost
+from airflow_delta.runners.local import LocalJobRunner
+from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, JobSpec
+from delta_maintenance.entrypoint.run_job import PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE
+
+SPEC = JobSpec("optimize", "/t", "run-1", engine="local")
+
+PLAYED_JOB = """
+import json, os, sys
+spec = json.loads(sys.argv[sys.argv.index("--spec") + 1])
+seen = {name: os.environ.get(name) for name in NAMES}
+print('DELTA_PROGRESS {"done_bins": 1, "total_bins": 1}')
+print("for people, on stderr", file=sys.stderr)
+print("DELTA_REPORT " + json.dumps({"contract_version": 1, "operation": spec["operation"], "table": spec["table"],
+                                    "status": "committed", "metrics": seen}))
+sys.exit(2)
+""".replace("NAMES", repr((STORAGE_OPTIONS_VARIABLE, PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE)))
+
+
+def runner(program: str, options: dict[str, Any] | None = None) -> LocalJobRunner:
+    return LocalJobRunner(options or {}, logging.getLogger("job"), (sys.executable, "-c", program))
+
+
+def ignore(progress: JobProgress) -> None:
+    pass
+
+
+def test_a_report_comes_back_whatever_the_exit_code(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[JobProgress] = []
+    with caplog.at_level("INFO", logger="job"):
+        report = runner(PLAYED_JOB).run(SPEC, told.append)
+    assert (report.status, report.table) == ("committed", "/t")
+    assert told == [JobProgress(1, 1)]
+    assert [record.getMessage() for record in caplog.records] == ["for people, on stderr"]
+
+
+def test_credentials_go_by_the_environment_and_not_by_argv() -> None:
+    report = runner(PLAYED_JOB, {"secret": "hidden"}).run(SPEC, ignore)
+    assert report.metrics[STORAGE_OPTIONS_VARIABLE] == '{"secret": "hidden"}'
+    assert report.metrics[PARENT_PID_VARIABLE] == str(psutil.Process().pid)
+    assert "hidden" not in SPEC.to_json()
+
+
+def test_credentials_of_the_worker_are_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, '{"secret": "of somebody else"}')
+    assert runner(PLAYED_JOB).run(SPEC, ignore).metrics[STORAGE_OPTIONS_VARIABLE] is None
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("print('last words'); raise SystemExit(5)", "exit code 5"),
+        ("print('last words', flush=True); import os; os.kill(os.getpid(), 9)", "SIGKILL.*memory"),
+    ],
+)
+def test_a_job_that_ends_without_a_report_is_lost_and_its_last_words_are_shown(
+    program: str, message: str
+) -> None:
+    with pytest.raises(JobLost, match=message) as caught:
+        runner(program).run(SPEC, ignore)
+    assert caught.value.output == ("last words",)
+    assert "last words" in str(caught.value)
+
+
+def test_a_program_that_is_not_there_cannot_start() -> None:
+    with pytest.raises(JobCannotStart, match="cannot be started"):
+        LocalJobRunner({}, logging.getLogger("job"), ("/no/such/program",)).run(SPEC, ignore)
+
+
+def test_stopping_ends_the_job_and_what_it_has_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}\\n')\n"
+        "time.sleep(60)\n"
+    )
+    job = runner(program)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            job.run(SPEC, ignore)
+        except JobLost as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not pids.exists() or not pids.read_text().endswith("\n"):
+        time.sleep(0.02)
+    job.stop()
+    job.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert "SIGTERM" in str(failures[0])
+    _, alive = psutil.wait_procs(
+        [psutil.Process(int(pid)) for pid in pids.read_text().split() if psutil.pid_exists(int(pid))], 10
+    )
+    assert alive == []
+
+
+def test_an_interrupted_task_leaves_no_job_behind() -> None:
+    started: list[int] = []
+
+    def interrupt(progress: JobProgress) -> None:
+        started.append(progress.total_bytes)
+        raise KeyboardInterrupt
+
+    program = (
+        "import json, os, time\n"
+        "print('DELTA_PROGRESS ' + json.dumps({'total_bytes': os.getpid()}), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        runner(program).run(SPEC, interrupt)
+    assert not psutil.pid_exists(started[0])
+
+
+def test_the_job_is_told_where_large_work_could_go() -> None:
+    job = LocalJobRunner(
+        {}, logging.getLogger("job"), (sys.executable, "-c", PLAYED_JOB), spark_master="yarn"
+    )
+    assert job.run(SPEC, ignore).metrics[SPARK_MASTER_VARIABLE] == "yarn"

@@ -1,0 +1,186 @@
+"""What is refused before anything is submitted, and what the command line and environment of a job are.
+
+Spark itself is run in the integration tests; here a program of a few lines plays spark-submit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip(
+    "airflow.providers.apache.spark.hooks.spark_submit", reason="needs the Apache Spark provider"
+)
+
+from airflow_delta.runners import spark_settings
+from airflow_delta.runners.job_output import JobProgress
+from airflow_delta.runners.job_runner import JobCannotStart, JobLost
+from airflow_delta.runners.spark_submit import SparkSubmitRunner
+from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, JobReport, JobSpec
+
+SPEC = JobSpec("optimize", "/t", "run-1", engine="spark")
+
+PLAYED_SPARK_SUBMIT = f"""#!{sys.executable}
+import json, os, sys
+print("26/01/01 INFO SparkContext: of no interest")
+print('DELTA_PROGRESS {{"done_bins": 1, "total_bins": 2}}')
+if "without-report" not in sys.argv[0]:
+    seen = {{"argv": sys.argv[1:], "options": os.environ.get({STORAGE_OPTIONS_VARIABLE!r}),
+            "spark_local_ip": os.environ.get("SPARK_LOCAL_IP"),
+            "bundled": os.path.exists(sys.argv[sys.argv.index("--py-files") + 1])}}
+    print("DELTA_REPORT " + json.dumps({{"contract_version": 1, "operation": "optimize", "table": "/t",
+                                        "status": "failed", "error": {{"kind": "refused"}}, "metrics": seen}}))
+sys.exit(2)
+"""
+
+
+@pytest.fixture
+def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(spark_settings, "require_java", lambda _: None)
+    return program(tmp_path / "spark-submit")
+
+
+def program(path: Path) -> str:
+    path.write_text(PLAYED_SPARK_SUBMIT)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **fields}))
+
+
+def run(binary: str | None = None, told: list[JobProgress] | None = None, **arguments: Any) -> JobReport:
+    settings: dict[str, Any] = {"spark_conf": {}, "storage_options": {}, "spark_binary": binary, **arguments}
+    runner = SparkSubmitRunner("spark_default", log=logging.getLogger("job"), **settings)
+    return runner.run(SPEC, (told if told is not None else []).append)
+
+
+def test_an_absent_connection_is_refused_and_not_taken_for_yarn(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: str
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+    with pytest.raises(JobCannotStart, match=r"no Airflow connection 'spark_default'.*nothing was submitted"):
+        run(spark_submit)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"conn_type": "http", "host": "example.org"}, {"host": ""}, {"host": "localhost"}, {"host": "local[*"}],
+)
+def test_a_master_that_no_spark_knows_is_refused(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: str, fields: dict[str, str]
+) -> None:
+    connect(monkeypatch, **fields)
+    with pytest.raises(JobCannotStart, match="which no Spark knows"):
+        run(spark_submit)
+
+
+@pytest.mark.parametrize(
+    ("fields", "conf"),
+    [
+        ({"host": "yarn", "extra": {"deploy-mode": "cluster"}}, {}),
+        ({"host": "yarn"}, {"spark.submit.deployMode": "cluster"}),
+    ],
+)
+def test_the_cluster_deploy_mode_is_refused(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: str, fields: dict[str, Any], conf: dict[str, str]
+) -> None:
+    connect(monkeypatch, **fields)
+    with pytest.raises(JobCannotStart, match=r"deploy mode 'cluster'.*credentials of delta_conn_id"):
+        run(spark_submit, spark_conf=conf, storage_options={"secret": "hidden"})
+
+
+def test_a_connection_with_a_forbidden_binary_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, host="local[*]", extra={"spark-binary": "rm"})
+    with pytest.raises(JobCannotStart, match="cannot be used"):
+        run()
+
+
+def test_a_missing_spark_submit_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, host="local[*]")
+    with pytest.raises(
+        JobCannotStart, match=r"'/no/spark-submit' is not on .*airflow-provider-delta\[spark\]"
+    ):
+        run("/no/spark-submit")
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [({"JAVA_HOME": "/no/java"}, "JAVA_HOME is /no/java"), ({"PATH": "/no/path"}, "no Java on this worker")],
+)
+def test_a_missing_java_is_told_with_its_remedy(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(JobCannotStart, match=message):
+        spark_settings.require_java(environment)
+
+
+def test_java_is_left_to_a_spark_that_sets_its_own(tmp_path: Path) -> None:
+    (tmp_path / "spark-env.sh").touch()
+    spark_settings.require_java({"JAVA_HOME": "/no/java", "SPARK_CONF_DIR": str(tmp_path)})
+
+
+def test_the_report_counts_and_not_the_exit_code(monkeypatch: pytest.MonkeyPatch, spark_submit: str) -> None:
+    connect(monkeypatch, host="local[*]")
+    told: list[JobProgress] = []
+    report = run(spark_submit, told)
+    assert (report.status, report.error) == ("failed", {"kind": "refused"})
+    assert told == [JobProgress(1, 2)]
+    assert report.metrics["bundled"] is True
+
+
+def test_credentials_are_in_the_drivers_environment_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # On YARN and Kubernetes the hook's own env_vars would become arguments.
+    connect(monkeypatch, host="yarn")
+    report = run(spark_submit, storage_options={"secret": "hidden"})
+    assert report.metrics["options"] == '{"secret": "hidden"}'
+    assert "hidden" not in json.dumps(report.metrics["argv"])
+    assert "hidden" not in capsys.readouterr().out
+
+
+def test_an_embedded_spark_starts_lean_and_listens_to_nobody(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: str
+) -> None:
+    connect(monkeypatch, host="local[2]")
+    metrics = run(spark_submit, spark_conf={"spark.ui.enabled": "true", "spark.x": 1}).metrics
+    argv = metrics["argv"]
+    assert argv[argv.index("--master") + 1] == "local[2]"
+    assert "spark.driver.bindAddress=127.0.0.1" in argv
+    assert f"spark.pyspark.python={sys.executable}" in argv
+    assert "spark.ui.enabled=true" in argv, "the user's properties win"
+    assert "spark.x=1" in argv
+    assert metrics["spark_local_ip"] == "127.0.0.1"
+
+
+def test_a_cluster_keeps_its_own_settings(monkeypatch: pytest.MonkeyPatch, spark_submit: str) -> None:
+    connect(monkeypatch, host="spark://host", port=7077)
+    argv = run(spark_submit).metrics["argv"]
+    assert argv[argv.index("--master") + 1] == "spark://host:7077"
+    assert not any("extraJavaOptions" in argument or "spark.pyspark.python=" in argument for argument in argv)
+
+
+@pytest.mark.usefixtures("spark_submit")
+def test_a_spark_that_ends_without_a_report_is_lost_and_its_output_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connect(monkeypatch, host="local[*]")
+    with pytest.raises(JobLost, match="exit code 2 and without a report") as caught:
+        run(program(tmp_path / "spark-submit-without-report"))
+    assert "of no interest" in str(caught.value)
+
+
+def test_pips_spark_submit_is_told_where_its_spark_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    beside_python = str(Path(sys.executable).parent / "spark-submit")
+    environment = spark_settings.launcher_environment(beside_python, "local[*]")
+    assert Path(environment["SPARK_HOME"], "bin", "spark-submit").exists()
+    assert str(Path(sys.executable).parent) in environment["PATH"].split(os.pathsep)
+    assert "SPARK_HOME" not in spark_settings.launcher_environment("/opt/spark/bin/spark-submit", "local[*]")

@@ -1,0 +1,229 @@
+"""A data file is read as the table's current schema sees it, whatever wrote it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_log.data_file import DataFile
+from delta_log.deletion_vector import RowBitmap
+from delta_log.errors import CorruptLog, UnsupportedFeature
+from delta_log.schema import StructField, StructType, arrow_schema, parse_schema
+from delta_log.testing import MemoryStorage
+
+
+def file_of(table: pa.Table, metadata: dict[str, str] | None = None, **options: Any) -> MemoryStorage:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
+        writer.write_table(table, row_group_size=3)
+        if metadata:
+            writer.add_key_value_metadata(metadata)
+    storage = MemoryStorage()
+    storage.put("f.parquet", sink.getvalue())
+    return storage
+
+
+def fields(*columns: tuple[str, Any]) -> tuple[StructField, ...]:
+    import json
+
+    text = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns]
+    return parse_schema(json.dumps({"type": "struct", "fields": text})).fields
+
+
+def read(
+    storage: MemoryStorage,
+    columns: tuple[StructField, ...],
+    hidden: RowBitmap | None = None,
+    mode: str = "none",
+) -> pa.Table:
+    schema = arrow_schema(StructType(columns))
+    batches = [
+        pa.record_batch(list(rows.arrays), schema=schema)
+        for rows in DataFile(storage, "f.parquet", mode).read(columns, hidden, batch_rows=2)
+    ]
+    return pa.Table.from_batches(batches, schema)
+
+
+WIDENED = [
+    (pa.int8(), [1, None, -128], "integer"),
+    (pa.int32(), [1, None, 2**31 - 1], "long"),
+    (pa.int32(), [1, None, -5], "double"),
+    (pa.float32(), [1.5, None, -0.0], "double"),
+    (pa.int32(), [1, None, 2**31 - 1], "decimal(12,2)"),
+    (pa.decimal128(5, 2), ["1.25", None, "-3.50"], "decimal(12,4)"),
+    (pa.date32(), [0, None, -141_427], "timestamp_ntz"),
+    (pa.binary(), [b"a", None, b"\xc3\xa9"], "string"),
+    (pa.large_string(), ["a", None, "é"], "string"),
+    (pa.timestamp("ms"), [1, None, 2], "timestamp"),
+]
+
+
+@pytest.mark.parametrize(("stored", "values", "kind"), WIDENED, ids=lambda value: str(value))
+def test_a_narrower_or_differently_stored_column_becomes_the_tables_type(
+    stored: pa.DataType, values: list[Any], kind: str
+) -> None:
+    array = pa.array(values).cast(stored) if pa.types.is_decimal(stored) else pa.array(values, stored)
+    columns = fields(("x", kind))
+    found = read(file_of(pa.table({"x": array})), columns).column("x")
+    assert found.type == arrow_schema(StructType(columns)).field("x").type
+    assert found.null_count == 1
+    assert [v is None for v in found.to_pylist()] == [v is None for v in values]
+
+
+def test_nanoseconds_are_floored_and_int96_reaches_beyond_2262() -> None:
+    nanos = pa.array([-1, 1_999], pa.timestamp("ns"))
+    found = read(file_of(pa.table({"x": nanos}), version="2.6"), fields(("x", "timestamp")))
+    assert found.column("x").cast(pa.int64()).to_pylist() == [-1, 1]
+    late = pa.array([dt.datetime(3000, 1, 1), dt.datetime(1900, 1, 1)], pa.timestamp("us"))
+    found = read(
+        file_of(pa.table({"x": late}), use_deprecated_int96_timestamps=True), fields(("x", "timestamp"))
+    )
+    assert [value.year for value in found.column("x").to_pylist()] == [3000, 1900]
+
+
+def test_columns_added_dropped_and_of_another_case_are_found_or_null() -> None:
+    storage = file_of(pa.table({"Old": [1, 2], "gone": ["a", "b"]}))
+    found = read(storage, fields(("old", "long"), ("new", "string")))
+    assert found.to_pydict() == {"old": [1, 2], "new": [None, None]}
+    assert read(storage, fields(("new", "string"), ("newer", "void"))).num_rows == 2
+
+
+def test_nested_members_are_matched_at_every_depth() -> None:
+    inner = pa.struct([("b", pa.int32()), ("dropped", pa.string())])
+    kind = pa.struct([("list", pa.list_(inner)), ("map", pa.map_(pa.string(), inner))])
+    rows = [
+        {"list": [{"b": 1, "dropped": "x"}, None], "map": [("k", {"b": 2, "dropped": "y"})]},
+        None,
+        {"list": None, "map": []},
+        {"list": [], "map": None},
+        {"list": [{"b": 5, "dropped": None}], "map": [("k", None), ("l", {"b": None, "dropped": "z"})]},
+    ]
+    member = {"type": "struct", "fields": [
+        {"name": "added", "type": "date", "nullable": True, "metadata": {}},
+        {"name": "b", "type": "long", "nullable": True, "metadata": {}},
+    ]}  # fmt: skip
+    columns = fields(
+        (
+            "s",
+            {
+                "type": "struct",
+                "fields": [
+                    {
+                        "name": "list",
+                        "type": {"type": "array", "elementType": member, "containsNull": True},
+                        "nullable": True,
+                        "metadata": {},
+                    },
+                    {
+                        "name": "map",
+                        "type": {
+                            "type": "map",
+                            "keyType": "string",
+                            "valueType": member,
+                            "valueContainsNull": True,
+                        },
+                        "nullable": True,
+                        "metadata": {},
+                    },
+                ],
+            },
+        )
+    )
+    storage = file_of(pa.table({"s": pa.array(rows, kind)}))
+    expected: list[Any] = [
+        {"list": [{"added": None, "b": 1}, None], "map": [("k", {"added": None, "b": 2})]},
+        None,
+        {"list": None, "map": []},
+        {"list": [], "map": None},
+        {"list": [{"added": None, "b": 5}], "map": [("k", None), ("l", {"added": None, "b": None})]},
+    ]
+    assert read(storage, columns).column("s").to_pylist() == expected
+    hidden = RowBitmap([0, 3])
+    assert read(storage, columns, hidden).column("s").to_pylist() == [expected[1], expected[2], expected[4]]
+
+
+def test_deletion_vectors_hide_rows_across_row_groups_and_batches() -> None:
+    storage = file_of(pa.table({"x": list(range(10))}))
+    found = read(storage, fields(("x", "long")), RowBitmap([0, 2, 3, 9]))
+    assert found.column("x").to_pylist() == [1, 4, 5, 6, 7, 8]
+    rows = DataFile(storage, "f.parquet").read(
+        fields(("x", "long")), RowBitmap([0, 5]), positions=True, batch_rows=4
+    )
+    assert [p for part in rows if part.positions is not None for p in part.positions.to_pylist()] == [
+        1, 2, 3, 4, 6, 7, 8, 9,
+    ]  # fmt: skip
+    with pytest.raises(CorruptLog, match="hides row 10"):
+        read(storage, fields(("x", "long")), RowBitmap([10]))
+
+
+def test_a_file_without_a_wanted_column_still_has_its_rows() -> None:
+    storage = file_of(pa.table({"x": list(range(10))}))
+    assert read(storage, fields(("y", "long")), RowBitmap([1])).num_rows == 9
+
+
+LAST_JULIAN, FIRST_GREGORIAN = dt.date(1582, 10, 14), dt.date(1582, 10, 15)
+BEFORE_1900, FROM_1900 = dt.datetime(1899, 12, 31, 23, 59, 59), dt.datetime(1900, 1, 1)
+LEGACY = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "too_old", "first_fine"),
+    [("date", LAST_JULIAN, FIRST_GREGORIAN), ("timestamp_ntz", BEFORE_1900, FROM_1900)],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_legacy_calendar_values_are_refused_before_the_cutoff_and_read_from_it(
+    kind: str, too_old: Any, first_fine: Any, nested: bool
+) -> None:
+    def table(value: Any) -> pa.Table:
+        stored = pa.date32() if kind == "date" else pa.timestamp("us")
+        array = pa.array([None, value], stored)
+        return pa.table({"x": pa.array([[None], [value]], pa.list_(stored)) if nested else array})
+
+    columns = fields(("x", {"type": "array", "elementType": kind, "containsNull": True} if nested else kind))
+    value = read(file_of(table(first_fine), LEGACY), columns).column("x").to_pylist()[1]
+    assert value == ([first_fine] if nested else first_fine)
+    with pytest.raises(UnsupportedFeature, match="Julian"):
+        read(file_of(table(too_old), LEGACY), columns)
+    # Without the mark, and from a Spark that no longer does so, the same value is what it says.
+    assert read(file_of(table(too_old)), columns).num_rows == 2
+    assert read(file_of(table(too_old), {"org.apache.spark.version": "3.5.0"}), columns).num_rows == 2
+    # Spark 2 wrote no mark, only its version.
+    with pytest.raises(UnsupportedFeature, match="Julian"):
+        read(file_of(table(too_old), {"org.apache.spark.version": "2.4.8"}), columns)
+
+
+def test_the_mark_for_int96_concerns_int96_alone() -> None:
+    marked = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyINT96": ""}
+    both = pa.table({"d": pa.array([LAST_JULIAN]), "t": pa.array([BEFORE_1900], pa.timestamp("us"))})
+    storage = file_of(both, marked, use_deprecated_int96_timestamps=True)
+    assert read(storage, fields(("d", "date"))).column("d").to_pylist() == [LAST_JULIAN]
+    with pytest.raises(UnsupportedFeature, match="Julian"):
+        read(storage, fields(("t", "timestamp")))
+
+
+def test_a_shredded_variant_is_refused_by_name() -> None:
+    kind = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.int64())])
+    table = pa.table({"v": pa.array([{"metadata": b"m", "value": None, "typed_value": 1}], kind)})
+    with pytest.raises(UnsupportedFeature, match="shredded variants"):
+        read(file_of(table), fields(("v", "variant")))
+
+
+def test_missing_broken_encrypted_and_foreign_files_are_named() -> None:
+    storage = MemoryStorage()
+    with pytest.raises(CorruptLog, match="f.parquet"):
+        DataFile(storage, "f.parquet")
+    storage.put("f.parquet", b"PAR1 and then nothing")
+    with pytest.raises(CorruptLog, match="f.parquet"):
+        DataFile(storage, "f.parquet")
+    storage.put("f.parquet", b"PARE" + bytes(40) + b"PARE")
+    with pytest.raises(UnsupportedFeature, match="Parquet encryption"):
+        DataFile(storage, "f.parquet")
+    with pytest.raises(UnsupportedFeature, match="outside"):
+        DataFile(storage, "/etc/passwd")
+    with pytest.raises(UnsupportedFeature, match="outside"):
+        DataFile(storage, "s3://elsewhere/f.parquet")

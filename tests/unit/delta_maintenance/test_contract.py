@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from delta_maintenance.contract import (
+    CONTRACT_VERSION,
+    ContractError,
+    JobReport,
+    JobSpec,
+    TransactionId,
+)
+
+SPEC = JobSpec(
+    "optimize",
+    "s3://lake/events",
+    "run-1",
+    options={"where": "day = '2024-01-01'", "full": True},
+    transaction=TransactionId("dag:task", 7),
+    tags={"who": "ops"},
+)
+
+
+def test_a_spec_survives_the_wire() -> None:
+    assert JobSpec.from_json(SPEC.to_json()) == SPEC
+
+
+def test_a_report_survives_the_wire_and_leaves_out_what_is_absent() -> None:
+    report = JobReport(
+        "optimize", "t", "committed", version=3, transaction=TransactionId("a", 1), metrics={"n": 1}
+    )
+    assert JobReport.from_json(report.to_json()) == report
+    assert "error" not in report.to_dict()
+
+
+def test_the_last_colon_divides_app_id_and_version() -> None:
+    assert TransactionId.parse("dag:task:s3://t:12") == TransactionId("dag:task:s3://t", 12)
+    assert TransactionId.parse("a:-1") == TransactionId("a", -1)
+
+
+@pytest.mark.parametrize("text", ["nightly", "nightly:", ":5", "nightly:x", ""])
+def test_what_is_no_transaction_id_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ContractError, match="for example nightly-optimize:20260101"):
+        TransactionId.parse(text)
+
+
+@pytest.mark.parametrize("make", [JobSpec.from_json, JobReport.from_json])
+@pytest.mark.parametrize(
+    ("text", "problem"), [("{", "cut short"), ("[]", "not a JSON object"), ("{}", "contract version None")]
+)
+def test_what_is_no_spec_and_no_report_is_refused(make: type[JobSpec], text: str, problem: str) -> None:
+    with pytest.raises(ContractError, match=problem):
+        make(text)  # type: ignore[call-arg]
+
+
+def test_a_newer_contract_is_refused_and_the_one_before_is_read() -> None:
+    raw = json.loads(SPEC.to_json())
+    with pytest.raises(ContractError, match="Install the same release on both sides"):
+        JobSpec.from_json(json.dumps({**raw, "contract_version": CONTRACT_VERSION + 1}))
+    before = JobSpec.from_json(json.dumps({**raw, "contract_version": CONTRACT_VERSION - 1}))
+    assert before.options == SPEC.options
+
+
+def test_members_of_a_later_release_are_ignored() -> None:
+    assert JobSpec.from_json(json.dumps({**json.loads(SPEC.to_json()), "colour": "blue"})) == SPEC
+
+
+@pytest.mark.parametrize(("operation", "engine"), [("vacuum!", "auto"), ("optimize", "quantum")])
+def test_an_unknown_operation_or_engine_is_refused(operation: str, engine: str) -> None:
+    with pytest.raises(ContractError, match="is not one of"):
+        JobSpec(operation, "t", "r", engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(None, 0), ({"kind": "refused"}, 2), ({"kind": "conflict"}, 3), ({"kind": "failed"}, 1), ({}, 1)],
+)
+def test_the_exit_code_says_whose_fault_it_was(error: dict[str, str] | None, code: int) -> None:
+    assert JobReport("optimize", "t", "failed", error=error).exit_code == code
+
+
+def test_the_contract_needs_the_standard_library_alone() -> None:
+    program = (
+        "import sys, delta_maintenance.contract; "
+        "print([m for m in ('pyarrow', 'numpy', 'fsspec', 'pyspark', 'msgspec', 'sqlglot') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

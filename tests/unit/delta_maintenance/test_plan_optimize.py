@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.written_log import add, deletion_vector, write_log
+
+from delta_log.errors import InvalidRequest
+from delta_maintenance.plan.optimize import OptimizeOptions, OptimizePlan, plan_optimize, tasks_of
+from delta_maintenance.rewrite.task import REWRITE_TAG, RewriteTask
+
+MIB = 1 << 20
+
+
+def plan(
+    table: Path,
+    adds: list[dict[str, Any]],
+    *,
+    partition_by: dict[str, str] | None = None,
+    properties: dict[str, str] | None = None,
+    **options: Any,
+) -> OptimizePlan:
+    snapshot = write_log(table, adds, partition_by=partition_by, properties=properties)
+    return plan_optimize(snapshot, OptimizeOptions(**options), now_ms=0)
+
+
+def paths(planned: OptimizePlan) -> list[list[str]]:
+    return sorted(sorted(source.path for source in planned.sources(b)) for b in planned.bins)
+
+
+def stats(num_records: int) -> str:
+    return json.dumps({"numRecords": num_records})
+
+
+def test_small_files_of_a_partition_go_together(tmp_path: Path) -> None:
+    adds = [add(f"d={d}/{n}", MIB, {"d": d}) for d in "ab" for n in range(3)]
+    planned = plan(tmp_path, adds, partition_by={"d": "string"})
+    assert paths(planned) == [["d=a/0", "d=a/1", "d=a/2"], ["d=b/0", "d=b/1", "d=b/2"]]
+    assert {dict(b.partition_values)["d"] for b in planned.bins} == {"a", "b"}
+
+
+def test_files_of_three_quarters_of_the_target_are_left_alone(tmp_path: Path) -> None:
+    adds = [add("nearly", 75), add("nearly2", 75), add("small", 74), add("small2", 1)]
+    assert paths(plan(tmp_path, adds, target_size_bytes=100)) == [["small", "small2"]]
+
+
+def test_the_target_is_the_option_else_the_tables_else_one_gib(tmp_path: Path) -> None:
+    properties = {"delta.targetFileSize": "128mb"}
+    assert plan(tmp_path / "a", [], properties=properties).target_size_bytes == 128 * MIB
+    assert plan(tmp_path / "b", [], properties=properties, target_size_bytes=5).target_size_bytes == 5
+    assert plan(tmp_path / "c", []).target_size_bytes == 1 << 30
+
+
+def test_a_minimum_above_the_target_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="every run would rewrite what the last one wrote"):
+        plan(tmp_path, [], target_size_bytes=10, min_file_size_bytes=11)
+
+
+def test_a_lone_file_with_many_deletions_is_rewritten(tmp_path: Path) -> None:
+    adds = [
+        add("many", 2000, deletionVector=deletion_vector(6), stats=stats(100)),
+        add("few", 2000, deletionVector=deletion_vector(5), stats=stats(100)),
+        add("none", 2000, stats=stats(100)),
+    ]
+    planned = plan(tmp_path, adds, target_size_bytes=1000)
+    assert paths(planned) == [["many"]]
+    assert planned.chosen_files == {"deleted_rows": 1}
+
+
+def test_deletions_from_an_unknown_number_of_rows_are_purged(tmp_path: Path) -> None:
+    adds = [
+        add("no-stats", 2000, deletionVector=deletion_vector(1)),
+        add("no-count", 2000, deletionVector=deletion_vector(1), stats='{"minValues":{}}'),
+        add("broken", 2000, deletionVector=deletion_vector(1), stats="{"),
+    ]
+    planned = plan(tmp_path, adds, target_size_bytes=1000)
+    assert paths(planned) == [["broken"], ["no-count"], ["no-stats"]]
+    assert planned.chosen_files == {"deleted_rows_unknown": 3}
+
+
+def test_a_ratio_of_zero_purges_every_deletion_and_of_one_none(tmp_path: Path) -> None:
+    adds = [add("f", 2000, deletionVector=deletion_vector(1), stats=stats(1000))]
+    assert len(plan(tmp_path / "a", adds, target_size_bytes=1000, max_deleted_rows_ratio=0).bins) == 1
+    assert len(plan(tmp_path / "b", adds, target_size_bytes=1000, max_deleted_rows_ratio=1).bins) == 0
+
+
+def test_deleted_rows_do_not_count_as_bytes(tmp_path: Path) -> None:
+    adds = [
+        add("half1", 100, deletionVector=deletion_vector(50), stats=stats(100)),
+        add("half2", 100, deletionVector=deletion_vector(50), stats=stats(100)),
+    ]
+    planned = plan(tmp_path, adds, target_size_bytes=100)
+    assert paths(planned) == [["half1", "half2"]]
+    assert (planned.bytes_in, planned.live_bytes) == (200, 100)
+
+
+def test_the_row_count_travels_with_the_source(tmp_path: Path) -> None:
+    planned = plan(tmp_path, [add("f", 9, deletionVector=deletion_vector(50), stats=stats(100))])
+    (source,) = planned.sources(planned.bins[0])
+    assert source.num_records == 100
+    assert source.deletion_vector_id == "uab^-aqEH.-t@S}K{vb[*@1"
+
+
+def test_full_takes_every_file_but_those_already_written_this_way(tmp_path: Path) -> None:
+    first = plan(tmp_path / "first", [add("f", 5000)], target_size_bytes=1000, full=True)
+    assert paths(first) == [["f"]]
+    ours = {"tags": {REWRITE_TAG: first.rewrite_tag}}
+    again = [
+        add("f", 5000, **ours),
+        add("g", 5000, **ours, deletionVector=deletion_vector(1), stats=stats(1000)),
+        add("h", 5000, tags={REWRITE_TAG: "other settings"}),
+    ]
+    assert paths(plan(tmp_path / "again", again, target_size_bytes=1000, full=True)) == [["g"], ["h"]]
+    assert paths(plan(tmp_path / "target", again, target_size_bytes=999, full=True)) == [["f"], ["g"], ["h"]]
+
+
+def test_settings_that_shape_files_are_part_of_the_tag(tmp_path: Path) -> None:
+    def tag(name: str, **properties: str) -> str:
+        return plan(tmp_path / name, [], properties=properties).rewrite_tag
+
+    plain = tag("plain")
+    assert tag("retention", **{"delta.logRetentionDuration": "interval 1 day"}) == plain
+    assert tag("codec", **{"delta.parquet.compression.codec": "snappy"}) != plain
+
+
+def test_a_predicate_chooses_partitions(tmp_path: Path) -> None:
+    adds = [add(f"{year}/{n}", 1, {"year": str(year)}) for year in (2023, 2024) for n in range(2)]
+    planned = plan(tmp_path, adds, partition_by={"year": "integer"}, where="year >= 2024")
+    assert paths(planned) == [["2024/0", "2024/1"]]
+    assert planned.considered_files == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "spellings", "groups"),
+    [
+        ("integer", ["7", "07", "+7"], 1),
+        ("date", ["2024-01-05", "2024-1-5"], 1),
+        ("decimal(5,2)", ["1.5", "1.50"], 1),
+        ("boolean", ["true", "TRUE"], 1),
+        ("string", ["a", "A"], 2),
+        ("string", ["", None], 1),
+        (
+            "timestamp",
+            ["2024-01-01T12:00:00Z", "2024-01-01T13:00:00+01:00", "2024-01-01T12:00:00.000000Z"],
+            1,
+        ),
+        ("timestamp", ["2024-01-01 12:00:00", "2024-01-01T12:00:00Z"], 2),
+        ("timestamp", ["2024-01-01 12:00:00", "2024-01-01 12:00:00.000"], 2),
+        ("timestamp_ntz", ["2024-01-01 12:00:00", "2024-01-01 12:00:00.000"], 1),
+    ],
+)
+def test_partitions_are_compared_by_typed_value_unless_a_zone_is_missing(
+    tmp_path: Path, kind: str, spellings: list[str | None], groups: int
+) -> None:
+    adds = [
+        add(f"{number}-{copy}", 10 + number, {"p": text})
+        for number, text in enumerate(spellings)
+        for copy in range(2)
+    ]
+    planned = plan(tmp_path, adds, partition_by={"p": kind})
+    assert len(planned.bins) == groups
+    for each in planned.bins:
+        # One of the original maps, the first source's, is copied.
+        assert each.partition_values == planned.sources(each)[0].partition_values
+
+
+def test_several_partition_columns_make_one_group(tmp_path: Path) -> None:
+    adds = [add(f"{a}{b}{n}", 1, {"a": a, "b": b}) for a in "xy" for b in ("1", None) for n in range(2)]
+    planned = plan(tmp_path, adds, partition_by={"a": "string", "b": "integer"})
+    assert len(planned.bins) == 4
+    assert all(len({source.path[:-1] for source in planned.sources(b)}) == 1 for b in planned.bins)
+
+
+def test_the_plan_depends_on_the_files_and_not_on_their_order(tmp_path: Path) -> None:
+    adds = [add(f"d={n % 3}/{n}", n % 7 + 1, {"d": str(n % 3)}) for n in range(60)]
+    first = plan(tmp_path / "a", adds, partition_by={"d": "string"}, target_size_bytes=20)
+    random.Random(7).shuffle(adds)
+    second = plan(tmp_path / "b", adds, partition_by={"d": "string"}, target_size_bytes=20)
+    assert first.digest == second.digest
+    assert [b.bin_id for b in first.bins] == [b.bin_id for b in second.bins]
+    assert [first.sources(b) for b in first.bins] == [second.sources(b) for b in second.bins]
+
+
+def test_a_source_with_other_deletions_makes_another_bin(tmp_path: Path) -> None:
+    def digest(name: str, **more: Any) -> str:
+        return plan(tmp_path / name, [add("f", 1, **more), add("g", 1)]).digest
+
+    none, offset, no_offset = (
+        digest("none"),
+        digest("offset", deletionVector=deletion_vector(1, 0), stats=stats(9)),
+        digest("no-offset", deletionVector=deletion_vector(1, None), stats=stats(9)),
+    )
+    assert len({none, offset, no_offset}) == 3
+
+
+def test_the_biggest_bins_come_first(tmp_path: Path) -> None:
+    adds = [add(f"d={n}/{c}", 10 * (n + 1), {"d": str(n)}) for n in range(4) for c in range(2)]
+    planned = plan(tmp_path, adds, partition_by={"d": "string"})
+    assert [b.live_bytes for b in planned.bins] == [80, 60, 40, 20]
+    # Rows of the plan's own table, in the order of the bins.
+    assert [(b.start, b.end) for b in planned.bins] == [(0, 2), (2, 4), (4, 6), (6, 8)]
+
+
+def test_a_budget_takes_what_removes_most_files_for_its_bytes(tmp_path: Path) -> None:
+    adds = [add(f"d=many/{n}", 1, {"d": "many"}) for n in range(50)]
+    adds += [add(f"d=few/{n}", 30, {"d": "few"}) for n in range(2)]
+    planned = plan(tmp_path, adds, partition_by={"d": "string"}, max_bytes=70)
+    assert [b.num_files for b in planned.bins] == [50]
+    assert (planned.left_bins, planned.left_bytes) == (1, 60)
+    assert "left" in planned.render()
+
+
+def test_nothing_to_do_says_what_was_looked_at(tmp_path: Path) -> None:
+    planned = plan(tmp_path, [add("f", 1)])
+    assert planned.bins == ()
+    assert planned.render() == "Nothing to do at version 0: 1 files, 1 B, none worth rewriting."
+
+
+def test_the_summary_stays_small_however_many_partitions_there_are(tmp_path: Path) -> None:
+    adds = [add(f"d={d}/{n}", 1, {"d": str(d)}) for d in range(2000) for n in range(2)]
+    planned = plan(tmp_path, adds, partition_by={"d": "integer"})
+    assert (len(planned.bins), planned.num_files) == (2000, 4000)
+    assert len(json.dumps(planned.to_dict())) < 8_000
+    assert "1,980 partitions more" in planned.render()
+
+
+def test_tasks_are_self_contained_and_survive_their_json_form(tmp_path: Path) -> None:
+    adds = [add("f", 1, deletionVector=deletion_vector(1), stats=stats(9)), add("g", 2, tags={"a": "b"})]
+    snapshot = write_log(tmp_path, adds, properties={"delta.x": "y"})
+    planned = plan_optimize(snapshot, OptimizeOptions(), 0)
+    (task,) = tasks_of(planned, snapshot, "run", "file:///t")
+    assert RewriteTask.from_json(task.to_json()) == task
+    assert [source.path for source in task.sources] == ["f", "g"]
+    assert task.schema_json == snapshot.metadata.schemaString
+    assert (task.run_id, task.bytes_in, task.configuration) == ("run", 3, {"delta.x": "y"})
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        ({"zorder_by": ["a"]}, "no option zorder_by"),
+        ({"target_size_bytes": 0}, "from 1 to 1 PiB"),
+        ({"target_size_bytes": "1GiB"}, "integer number of bytes"),
+        ({"full": "yes"}, "true or false"),
+        ({"max_deleted_rows_ratio": 5}, "from 0"),
+        ({"where": 5}, "must be a text"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(raw: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidRequest, match=problem):
+        OptimizeOptions.from_mapping(raw)
+
+
+def test_an_option_that_is_null_is_not_given() -> None:
+    assert OptimizeOptions.from_mapping({"where": None, "full": None}) == OptimizeOptions()

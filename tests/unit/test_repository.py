@@ -1,0 +1,120 @@
+"""The promises that the repository's own files make to each other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tomllib
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from delta_log.version import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+#: Whose index is asked is the business of the machine that asks. Written in parts, since this file is searched, too.
+REGISTRIES = [
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("repo", "maven", "apache", "org"),
+        ("repo1", "maven", "org"),
+        ("registry", "npmjs", "org"),
+        ("conda", "anaconda", "org"),
+        ("proxy", "golang", "org"),
+        ("index", "crates", "io"),
+    )
+]
+
+
+def requirements() -> list[Requirement]:
+    extras = PROJECT["optional-dependencies"].values()
+    return [
+        Requirement(line)
+        for line in (*PROJECT["dependencies"], *(line for extra in extras for line in extra))
+    ]
+
+
+def locked() -> dict[str, set[str]]:
+    """Name to versions: one each, or one for each range of Pythons."""
+    versions: dict[str, set[str]] = {}
+    for name, version in re.findall(
+        r"^([\w.-]+)==([^\s;]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE
+    ):
+        versions.setdefault(canonicalize_name(name), set()).add(version)
+    return versions
+
+
+def files() -> Iterator[Path]:
+    """What a clone holds, and what is about to be added to it."""
+    skipped = re.compile(r"(^|/)(\.git|\.venv|dist|_build|__pycache__|\.hypothesis|\.\w+_cache)(/|$)")
+    for path in sorted(ROOT.rglob("*")):
+        if path.is_file() and not skipped.search(path.relative_to(ROOT).as_posix()):
+            yield path
+
+
+def test_the_import_contracts_hold() -> None:
+    program = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [program, "--config", "setup.cfg", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=str)
+def test_the_lock_satisfies_every_requirement_of_the_project(requirement: Requirement) -> None:
+    versions = locked()[canonicalize_name(requirement.name)]
+    assert all(requirement.specifier.contains(version) for version in versions)
+
+
+def test_pyspark_and_its_client_own_the_same_files_and_are_locked_at_one_version() -> None:
+    assert len(locked()["pyspark"]) == 1
+    assert locked()["pyspark"] == locked()["pyspark-client"]
+
+
+def test_no_file_names_a_package_registry() -> None:
+    found = []
+    for path in files():
+        text = path.read_bytes().decode(errors="ignore")
+        found += [f"{path.relative_to(ROOT)}: {host}" for host in REGISTRIES if host in text]
+    assert found == []
+
+
+def test_the_changelog_has_an_entry_for_this_version() -> None:
+    assert f"\n## [{VERSION}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("package", ["delta_log", "delta_maintenance", "airflow_delta"])
+def test_every_package_says_that_it_is_typed(package: str) -> None:
+    assert (ROOT / "provider" / package / "py.typed").is_file()
+
+
+def test_dev_alone_prints_help_and_makes_nothing(tmp_path: Path) -> None:
+    dev = tmp_path / "dev"
+    dev.write_bytes((ROOT / "dev").read_bytes())
+    done = subprocess.run(["bash", dev], capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout.startswith("usage: ./dev COMMAND")
+    assert list(tmp_path.iterdir()) == [dev]
+
+
+def test_dev_says_in_one_line_that_there_is_no_python(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["/bin/bash", ROOT / "dev", "lint"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("./dev: needs Python 3.11")
