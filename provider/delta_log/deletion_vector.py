@@ -66,7 +66,7 @@ class RowBitmap:
     def _of(cls, buckets: Mapping[int, BitMap]) -> RowBitmap:
         """Takes the bitmaps over; empty ones are left out."""
         made = cls.__new__(cls)
-        made._buckets = {key: buckets[key] for key in sorted(buckets) if buckets[key]}  # noqa: SLF001 - a second constructor
+        made._buckets = {key: buckets[key] for key in sorted(buckets) if buckets[key]}
         return made
 
     @classmethod

@@ -101,7 +101,7 @@ class FileActions:
         found: dict[str, pa.ChunkedArray] = {}
         if missing:
             table = pa.Table.from_batches(self.batches(self.action, missing), self.schema(missing))
-            found = dict(zip(missing, table.columns))
+            found = dict(zip(missing, table.columns, strict=True))
             self._kept.update({name: column for name, column in found.items() if name != _NEVER_KEPT})
         return pa.table(
             {name: self._kept.get(name, found.get(name)) for name in columns}, self.schema(columns)
@@ -167,9 +167,9 @@ class FileActions:
             return rows
         at = pa.array(rows)
         identities = _identities(keys.take(at), files.column("deletion_vector").take(at))
-        return rows[
-            pc.is_in(identities, value_set=pa.array(seen, pa.string())).to_numpy(zero_copy_only=False)
-        ]
+        superseded = pc.is_in(identities, value_set=pa.array(seen, pa.string()))
+        exactly: npt.NDArray[np.bool_] = superseded.to_numpy(zero_copy_only=False)
+        return rows[exactly]
 
 
 def _identities(keys: pa.Array, vectors: pa.StructArray) -> pa.Array:

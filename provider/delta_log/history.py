@@ -59,7 +59,7 @@ def read_history(storage: Storage, listing: LogListing, limit: int | None) -> li
     """One entry per commit that the log still holds, newest first; see :func:`normalise`."""
     commits = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
     entries = []
-    for commit, data in zip(commits, storage.read_many([c.key for c in commits])):
+    for commit, data in zip(commits, storage.read_many([c.key for c in commits]), strict=True):
         actions = decode_actions(data, commit.key)
         raw = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
         entries.append(normalise(raw, commit))

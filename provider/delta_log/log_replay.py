@@ -73,9 +73,11 @@ def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> T
     tail = Tail()
     file_actions: list[Add | Remove] = []
     newest_first = list(reversed(files))
-    for file, data in zip(newest_first, storage.read_many([f.key for f in newest_first])):
+    for file, data in zip(newest_first, storage.read_many([f.key for f in newest_first]), strict=True):
         file_actions += _take_others(tail, file, decode_actions(data, file.key))
-    for action, key in zip(file_actions, _decoded([action.path for action in file_actions], table_uri)):
+    for action, key in zip(
+        file_actions, _decoded([action.path for action in file_actions], table_uri), strict=True
+    ):
         identity = (
             key + SEPARATOR + ("" if action.deletionVector is None else action.deletionVector.unique_id)
         )

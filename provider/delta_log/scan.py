@@ -151,7 +151,7 @@ class _FileReader:
         for rows in data_file.read([*stored, *extra], hidden, positions=self.row_tracking is not None):
             if not rows.count:
                 continue
-            arrays = dict(zip((field.name for field in stored), rows.arrays))
+            arrays = dict(zip((field.name for field in stored), rows.arrays, strict=False))
             for name in set(partition.column_names) & set(names):
                 arrays[name] = pa.repeat(partition.column(name)[0], rows.count)
             columns = [arrays[field.name] for field in fields]

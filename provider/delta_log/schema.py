@@ -97,7 +97,7 @@ class StructType:
         return StructType(tuple(f for f in self.fields if f.name not in names))
 
 
-DataType = Union[PrimitiveType, ArrayType, MapType, StructType]
+DataType = Union[PrimitiveType, ArrayType, MapType, StructType]  # noqa: UP007 - forward references, at run time
 
 _ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),

@@ -26,8 +26,8 @@ from delta_log.checkpoint import (
     UnreadableCheckpoint,
 )
 from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
-from delta_log.history import commit_timestamp_ms
 from delta_log.file_actions import Counts, FileActions
+from delta_log.history import commit_timestamp_ms
 from delta_log.log_replay import Tail, replay_tail
 from delta_log.log_segment import LogSegment, find_log_segment, list_log
 from delta_log.partition_values import parse_column

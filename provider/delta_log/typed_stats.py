@@ -91,7 +91,7 @@ def _parse_lines(lines: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
 
 def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
-        members = [_typed(member, field.type) for member, field in zip(values.flatten(), kind)]
+        members = [_typed(member, field.type) for member, field in zip(values.flatten(), kind, strict=True)]
         if not members:
             return pa.nulls(len(values), kind)
         return pa.StructArray.from_arrays(members, fields=list(kind), mask=pc.is_null(values))

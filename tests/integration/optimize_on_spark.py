@@ -13,7 +13,8 @@ def main(tables: list[str]) -> None:
     site = JobSite(spark_master="local[2]", can_use_spark=True)
     for table in tables:
         spec = JobSpec("optimize", table, "on-spark", {"full": True}, engine="spark")
-        print(run_job(spec, site, SilentProgress()).to_json(), flush=True)
+        sys.stdout.write(run_job(spec, site, SilentProgress()).to_json() + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from delta_log.storage import Storage
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, RewriteTask, SourceFile
 from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
 
-
 MANIFEST_DIRECTORY = "_maintenance"
 
 OnProgress = Callable[[int], None]
@@ -45,7 +44,8 @@ def read_manifest(storage: Storage, run_id: str, bin_id: str) -> BinManifest | N
         return None
     infos = [storage.head(output.key) for output in manifest.outputs]
     complete = all(
-        info is not None and info.size == out.size_bytes for info, out in zip(infos, manifest.outputs)
+        info is not None and info.size == out.size_bytes
+        for info, out in zip(infos, manifest.outputs, strict=True)
     )
     return manifest if complete else None
 

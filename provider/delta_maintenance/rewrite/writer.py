@@ -126,7 +126,7 @@ def _relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
     """The same buffers under a type that differs in nullability only."""
     return [
         array if array.type == field.type else array.cast(field.type)
-        for array, field in zip(batch.columns, schema)
+        for array, field in zip(batch.columns, schema, strict=True)
     ]
 
 
@@ -150,7 +150,7 @@ def _dictionary_columns(group: pa.Table) -> list[str]:
     """Paths of the leaves that get a dictionary; a dictionary of unique values only costs time."""
     sample = group.slice(0, _SAMPLE_ROWS)
     chosen: list[str] = []
-    for field, column in zip(group.schema, sample.columns):
+    for field, column in zip(group.schema, sample.columns, strict=True):
         if pa.types.is_nested(field.type):
             chosen += _leaf_paths(field)
         elif len(column) and not pa.types.is_null(field.type):

@@ -63,7 +63,7 @@ WIDENED = [
 ]
 
 
-@pytest.mark.parametrize(("stored", "values", "kind"), WIDENED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("stored", "values", "kind"), WIDENED, ids=str)
 def test_a_narrower_or_differently_stored_column_becomes_the_tables_type(
     stored: pa.DataType, values: list[Any], kind: str
 ) -> None:
@@ -96,7 +96,7 @@ def test_columns_added_dropped_and_of_another_case_are_found_or_null() -> None:
 def test_nested_members_are_matched_at_every_depth() -> None:
     inner = pa.struct([("b", pa.int32()), ("dropped", pa.string())])
     kind = pa.struct([("list", pa.list_(inner)), ("map", pa.map_(pa.string(), inner))])
-    rows = [
+    rows: list[Any] = [
         {"list": [{"b": 1, "dropped": "x"}, None], "map": [("k", {"b": 2, "dropped": "y"})]},
         None,
         {"list": None, "map": []},

@@ -79,10 +79,11 @@ def histories(draw: st.DrawFn) -> tuple[list[list[dict[str, Any]]], list[Model]]
         actions: list[dict[str, Any]] = [PROTOCOL, METADATA] if version == 0 else []
         for name in draw(st.lists(st.sampled_from(sorted(FILES)), unique=True, max_size=4)):
             live = [key for key in model.live if key[0] == name]
-            number = draw(st.integers(0, 3))
+            number: int = draw(st.integers(0, 3))
             spelling = draw(st.integers(0, 1))
             size = draw(st.integers(1, 9))
-            if live and draw(st.booleans()):
+            remove: bool = draw(st.booleans())
+            if live and remove:
                 model.remove(live[0], version)
                 actions.append(remove_action(live[0], version, spelling))
                 if number and (name, number) != live[0]:  # a new vector for the same file

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from pathlib import Path
 
+import fsspec
 import pytest
+from tests.corpus import Corpus
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
 from delta_log.testing import FaultyStorage, MemoryStorage
-from tests.corpus import Corpus
 
 COMMIT = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
 
@@ -163,23 +164,14 @@ def test_a_refresh_costs_one_list_and_the_new_commits(corpus: Corpus) -> None:
     assert calls == {("list_from", "_delta_log"): 1, ("read", new): 1}
 
 
-def test_two_tables_in_one_process_see_each_others_commits_at_once(tmp_path: Any) -> None:
-    import fsspec
-
+def test_two_tables_in_one_process_see_each_others_commits_at_once(tmp_path: Path) -> None:
     schema = '{"type":"struct","fields":[]}'
     first = COMMIT + json.dumps({"metaData": {"id": "t", "schemaString": schema}}).encode()
-    memory = fsspec.filesystem("memory")
-    local = tmp_path / "table"
-    for uri, write in (
-        (
-            "memory://seen/at/once",
-            lambda name, data: memory.pipe_file(f"/seen/at/once/_delta_log/{name}", data),
-        ),
-        (str(local), lambda name, data: (local / "_delta_log" / name).write_bytes(data)),
-    ):
-        (local / "_delta_log").mkdir(parents=True, exist_ok=True)
-        write(commits(0)[0], first)
+    local = fsspec.filesystem("file", auto_mkdir=True)
+    for uri, store in (("memory://seen/at/once", fsspec.filesystem("memory")), (str(tmp_path), local)):
+        log = f"{uri.removeprefix('memory:/')}/_delta_log"
+        store.pipe_file(f"{log}/{commits(0)[0]}", first)
         one, other = Table(uri), Table(uri)
         assert one.snapshot().version == other.snapshot().version == 0
-        write(commits(1)[0], COMMIT)
+        store.pipe_file(f"{log}/{commits(1)[0]}", COMMIT)
         assert one.snapshot().version == other.snapshot().version == 1

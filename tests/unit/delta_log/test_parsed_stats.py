@@ -1,7 +1,5 @@
 """Statistics in struct form become the texts that the same file would have got."""
 
-# ruff: noqa: DTZ001 - a timestamp_ntz has no zone
-
 from __future__ import annotations
 
 import json

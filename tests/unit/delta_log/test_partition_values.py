@@ -1,7 +1,5 @@
 """Partition values parse to what they mean, serialise to what parses, and bad ones are refused by name."""
 
-# ruff: noqa: DTZ001 - a timestamp_ntz has no zone
-
 from __future__ import annotations
 
 import math

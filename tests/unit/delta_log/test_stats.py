@@ -1,7 +1,5 @@
 """Statistics bound every value of a file, and say no more than they know."""
 
-# ruff: noqa: DTZ001 - a timestamp_ntz has no zone
-
 from __future__ import annotations
 
 import json

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 
-import deltalake
 from delta_log import Table
 from delta_log.runtime import Runtime
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
@@ -23,7 +23,9 @@ class OvertakenEngine:
 
     name = "local"
 
-    def __init__(self, other_try: list[JobSpec], table: Path, reports: list[JobReport], finish_first: bool) -> None:
+    def __init__(
+        self, other_try: list[JobSpec], table: Path, reports: list[JobReport], finish_first: bool
+    ) -> None:
         self._other, self._table, self._reports, self._finish_first = other_try, table, reports, finish_first
 
     def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:

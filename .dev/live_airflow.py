@@ -1,0 +1,300 @@
+"""A real Airflow for a while: scheduler, DAG processor, triggerer and API server, in a private AIRFLOW_HOME.
+
+For `demo.py` and the integration tests. What it promises:
+
+1. Nothing of the user's Airflow is used or touched: its own home, database, ports, and none of the AIRFLOW* variables.
+2. Two of them at once do not meet: the one port it needs is chosen by the system.
+3. :meth:`LiveAirflow.stop` leaves no process behind, also of jobs that tasks have started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_COMPONENTS = {
+    "api-server": ("api-server", "--workers", "1"),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+_FINAL_STATES = frozenset({"success", "failed"})
+
+
+class LiveAirflowError(Exception):
+    """Airflow did not start, or did not answer as it should. The message holds what its log says."""
+
+
+class LiveAirflow:
+    """One installation, started by :meth:`start` and ended by :meth:`stop`.
+
+    :param home: an empty or new directory; everything goes there.
+    :param dags: the folder with the DAG files.
+    :param environment: further variables, such as connections and settings.
+    """
+
+    user = "admin"
+
+    def __init__(self, home: Path, dags: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.password = secrets.token_urlsafe(9)
+        self.port = 0
+        self._dags = dags
+        self._more = dict(environment or {})
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._token = ""
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "process-logs"
+
+    def start(self, seconds: float = 180) -> None:
+        """Returns when all four components are healthy and the DAG files have been read once."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        passwords = self.home / "passwords.json"
+        passwords.write_text(json.dumps({self.user: self.password}))
+        passwords.chmod(0o600)
+        self._secrets = {name: secrets.token_hex(32) for name in ("JWT", "SECRET")}
+        self._run("db", "migrate")
+        for attempts_left in (2, 1, 0):
+            self.port = _free_port()
+            for name in _COMPONENTS:
+                self._start_component(name)
+            try:
+                self._wait_until_healthy(seconds)
+                break
+            except LiveAirflowError:
+                # Somebody may have taken the port between our asking and the server's binding it.
+                taken = "address already in use" in self.log_tail("api-server", 200).lower()
+                self.stop()
+                if not attempts_left or not taken:
+                    raise
+        self._log_in()
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            _signal_group(process, signal.SIGTERM)
+        deadline = time.monotonic() + 4
+        for process in self._processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, deadline - time.monotonic()))
+        for process in self._processes.values():
+            _signal_group(process, signal.SIGKILL)
+            process.wait()
+        self._processes.clear()
+        self._end_leftovers()
+
+    def command(self, *arguments: str) -> str:
+        """What ``airflow ARGUMENTS`` prints."""
+        return self._run(*arguments)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The REST API."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)  # noqa: S310
+        try:
+            with self._opener.open(request, timeout=30) as response:
+                text = response.read().decode()
+        except urllib.error.HTTPError as error:
+            detail = error.read().decode(errors="replace")[:500]
+            raise LiveAirflowError(f"{method} {path} answered {error.code}: {detail}") from error
+        except OSError as error:
+            raise LiveAirflowError(f"{method} {path}: {error}") from error
+        return json.loads(text) if text else None
+
+    def wait_for_dag(self, dag_id: str, seconds: float = 90) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(LiveAirflowError):
+                self.call("GET", f"/api/v2/dags/{dag_id}")
+                return
+            if time.monotonic() > deadline:
+                errors = self.call("GET", "/api/v2/importErrors")["import_errors"]
+                detail = "".join(error["stack_trace"] for error in errors) or self.log_tail("dag-processor")
+                raise LiveAirflowError(f"DAG {dag_id} did not appear.\n{detail}")
+            time.sleep(0.5)
+
+    def trigger(self, dag_id: str, **body: Any) -> str:
+        """Start a run, with a null logical date unless `body` says another; its run id."""
+        self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
+        run = self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None, **body})
+        return str(run["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        return str(self.call("GET", _run_path(dag_id, run_id))["state"])
+
+    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 300) -> str:
+        """The final state of a run."""
+        deadline = time.monotonic() + seconds
+        while (state := self.run_state(dag_id, run_id)) not in _FINAL_STATES:
+            if time.monotonic() > deadline:
+                raise LiveAirflowError(f"Run {run_id} of {dag_id} is still {state} after {seconds:.0f} s.")
+            time.sleep(0.5)
+        return state
+
+    def task(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        return dict(self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}"))
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
+        path = (
+            f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/return_value?deserialize=true"
+        )
+        return self.call("GET", path)["value"]
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> list[str]:
+        """The lines of a task's log, with the exceptions in them; empty while there is none."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}?full_content=true"
+        try:
+            content = self.call("GET", path)["content"]
+        except LiveAirflowError:
+            return []
+        return [line for entry in content for line in _log_lines(entry)]
+
+    def log_tail(self, component: str, lines: int = 15) -> str:
+        with contextlib.suppress(OSError):
+            text = (self.logs / f"{component}.log").read_text(errors="replace")
+            return "\n".join(text.splitlines()[-lines:])
+        return ""
+
+    def environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        settings = {
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self._dags),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__AUTH_MANAGER": (
+                "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
+            ),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{self.user}:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home / "passwords.json"),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__SECRET_KEY": self._secrets["SECRET"],
+            "AIRFLOW__API_AUTH__JWT_SECRET": self._secrets["JWT"],
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            # Otherwise a folder beside the user's DAGs would fill with compiled files.
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
+        }
+        return {**inherited, **settings, **self._more}
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow", *arguments],
+            env=self.environment(),
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise LiveAirflowError(
+                f"airflow {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}"[-4000:]
+            )
+        return done.stdout
+
+    def _start_component(self, name: str) -> None:
+        with (self.logs / f"{name}.log").open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "airflow", *_COMPONENTS[name]],
+                env=self.environment(),
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _wait_until_healthy(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        missing: list[str] = list(_COMPONENTS)
+        while missing:
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    raise LiveAirflowError(f"Airflow's {name} ended:\n{self.log_tail(name)}")
+            if time.monotonic() > deadline:
+                raise LiveAirflowError(
+                    f"Airflow's {missing[0]} was not healthy after {seconds:.0f} s:\n{self.log_tail(missing[0])}"
+                )
+            time.sleep(0.3)
+            with contextlib.suppress(LiveAirflowError, ValueError):
+                health = self.call("GET", "/api/v2/monitor/health")
+                states = {
+                    "scheduler": health["scheduler"]["status"],
+                    "dag-processor": health["dag_processor"]["status"],
+                    "triggerer": health["triggerer"]["status"],
+                }
+                missing = [name for name, state in states.items() if state != "healthy"]
+
+    def _log_in(self) -> None:
+        self._token = ""
+        answer = self.call("POST", "/auth/token", {"username": self.user, "password": self.password})
+        self._token = answer["access_token"]
+
+    def _end_leftovers(self) -> None:
+        """Jobs run in sessions of their own; what still has our AIRFLOW_HOME in its environment is ours."""
+        for process in _processes_with("AIRFLOW_HOME", str(self.home)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _log_lines(entry: Any) -> Iterator[str]:
+    if not isinstance(entry, dict):
+        yield str(entry)
+        return
+    yield str(entry["event"])
+    for error in entry.get("error_detail") or ():
+        yield from f"{error['exc_type']}: {error['exc_value']}".splitlines()
+
+
+def _run_path(dag_id: str, run_id: str) -> str:
+    return f"/api/v2/dags/{dag_id}/dagRuns/{urllib.parse.quote(run_id, safe='')}"
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _processes_with(variable: str, value: str) -> Iterator[int]:
+    import psutil  # type: ignore[import-untyped]  # Airflow needs it, so it is there
+
+    for process in psutil.process_iter(["pid"]):
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(variable) == value:
+                yield process.pid

@@ -1,0 +1,129 @@
+"""Two or more programs at the same work, measured side by side.
+
+Every figure is of a fresh process in which imports are done before the clock starts. The contenders of a case take
+turns (A B A B …), so that a noisy minute hits all of them; what is printed are medians, and ratios of medians against
+the peer. Memory is the peak above what the imports took.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One program of a case.
+
+    :param function: ``module:function`` in this directory; called with the case's arguments, it returns facts that
+        all contenders must agree on (a count of files, a sum of rows).
+    :param peer: ratios are taken against the contender that has this set.
+    """
+
+    name: str
+    function: str
+    peer: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """The same work for every contender."""
+
+    name: str
+    contenders: tuple[Contender, ...]
+    arguments: tuple[Any, ...] = ()
+    #: Facts that need not agree, for contenders that answer different questions.
+    same_facts: bool = True
+
+
+def run_cases(cases: Sequence[Case], rounds: int = 5) -> list[dict[str, Any]]:
+    """Measure all cases and print their table; the rows are returned as well."""
+    rows: list[dict[str, Any]] = []
+    print(f"{os.cpu_count()} cores, medians of {rounds} interleaved runs, fresh processes, imports excluded")
+    print(
+        f"{'case':<44} {'contender':<22} {'wall s':>8} {'min-max':>15} {'cpu s':>7} {'peak MB':>8} {'ratio':>7} {'mem':>6}"
+    )
+    for case in cases:
+        results: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in case.contenders}
+        for _ in range(rounds):
+            for contender in case.contenders:
+                results[contender.name].append(_measure(contender, case.arguments))
+        facts = {name: runs[0]["facts"] for name, runs in results.items()}
+        if case.same_facts and len({json.dumps(f, sort_keys=True) for f in facts.values()}) != 1:
+            raise SystemExit(f"{case.name}: the contenders disagree: {facts}")
+        medians = {name: _medians(runs) for name, runs in results.items()}
+        peer = next((medians[c.name] for c in case.contenders if c.peer), None)
+        for contender in case.contenders:
+            mine = medians[contender.name]
+            row: dict[str, Any] = {"case": case.name, "contender": contender.name, **mine}
+            if peer is not None and not contender.peer:
+                row |= {
+                    "ratio": peer["wall"] / mine["wall"],
+                    "memory_ratio": mine["peak_mb"] / max(peer["peak_mb"], 1),
+                }
+            rows.append(row)
+            ratio = f"{row['ratio']:.2f}x" if "ratio" in row else "-"
+            memory = f"{row['memory_ratio']:.2f}" if "memory_ratio" in row else "-"
+            print(
+                f"{case.name:<44} {contender.name:<22} {mine['wall']:>8.3f} {mine['spread']:>15} {mine['cpu']:>7.2f} "
+                f"{mine['peak_mb']:>8.0f} {ratio:>7} {memory:>6}",
+                flush=True,
+            )
+    return rows
+
+
+def _medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    walls = [run["wall"] for run in runs]
+    return {
+        "wall": statistics.median(walls),
+        "spread": f"{min(walls):.3f}-{max(walls):.3f}",
+        "cpu": statistics.median(run["cpu"] for run in runs),
+        "peak_mb": statistics.median(run["peak_mb"] for run in runs),
+    }
+
+
+def _measure(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "provider")])}
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__)), contender.function, json.dumps(list(arguments))],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        raise SystemExit(f"{contender.name} failed:\n{process.stderr[-3000:]}")
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return result
+
+
+def _child(function: str, arguments: list[Any]) -> None:
+    module_name, _, name = function.partition(":")
+    call = getattr(importlib.import_module(module_name), name)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    started = time.perf_counter()
+    facts = call(*arguments)
+    wall = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    # A contender that must prepare first says itself how long the measured part took.
+    if isinstance(facts, dict) and "measured_seconds" in facts:
+        wall = facts.pop("measured_seconds")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    peak_mb = (after.ru_maxrss - before.ru_maxrss) / 1024
+    print(json.dumps({"wall": wall, "cpu": cpu, "peak_mb": peak_mb, "facts": facts}))
+
+
+if __name__ == "__main__":
+    _child(sys.argv[1], json.loads(sys.argv[2]))
