@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -84,6 +85,7 @@ _MEMBERS = {
 _BATCH_ROWS = 1 << 17
 #: A file up to this size is fetched whole, and kept.
 _SMALL_BYTES = 1 << 20
+_PAGE_BYTES = 1 << 20
 
 
 class UnreadableCheckpoint(CorruptLog):
@@ -144,13 +146,15 @@ class CheckpointReader:
             self._sizes[key] = sidecar.sizeInBytes
             self._parquet_keys.append(key)
 
-    def batches(self, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, action: str, columns: Sequence[str], batch_rows: int = _BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
         """The ``add`` or ``remove`` actions, in the given columns of :data:`ADD_SCHEMA` or :data:`REMOVE_SCHEMA`."""
         if self._json_actions:
             found = [getattr(a, action) for a in self._json_actions if getattr(a, action) is not None]
             yield action_batch(action, found, columns)
         for key in self._parquet_keys:
-            yield from self._parquet_batches(key, action, columns)
+            yield from self._parquet_batches(key, action, columns, batch_rows)
 
     def _read_json(self, key: str) -> None:
         with self._failing_as_unreadable(key):
@@ -188,10 +192,15 @@ class CheckpointReader:
         if key not in self._small and 0 < self._sizes.get(key, 0) <= _SMALL_BYTES:
             self._small[key] = pa.py_buffer(self._storage.read(key))
         source = pa.BufferReader(self._small[key]) if key in self._small else self._storage.open_read(key)
-        # Of a large file only the wanted columns are fetched, in a few large requests.
+        # Of a large file only the wanted columns are fetched: in a few large requests, or page by page from a disk.
+        remote = key not in self._small and self._storage.concurrency > 1
         # Milliseconds tell the INT96 of Spark's parsed statistics from a timestamp without a zone.
         parquet = pq.ParquetFile(
-            source, metadata=self._footers.get(key), coerce_int96_timestamp_unit="ms", pre_buffer=True
+            source,
+            metadata=self._footers.get(key),
+            coerce_int96_timestamp_unit="ms",
+            pre_buffer=remote,
+            buffer_size=_PAGE_BYTES,
         )
         self._footers[key] = parquet.metadata
         return parquet
@@ -218,7 +227,9 @@ class CheckpointReader:
                     ]
         yield from rows
 
-    def _parquet_batches(self, key: str, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _parquet_batches(
+        self, key: str, action: str, columns: Sequence[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
         with self._failing_as_unreadable(key):
             parquet = self._open(key)
             if action not in parquet.schema_arrow.names:
@@ -228,7 +239,7 @@ class CheckpointReader:
             if "stats" in members and action == "add":
                 members.append("stats_parsed")
             leaves = [f"{action}.{m}" for m in {"path", *members} if m in there]
-            batches = parquet.iter_batches(_BATCH_ROWS, columns=leaves)
+            batches = parquet.iter_batches(batch_rows, columns=leaves)
         while True:
             with self._failing_as_unreadable(key):
                 batch = next(batches, None)
@@ -261,12 +272,24 @@ def _canonical(
         member, kind = _MEMBERS[action][name]
         if member in there:
             array = _cast(pc.struct_field(actions, member), kind)
+            if array.null_count == len(array):
+                array = _nulls(len(array), kind)
         else:
-            array = pa.nulls(len(actions), kind)
+            array = _nulls(len(actions), kind)
         if member == "stats" and "stats_parsed" in there and array.null_count:
             array = pc.coalesce(array, stats_of_struct(pc.struct_field(actions, "stats_parsed")))
         arrays.append(array)
     return pa.record_batch(arrays, schema=_schema(action, columns))
+
+
+@cache
+def _some_nulls(kind: pa.DataType) -> pa.Array:
+    return pa.nulls(_BATCH_ROWS, kind)
+
+
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Nulls that share their memory: columns that a table does not use are many, and long."""
+    return _some_nulls(kind).slice(0, count) if count <= _BATCH_ROWS else pa.nulls(count, kind)
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:

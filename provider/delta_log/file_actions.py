@@ -22,12 +22,19 @@ from delta_log.log_replay import SEPARATOR, Tail
 
 _NEVER_KEPT = "stats"
 _IDENTITY = ("path", "deletion_vector")
+_NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
+#: Up to this share of rows is cut out of a batch without copying the rest.
+_FEW = 1 / 500
+#: Of one batch. What is held is taken in smaller steps, so that less memory is asked of the system on the way.
+_STREAMED_ROWS, _HELD_ROWS = 1 << 17, 1 << 15
 
 
 class Base(TypingProtocol):
     """Where most files come from: a checkpoint, or an older snapshot's :class:`FileActions`."""
 
-    def batches(self, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
+    def batches(
+        self, action: str, columns: Sequence[str], batch_rows: int = ...
+    ) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +79,21 @@ class FileActions:
     base: Base | None
     table_uri: str
     _kept: dict[str, pa.ChunkedArray] = field(default_factory=dict)
+    _lookup: tuple[pa.Array, pa.Array] | None = None
+    _counted: Counts | None = None
 
-    def batches(self, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, action: str, columns: Sequence[str], batch_rows: int = _STREAMED_ROWS
+    ) -> Iterator[pa.RecordBatch]:
         """Newest first, streamed: nothing is kept, unless it had been already."""
         assert action == self.action
+        return self._stream(columns, batch_rows, in_place=False)
+
+    def _stream(self, columns: Sequence[str], batch_rows: int, *, in_place: bool) -> Iterator[pa.RecordBatch]:
+        """
+        :param in_place: give the parts between superseded files without copying them. That saves memory when all is
+            held, and makes many small batches, which cost whoever works on one at a time.
+        """
         if self._kept and all(name in self._kept for name in columns):
             yield from self.table(columns).to_batches()
             return
@@ -86,22 +104,24 @@ class FileActions:
             return
         extra = _IDENTITY if self.tail.has_files else ("path",) if "key" in columns else ()
         needed = list(dict.fromkeys([*(name for name in columns if name != "key"), *extra]))
-        for batch in self.base.batches(self.action, needed):
+        schema = self.schema(columns)
+        for batch in self.base.batches(self.action, needed, batch_rows):
             keys = decode_paths(batch.column("path"), self.table_uri) if "path" in needed else None
-            keep = None if keys is None else self._not_in_tail(keys, batch)
-            left = batch if keep is None else batch.filter(keep)
-            if left.num_rows:
-                key = keys if keys is None or keep is None else keys.filter(keep)
-                arrays = [key if name == "key" else left.column(name) for name in columns]
-                yield pa.record_batch(arrays, schema=self.schema(columns))
+            arrays = [keys if name == "key" else batch.column(name) for name in columns]
+            met = self._met(keys, batch) if keys is not None else _NO_ROWS
+            yield from _without(pa.record_batch(arrays, schema=schema), met, in_place)
 
     def table(self, columns: Sequence[str]) -> pa.Table:
         """The same, collected; what was collected once is not read again."""
         missing = [name for name in columns if name not in self._kept]
         found: dict[str, pa.ChunkedArray] = {}
         if missing:
-            table = pa.Table.from_batches(self.batches(self.action, missing), self.schema(missing))
-            found = dict(zip(missing, table.columns, strict=True))
+            # Whoever refreshes this will look keys up, and mostly they are the paths and cost nothing.
+            wanted = missing if "key" in self._kept else list(dict.fromkeys([*missing, "key"]))
+            table = pa.Table.from_batches(
+                self._stream(wanted, _HELD_ROWS, in_place=True), self.schema(wanted)
+            )
+            found = dict(zip(wanted, table.columns, strict=True))
             self._kept.update({name: column for name, column in found.items() if name != _NEVER_KEPT})
         return pa.table(
             {name: self._kept.get(name, found.get(name)) for name in columns}, self.schema(columns)
@@ -117,19 +137,24 @@ class FileActions:
         """Totals, from an older snapshot's where there is one."""
         columns = ("path", "size", "deletion_vector")
         if not (isinstance(self.base, FileActions) and all(name in self.base._kept for name in columns)):
+            if all(name in self._kept for name in columns):
+                return self.counts_kept()
             total = Counts()
             for batch in self.batches(self.action, columns):
                 total = total.plus(Counts.of(batch))
             return total
-        older = self.base.table(columns)
-        keys = decode_paths(older.column("path"), self.table_uri)
-        superseded = older.take(pa.array(self._met(keys, older)))
-        total = self.base.counts_kept().plus(Counts.of(superseded), -1)
-        return total.plus(Counts.of(self._of_tail(columns)))
+        total = self.base.counts_kept().plus(Counts.of(self._of_tail(columns)))
+        for batch in self.base.table(("key", *columns)).to_batches():
+            met = self._met(batch.column("key"), batch)
+            if len(met):
+                total = total.plus(Counts.of(batch.take(pa.array(met))), -1)
+        return total
 
     def counts_kept(self) -> Counts:
         """Totals of columns that are held already."""
-        return Counts.of(self.table(("path", "size", "deletion_vector")))
+        if self._counted is None:
+            self._counted = Counts.of(self.table(("size", "deletion_vector")))
+        return self._counted
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
         known = ADD_SCHEMA if self.action == "add" else REMOVE_SCHEMA
@@ -144,30 +169,27 @@ class FileActions:
         arrays = [key if name == "key" else batch.column(name) for name in columns]
         return pa.record_batch(arrays, schema=self.schema(columns))
 
-    def _not_in_tail(self, keys: pa.Array, batch: pa.RecordBatch) -> pa.Array | None:
-        """Which files of the base the tail says nothing about; ``None``: all of them."""
-        if not self.tail.has_files:
-            return None
-        met = self._met(keys, batch)
-        if not len(met):
-            return None
-        keep = np.ones(len(keys), np.bool_)
-        keep[met] = False
-        return pa.array(keep)
+    @property
+    def _seen(self) -> tuple[pa.Array, pa.Array]:
+        """Paths and identities of the tail."""
+        if self._lookup is None:
+            seen = [*self.tail.adds, *self.tail.removes]
+            paths = pa.array([identity.partition(SEPARATOR)[0] for identity in seen], pa.string())
+            self._lookup = (paths, pa.array(seen, pa.string()))
+        return self._lookup
 
-    def _met(
-        self, keys: pa.Array | pa.ChunkedArray, files: pa.RecordBatch | pa.Table
-    ) -> npt.NDArray[np.int64]:
+    def _met(self, keys: pa.Array, files: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """The rows of the base that the tail supersedes. A base holds each identity once."""
-        seen = [*self.tail.adds, *self.tail.removes]
+        if not self.tail.has_files:
+            return _NO_ROWS
+        paths, seen = self._seen
         # Few files are met again, so their path alone is looked up first.
-        paths = pa.array([identity.partition(SEPARATOR)[0] for identity in seen], pa.string())
         rows = np.flatnonzero(pc.is_in(keys, value_set=paths).to_numpy(zero_copy_only=False))
         if not len(rows):
             return rows
         at = pa.array(rows)
         identities = _identities(keys.take(at), files.column("deletion_vector").take(at))
-        superseded = pc.is_in(identities, value_set=pa.array(seen, pa.string()))
+        superseded = pc.is_in(identities, value_set=seen)
         exactly: npt.NDArray[np.bool_] = superseded.to_numpy(zero_copy_only=False)
         return rows[exactly]
 
@@ -178,3 +200,16 @@ def _identities(keys: pa.Array, vectors: pa.StructArray) -> pa.Array:
     kind, where = pc.struct_field(vectors, "storageType"), pc.struct_field(vectors, "pathOrInlineDv")
     unique_id = pc.coalesce(pc.binary_join_element_wise(kind, where, at, ""), "")
     return pc.binary_join_element_wise(keys, unique_id, SEPARATOR)
+
+
+def _without(batch: pa.RecordBatch, rows: npt.NDArray[np.int64], in_place: bool) -> Iterator[pa.RecordBatch]:
+    """A batch without some of its rows, given in ascending order."""
+    if len(rows) and (not in_place or len(rows) > _FEW * batch.num_rows):
+        keep = np.ones(batch.num_rows, np.bool_)
+        keep[rows] = False
+        batch, rows = batch.filter(pa.array(keep)), _NO_ROWS
+    start = 0
+    for row in [*rows.tolist(), batch.num_rows]:
+        if row > start:
+            yield batch.slice(start, row - start)
+        start = row + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.campaigns.hostile_input import FORBIDDEN, run_table
 from tests.corpus import Corpus
 
@@ -20,5 +19,5 @@ SAMPLE = (
 def test_a_broken_file_gives_the_right_answer_or_a_named_refusal(name: str, corpus: Corpus) -> None:
     events = list(run_table(corpus.table(name), rows=True, seed=7, flips=6))
     assert len(events) > 20
-    assert {event["outcome"] for event in events} >= {"right", "refused"}
+    assert "right" in {event["outcome"] for event in events}
     assert [event for event in events if event["outcome"] in FORBIDDEN] == []

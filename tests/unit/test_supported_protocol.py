@@ -12,7 +12,9 @@ from delta_log.errors import UnsupportedFeature
 from delta_log.table_features import FEATURES, Operation, require, writer_features
 
 PAGE = Path(__file__).parents[2] / "docs" / "supported-protocol.md"
-ROWS = re.findall(r"^\| `(\w[\w-]*)` \| (reader, writer|writer) \| (\w+) \| (\w+) \| (.*) \|$", PAGE.read_text(), re.M)
+ROWS = re.findall(
+    r"^\| `(\w[\w-]*)` \| (reader, writer|writer) \| (\w+) \| (\w+) \| (.*) \|$", PAGE.read_text(), re.MULTILINE
+)
 
 
 def test_every_feature_has_its_row() -> None:
@@ -36,7 +38,11 @@ def test_an_unknown_reader_feature_stops_everything_and_an_unknown_writer_featur
     both = Protocol(3, 7, ["brandNew"], ["brandNew"])
     writer_only = Protocol(1, 7, None, ["brandNew"])
     require(writer_only, Operation.READ)
-    for protocol, operation in ((both, Operation.READ), (both, Operation.OPTIMIZE), (writer_only, Operation.OPTIMIZE)):
+    for protocol, operation in (
+        (both, Operation.READ),
+        (both, Operation.OPTIMIZE),
+        (writer_only, Operation.OPTIMIZE),
+    ):
         with pytest.raises(UnsupportedFeature, match="brandNew: unknown"):
             require(protocol, operation)
 
