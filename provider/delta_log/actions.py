@@ -16,20 +16,24 @@ import msgspec
 from delta_log.errors import CorruptLog
 
 
-class Format(msgspec.Struct, omit_defaults=True, gc=False):
-    provider: str = "parquet"
-    options: dict[str, str] = {}
-
-
 class Metadata(msgspec.Struct, omit_defaults=True, gc=False):
     schemaString: str
     id: str = ""
     name: str | None = None
     description: str | None = None
-    format: Format = msgspec.field(default_factory=Format)
-    partitionColumns: list[str] = []
-    configuration: dict[str, str | None] = {}
+    format: dict[str, Any] | None = None
+    partitionColumns: list[str] | None = None
+    configuration: dict[str, str | None] | None = None
     createdTime: int | None = None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """``configuration``, without what is null in it."""
+        return {name: value for name, value in (self.configuration or {}).items() if value is not None}
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return tuple(self.partitionColumns or ())
 
 
 class Protocol(msgspec.Struct, omit_defaults=True, gc=False):
@@ -55,11 +59,11 @@ class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
 class Add(msgspec.Struct, omit_defaults=True, gc=False):
     path: str
     size: int
-    modificationTime: int = 0
+    modificationTime: int | None = 0
     dataChange: bool | None = None
     partitionValues: dict[str, str | None] | None = None
     stats: str | None = None
-    tags: dict[str, str | None] | None = None
+    tags: dict[str, Any] | None = None
     deletionVector: DeletionVector | None = None
     baseRowId: int | None = None
     defaultRowCommitVersion: int | None = None
@@ -74,7 +78,7 @@ class Remove(msgspec.Struct, omit_defaults=True, gc=False):
     partitionValues: dict[str, str | None] | None = None
     size: int | None = None
     stats: str | None = None
-    tags: dict[str, str | None] | None = None
+    tags: dict[str, Any] | None = None
     deletionVector: DeletionVector | None = None
     baseRowId: int | None = None
     defaultRowCommitVersion: int | None = None

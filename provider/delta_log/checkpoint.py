@@ -33,7 +33,7 @@ from delta_log.actions import (
     decode_actions,
 )
 from delta_log.errors import CorruptLog, StorageError
-from delta_log.file_path import decode_path
+from delta_log.file_path import address_of
 from delta_log.log_path import SIDECAR_DIRECTORY
 from delta_log.log_segment import Checkpoint
 from delta_log.parsed_stats import stats_of_struct
@@ -142,9 +142,21 @@ class CheckpointReader:
                 ):
                     self.other.take(self._convert(raw, file.key))
         for sidecar in self.other.sidecars:
-            key = f"{SIDECAR_DIRECTORY}/{decode_path(sidecar.path)}"
+            key = self._sidecar_key(sidecar, checkpoint.files[0].key)
             self._sizes[key] = sidecar.sizeInBytes
             self._parquet_keys.append(key)
+
+    def _sidecar_key(self, sidecar: Sidecar, top_key: str) -> str:
+        """Mostly a bare name; a longer path has to end up in the one place for sidecars."""
+        with self._failing_as_unreadable(top_key):
+            relative = "/" not in sidecar.path
+            address = address_of(
+                sidecar.path, f"{self._storage.uri}/{SIDECAR_DIRECTORY}" if relative else self._storage.uri
+            )
+            key = f"{SIDECAR_DIRECTORY}/{address}" if relative else address
+            if key.rpartition("/")[0] != SIDECAR_DIRECTORY:
+                raise CorruptLog(top_key, f"its sidecar {sidecar.path!r} is not in {SIDECAR_DIRECTORY}")
+            return key
 
     def batches(
         self, action: str, columns: Sequence[str], batch_rows: int = _BATCH_ROWS
@@ -324,7 +336,9 @@ def action_batch(
 def _pairs(name: str) -> Callable[[Any], Any]:
     def get(item: Any) -> Any:
         value = getattr(item, name)
-        return None if value is None else list(value.items())
+        if value is None:
+            return None
+        return [(key, text if text is None else str(text)) for key, text in value.items()]
 
     return get
 

@@ -77,10 +77,10 @@ def conflict_of(winner: Winner, basis: Basis) -> CommitFailed | None:
 
 
 def _changed(theirs: Metadata, ours: Metadata) -> bool:
-    return (theirs.schemaString, theirs.partitionColumns, theirs.configuration) != (
+    return (theirs.schemaString, theirs.partition_columns, theirs.properties) != (
         ours.schemaString,
-        ours.partitionColumns,
-        ours.configuration,
+        ours.partition_columns,
+        ours.properties,
     )
 
 

@@ -37,6 +37,7 @@ from delta_log.storage import Storage
 
 #: Rows of one batch at most: enough for vectorised work, and little memory even with wide rows.
 BATCH_ROWS = 1 << 16
+_PAGE_BYTES = 1 << 20
 
 _LEGACY_DATE_KEY, _LEGACY_INT96_KEY = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
 _SPARK_VERSION_KEY = b"org.apache.spark.version"
@@ -74,9 +75,17 @@ class DataFile:
         except FileNotFoundError as error:
             raise CorruptLog(key, "the log names this data file, but it is not there") from error
         with _file_errors(key, storage):
-            self._parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
-        self._arrow_schema = self._parquet.schema_arrow
-        self._by_id = mapping_mode == "id" and any(_id_of(f) is not None for f in self._arrow_schema)
+            # From a disk, pages are read as they are needed; over a network in a few large requests.
+            self._parquet = pq.ParquetFile(
+                source,
+                coerce_int96_timestamp_unit="us",
+                pre_buffer=storage.concurrency > 1,
+                buffer_size=_PAGE_BYTES,
+            )
+            self._arrow_schema = self._parquet.schema_arrow
+        if len(set(self._arrow_schema.names)) < len(self._arrow_schema.names):
+            raise CorruptLog(key, "two of its columns have one name")
+        self._by_id = mapping_mode == "id"
         self._storage = storage
 
     @property
@@ -119,9 +128,9 @@ class DataFile:
             nulls = tuple(pa.nulls(count, arrow_field(c, physical=physical).type) for c in columns)
             yield Rows(count, nulls, where)
             return
-        calendar = _LegacyCalendar.of(self._parquet)
         position = 0
         with _file_errors(self.key, self._storage):
+            calendar = _LegacyCalendar.of(self._parquet)
             batches = self._parquet.iter_batches(batch_rows, columns=names)
         while True:
             with _file_errors(self.key, self._storage):
@@ -150,7 +159,8 @@ class DataFile:
     def _find(self, there: Any, column: StructField) -> pa.Field | None:
         """The field of a file's schema or struct type that holds a column."""
         fields = list(there)
-        if self._by_id and column.field_id is not None:
+        # A file, or a struct of one, without any ids was written before there were any.
+        if self._by_id and column.field_id is not None and any(_id_of(f) is not None for f in fields):
             return next((f for f in fields if _id_of(f) == column.field_id), None)
         name = column.physical_name
         exact = next((f for f in fields if f.name == name), None)
@@ -163,6 +173,8 @@ class DataFile:
             array = array.dictionary_decode()
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), to_arrow_type(kind, physical=physical))
+        if not _fits(array.type, kind):
+            raise CorruptLog(self.key, f"it holds {array.type} where the schema says {kind}")
         if isinstance(kind, PrimitiveType):
             if kind.name == "variant" and array.type.get_field_index("typed_value") >= 0:
                 raise UnsupportedFeature(("shredded variants",), "read", self.key)
@@ -191,7 +203,7 @@ class DataFile:
             entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
             return _same_lists(array, target, entries)
         assert isinstance(kind, ArrayType)
-        if pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        if not pa.types.is_list(array.type):
             array = array.cast(pa.list_(array.type.value_field))
         values = self._convert(array.values, kind.element, physical)
         return _same_lists(array, pa.list_(pa.field("element", values.type, kind.contains_null)), values)
@@ -211,6 +223,24 @@ def convert_primitive(array: pa.Array, target: pa.DataType) -> pa.Array:
             array = pc.floor_temporal(array, unit="microsecond")
         return array.cast(pa.timestamp("us", tz=array.type.tz)).cast(target)
     return array.cast(target)
+
+
+def _fits(there: pa.DataType, kind: DataType) -> bool:
+    """Whether an array of a file is of the sort that a type needs; the rest is a matter of widening."""
+    if isinstance(kind, MapType):
+        return bool(pa.types.is_map(there))
+    if isinstance(kind, StructType) or kind == PrimitiveType("variant"):
+        return bool(pa.types.is_struct(there))
+    if isinstance(kind, ArrayType):
+        lists = (
+            pa.types.is_list,
+            pa.types.is_large_list,
+            pa.types.is_fixed_size_list,
+            pa.types.is_list_view,
+            pa.types.is_large_list_view,
+        )
+        return any(is_list(there) for is_list in lists)
+    return not pa.types.is_nested(there)
 
 
 def _same_lists(array: pa.Array, target: pa.DataType, values: pa.Array) -> pa.Array:

@@ -17,11 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.checkpoint import ADD_SCHEMA, REMOVE_SCHEMA, action_batch
+from delta_log.errors import CorruptLog
 from delta_log.file_path import decode_paths
 from delta_log.log_replay import SEPARATOR, Tail
 
 _NEVER_KEPT = "stats"
 _IDENTITY = ("path", "deletion_vector")
+_COUNTED = ("key", "size", "deletion_vector")
 _NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 #: Up to this share of rows is cut out of a batch without copying the rest.
 _FEW = 1 / 500
@@ -78,8 +80,10 @@ class FileActions:
     tail: Tail
     base: Base | None
     table_uri: str
+    #: The columns of an older snapshot that somebody held already, and what came after it.
+    held: Held | None = None
+    newer: Tail = field(default_factory=Tail)
     _kept: dict[str, pa.ChunkedArray] = field(default_factory=dict)
-    _lookup: tuple[pa.Array, pa.Array] | None = None
     _counted: Counts | None = None
 
     def batches(
@@ -97,19 +101,33 @@ class FileActions:
         if self._kept and all(name in self._kept for name in columns):
             yield from self.table(columns).to_batches()
             return
-        own = self._of_tail(columns)
+        tail, base = self._nearest(columns)
+        own = self._of_tail(tail, columns)
         if own.num_rows:
             yield own
-        if self.base is None:
+        if base is None:
             return
-        extra = _IDENTITY if self.tail.has_files else ("path",) if "key" in columns else ()
-        needed = list(dict.fromkeys([*(name for name in columns if name != "key"), *extra]))
+        lookup = _Lookup.of(tail, self.action)
+        extra = _IDENTITY if tail.has_files else ("path",) if "key" in columns else ()
+        needed = list(dict.fromkeys([*columns, *extra]))
+        if not isinstance(base, Held):
+            needed = [name for name in needed if name != "key"]
         schema = self.schema(columns)
-        for batch in self.base.batches(self.action, needed, batch_rows):
-            keys = decode_paths(batch.column("path"), self.table_uri) if "path" in needed else None
+        for batch in base.batches(self.action, needed, batch_rows):
+            keys = None
+            if "key" in needed:
+                keys = batch.column("key")
+            elif "path" in needed:
+                keys = decode_paths(batch.column("path"), self.table_uri)
             arrays = [keys if name == "key" else batch.column(name) for name in columns]
-            met = self._met(keys, batch) if keys is not None else _NO_ROWS
+            met = lookup.rows(keys, batch) if keys is not None and tail.has_files else _NO_ROWS
             yield from _without(pa.record_batch(arrays, schema=schema), met, in_place)
+
+    def _nearest(self, columns: Sequence[str]) -> tuple[Tail, Base | None]:
+        """The base that costs least for some columns, and the tail after it; both ways give the same order."""
+        if self.held is not None and all(name in self.held.columns for name in columns):
+            return self.newer, self.held
+        return self.tail, self.base
 
     def table(self, columns: Sequence[str]) -> pa.Table:
         """The same, collected; what was collected once is not read again."""
@@ -129,32 +147,35 @@ class FileActions:
 
     def refreshed(self, newer: Tail) -> FileActions:
         """The same after some more commits; reads nothing."""
-        if all(name in self._kept for name in _IDENTITY):
-            return FileActions(self.action, newer, self, self.table_uri)
-        return FileActions(self.action, newer.over(self.tail), self.base, self.table_uri)
+        tail = newer.over(self.tail)
+        if all(name in self._kept for name in _COUNTED):
+            return FileActions(
+                self.action, tail, self.base, self.table_uri, Held(dict(self._kept), self.counts()), newer
+            )
+        if self.held is not None:
+            since = newer.over(self.newer)
+            return FileActions(self.action, tail, self.base, self.table_uri, self.held, since)
+        return FileActions(self.action, tail, self.base, self.table_uri)
 
     def counts(self) -> Counts:
-        """Totals, from an older snapshot's where there is one."""
-        columns = ("path", "size", "deletion_vector")
-        if not (isinstance(self.base, FileActions) and all(name in self.base._kept for name in columns)):
-            if all(name in self._kept for name in columns):
-                return self.counts_kept()
+        """Totals, from an older snapshot's where there are any."""
+        if self._counted is None:
+            self._counted = self._count()
+        return self._counted
+
+    def _count(self) -> Counts:
+        if self.held is None or all(name in self._kept for name in _COUNTED):
             total = Counts()
-            for batch in self.batches(self.action, columns):
+            for batch in self.batches(self.action, _COUNTED):
                 total = total.plus(Counts.of(batch))
             return total
-        total = self.base.counts_kept().plus(Counts.of(self._of_tail(columns)))
-        for batch in self.base.table(("key", *columns)).to_batches():
-            met = self._met(batch.column("key"), batch)
-            if len(met):
-                total = total.plus(Counts.of(batch.take(pa.array(met))), -1)
+        total = self.held.counts.plus(Counts.of(self._of_tail(self.newer, _COUNTED)))
+        met = _Lookup.of(self.newer, self.action)
+        for batch in self.held.batches(self.action, _COUNTED):
+            rows = met.rows(batch.column("key"), batch)
+            if len(rows):
+                total = total.plus(Counts.of(batch.take(pa.array(rows))), -1)
         return total
-
-    def counts_kept(self) -> Counts:
-        """Totals of columns that are held already."""
-        if self._counted is None:
-            self._counted = Counts.of(self.table(("size", "deletion_vector")))
-        return self._counted
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
         known = ADD_SCHEMA if self.action == "add" else REMOVE_SCHEMA
@@ -162,35 +183,60 @@ class FileActions:
             [pa.field("key", pa.string()) if name == "key" else known.field(name) for name in columns]
         )
 
-    def _of_tail(self, columns: Sequence[str]) -> pa.RecordBatch:
-        actions = self.tail.adds if self.action == "add" else self.tail.removes
+    def _of_tail(self, tail: Tail, columns: Sequence[str]) -> pa.RecordBatch:
+        actions = tail.adds if self.action == "add" else tail.removes
         batch = action_batch(self.action, list(actions.values()), [name for name in columns if name != "key"])  # type: ignore[arg-type]
         key = pa.array([identity.partition(SEPARATOR)[0] for identity in actions], pa.string())
         arrays = [key if name == "key" else batch.column(name) for name in columns]
         return pa.record_batch(arrays, schema=self.schema(columns))
 
-    @property
-    def _seen(self) -> tuple[pa.Array, pa.Array]:
-        """Paths and identities of the tail."""
-        if self._lookup is None:
-            seen = [*self.tail.adds, *self.tail.removes]
-            paths = pa.array([identity.partition(SEPARATOR)[0] for identity in seen], pa.string())
-            self._lookup = (paths, pa.array(seen, pa.string()))
-        return self._lookup
 
-    def _met(self, keys: pa.Array, files: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """The rows of the base that the tail supersedes. A base holds each identity once."""
-        if not self.tail.has_files:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Columns of an older snapshot's files, as a base for newer ones."""
+
+    columns: dict[str, pa.ChunkedArray]
+    counts: Counts
+
+    def batches(
+        self, action: str, columns: Sequence[str], batch_rows: int = _STREAMED_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        table = pa.table({name: self.columns[name] for name in columns})
+        yield from table.to_batches(batch_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """What a tail says, ready to be looked up in the columns of a base."""
+
+    paths: pa.Array
+    identities: pa.Array
+    #: Paths that the tail makes live: no base may know them under an identity that the tail does not mention.
+    live: frozenset[str]
+
+    @classmethod
+    def of(cls, tail: Tail, action: str) -> _Lookup:
+        seen = [*tail.adds, *tail.removes]
+        paths = [identity.partition(SEPARATOR)[0] for identity in seen]
+        live = frozenset(paths[: len(tail.adds)]) if action == "add" else frozenset()
+        return cls(pa.array(paths, pa.string()), pa.array(seen, pa.string()), live)
+
+    def rows(self, keys: pa.Array, files: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The rows of a base that the tail supersedes. A base holds each identity once."""
+        if not len(self.paths):
             return _NO_ROWS
-        paths, seen = self._seen
         # Few files are met again, so their path alone is looked up first.
-        rows = np.flatnonzero(pc.is_in(keys, value_set=paths).to_numpy(zero_copy_only=False))
+        rows = np.flatnonzero(pc.is_in(keys, value_set=self.paths).to_numpy(zero_copy_only=False))
         if not len(rows):
-            return rows
+            return _NO_ROWS
         at = pa.array(rows)
-        identities = _identities(keys.take(at), files.column("deletion_vector").take(at))
-        superseded = pc.is_in(identities, value_set=seen)
+        paths = keys.take(at)
+        identities = _identities(paths, files.column("deletion_vector").take(at))
+        superseded = pc.is_in(identities, value_set=self.identities)
         exactly: npt.NDArray[np.bool_] = superseded.to_numpy(zero_copy_only=False)
+        for path in paths.filter(pa.array(~exactly)).to_pylist():
+            if path in self.live:
+                raise CorruptLog(path, "two live adds name this file, under different deletion vectors")
         return rows[exactly]
 
 

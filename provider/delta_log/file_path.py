@@ -47,6 +47,8 @@ _STORES = {
 }
 
 _SLASH, _DOT = b"/."
+#: Stands for the name of a file while its directory is decoded; it must be no table's own name.
+_ANY_NAME = "the-name-of-a-file-in-this-directory"
 
 PathColumn = TypeVar("PathColumn", pa.Array, pa.ChunkedArray)
 
@@ -157,9 +159,9 @@ def _decode_directories(paths: pa.Array, root: _Root) -> pa.Array:
     parts = pc.split_pattern(paths, "/", max_splits=1, reverse=True).flatten()
     directories, names = parts[::2], parts[1::2]
     distinct = directories.dictionary_encode()
-    # "x" stands for the names, which are plain.
     prefixes = [
-        _address(root.resolve(f"{directory}/x"))[:-1] for directory in distinct.dictionary.to_pylist()
+        _address(root.resolve(f"{directory}/{_ANY_NAME}"))[: -len(_ANY_NAME)]
+        for directory in distinct.dictionary.to_pylist()
     ]
     by_row = pa.array(prefixes, paths.type).take(distinct.indices)
     return pc.binary_join_element_wise(by_row, names, pa.scalar("", paths.type))

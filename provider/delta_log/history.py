@@ -13,7 +13,7 @@ from typing import Any
 from delta_log.actions import decode_actions
 from delta_log.errors import CorruptLog
 from delta_log.log_path import LogFile, commit_key
-from delta_log.log_segment import LogListing, LogSegment
+from delta_log.log_segment import LogListing, LogSegment, list_log
 from delta_log.storage import Storage
 from delta_log.table_properties import flag
 
@@ -37,11 +37,21 @@ def commit_timestamp_ms(
                 commit_key(segment.version), "in-commit timestamps are enabled, but its commitInfo has none"
             )
         return timestamp
-    if segment.last_commit is not None:
-        return segment.last_commit.info.modification_time_ms
+    listing = list_log(storage)
+    versions = [v for v in sorted(listing.commits) if listing.earliest <= v <= segment.version]
+    if versions and versions[-1] == segment.version:
+        return monotone_times([listing.commits[v].info.modification_time_ms for v in versions])[-1]
     # The commit was cleaned; its checkpoint is the nearest witness.
     assert segment.checkpoint is not None
     return segment.checkpoint.files[0].info.modification_time_ms
+
+
+def monotone_times(times_ms: list[int]) -> list[int]:
+    """The times of successive commits by their files, each at least 1 ms after the one before."""
+    ascending: list[int] = []
+    for time_ms in times_ms:
+        ascending.append(max(time_ms, ascending[-1] + 1) if ascending else time_ms)
+    return ascending
 
 
 def read_commit_info(storage: Storage, version: int) -> dict[str, Any] | None:

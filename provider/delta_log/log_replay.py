@@ -10,6 +10,7 @@ and is only ever filtered by what the tail has seen, which is :mod:`delta_log.fi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from delta_log.actions import (
     SetTransaction,
     decode_actions,
 )
+from delta_log.errors import CorruptLog
 from delta_log.file_path import decode_paths
 from delta_log.log_path import LogFile, LogFileKind
 from delta_log.storage import Storage
@@ -87,6 +89,10 @@ def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> T
             tail.adds[identity] = action
         else:
             tail.removes[identity] = action
+    live = [identity.partition(SEPARATOR)[0] for identity in tail.adds]
+    if len(set(live)) < len(live):
+        twice = next(path for path, count in Counter(live).items() if count > 1)
+        raise CorruptLog(twice, "two live adds name this file, under different deletion vectors")
     return tail
 
 

@@ -29,8 +29,8 @@ def stats_of_struct(parsed: pa.StructArray) -> pa.Array:
 
 def _render_struct(values: pa.StructArray, *, round_up: bool) -> pa.Array:
     parts: list[pa.Array | str] = ["{"]
-    for field in values.type:
-        member = pc.struct_field(values, field.name)
+    for index, field in enumerate(values.type):
+        member = pc.struct_field(values, [index])
         text = _render(member, round_up=round_up or field.name == "maxValues")
         if text is not None:
             name = json.dumps(field.name, ensure_ascii=False)

@@ -32,7 +32,9 @@ _DAY_MICROSECONDS = 86_400_000_000
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
+#: Longer numbers are no partition values of anybody, and take time.
+_LONGEST_NUMBER = 1000
+_FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
 _SPECIAL_FLOATS = {"nan": math.nan, "infinity": math.inf, "inf": math.inf}
 _DATE_TEXT = r"(?P<year>[+-]?[0-9]{4,7})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
 _DATE = re.compile(_DATE_TEXT)
@@ -150,7 +152,7 @@ def _parse_double(text: str) -> float:
     special = _SPECIAL_FLOATS.get(text.lstrip("+-").lower())
     if special is not None and text[1:2] not in ("+", "-"):
         return -special if text.startswith("-") else special
-    if not _FLOAT.fullmatch(text):
+    if len(text) > _LONGEST_NUMBER or not _FLOAT.fullmatch(text):
         raise ValueError("it is not a number")
     return float(text)
 
@@ -172,7 +174,7 @@ def _nearest_float(value: float) -> float:
 
 
 def _parse_decimal(text: str, precision: int, scale: int) -> Decimal:
-    if not _FLOAT.fullmatch(text):
+    if len(text) > _LONGEST_NUMBER or not _FLOAT.fullmatch(text):
         raise ValueError("it is not a decimal number")
     try:
         value = Decimal(text)

@@ -25,7 +25,6 @@ from delta_log.table_properties import flag
 if TYPE_CHECKING:
     from delta_log.snapshot import Snapshot
 
-MAPPING_MODE = "delta.columnMapping.mode"
 #: Names of the columns that a scan adds for row tracking.
 ROW_ID, ROW_COMMIT_VERSION = "_row_id", "_row_commit_version"
 ROW_TRACKING_SCHEMA = pa.schema([(ROW_ID, pa.int64()), (ROW_COMMIT_VERSION, pa.int64())])
@@ -146,7 +145,7 @@ class _FileReader:
         fields = [self.snapshot.schema.field(name) for name in names]
         stored = [field for field in fields if field.name not in partition.column_names]
         extra = self.row_tracking.columns if self.row_tracking else ()
-        data_file = DataFile(self.storage, file["key"], self.snapshot.properties.get(MAPPING_MODE, "none"))
+        data_file = DataFile(self.storage, file["key"], self.snapshot.mapping_mode)
         hidden = vector_of(file, self.storage)
         for rows in data_file.read([*stored, *extra], hidden, positions=self.row_tracking is not None):
             if not rows.count:

@@ -118,14 +118,16 @@ _ARROW: dict[str, pa.DataType] = {
 }
 
 
-def parse_schema(text: str) -> StructType:
+def parse_schema(text: str, *, mapped: bool = True) -> StructType:
     """The schema of a ``schemaString``.
 
+    :param mapped: column mapping is in force. Where it is not, physical names and ids that the schema may carry mean
+        nothing: files name their columns as the schema does.
     :raises CorruptLog: the text is not a schema.
     :raises UnsupportedFeature: it names a type that is not known.
     """
     try:
-        parsed = _parse_type(json.loads(text))
+        parsed = _parse_type(json.loads(text), mapped)
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
         raise CorruptLog("metaData.schemaString", f"it is not a schema ({error!r})") from error
     if not isinstance(parsed, StructType):
@@ -133,26 +135,52 @@ def parse_schema(text: str) -> StructType:
     return parsed
 
 
-def _parse_type(raw: Any) -> DataType:
+_MAPPING_KEYS = (PHYSICAL_NAME, COLUMN_ID, NESTED_IDS)
+
+
+def _parse_fields(raw: Any, mapped: bool) -> tuple[StructField, ...]:
+    fields = []
+    for member in raw:
+        name, metadata = member["name"], member.get("metadata") or {}
+        if not isinstance(name, str) or not isinstance(metadata, dict):
+            raise TypeError(f"{name!r} is no column")
+        if not mapped:
+            metadata = {key: value for key, value in metadata.items() if key not in _MAPPING_KEYS}
+        field = StructField(
+            name, _parse_type(member["type"], mapped), bool(member.get("nullable", True)), metadata
+        )
+        _check_mapping(field)
+        fields.append(field)
+    for names in ([f.name for f in fields], [f.physical_name for f in fields]):
+        if len(set(names)) < len(names):
+            raise ValueError(f"two columns have one name among {', '.join(names)}")
+    return tuple(fields)
+
+
+def _check_mapping(field: StructField) -> None:
+    if not isinstance(field.metadata.get(PHYSICAL_NAME, ""), str):
+        raise TypeError(f"the physical name of {field.name!r} is no text")
+    nested = field.metadata.get(NESTED_IDS) or {}
+    for value in (field.metadata.get(COLUMN_ID), *nested.values()):
+        if value is not None and int(value) < 0:
+            raise ValueError(f"an id of {field.name!r} is negative")
+
+
+def _parse_type(raw: Any, mapped: bool) -> DataType:
     if isinstance(raw, str):
         primitive = PrimitiveType(raw)
         to_arrow_type(primitive)
         return primitive
     kind = raw["type"]
     if kind == "struct":
-        return StructType(
-            tuple(
-                StructField(
-                    f["name"], _parse_type(f["type"]), f.get("nullable", True), f.get("metadata") or {}
-                )
-                for f in raw["fields"]
-            )
-        )
+        return StructType(_parse_fields(raw["fields"], mapped))
     if kind == "array":
-        return ArrayType(_parse_type(raw["elementType"]), raw.get("containsNull", True))
+        return ArrayType(_parse_type(raw["elementType"], mapped), raw.get("containsNull", True))
     if kind == "map":
         return MapType(
-            _parse_type(raw["keyType"]), _parse_type(raw["valueType"]), raw.get("valueContainsNull", True)
+            _parse_type(raw["keyType"], mapped),
+            _parse_type(raw["valueType"], mapped),
+            raw.get("valueContainsNull", True),
         )
     raise UnsupportedFeature((f"type {kind!r}",), "read")
 

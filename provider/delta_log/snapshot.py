@@ -7,11 +7,13 @@ gate: a table whose reader features we do not implement is refused here and nowh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from itertools import chain, islice
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -25,6 +27,7 @@ from delta_log.checkpoint import (
     OtherActions,
     UnreadableCheckpoint,
 )
+from delta_log.column_mapping import mapping_mode
 from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
 from delta_log.file_actions import Counts, FileActions
 from delta_log.history import commit_timestamp_ms
@@ -36,12 +39,15 @@ from delta_log.scan import ROW_TRACKING_SCHEMA, scan_files
 from delta_log.schema import PrimitiveType, StructField, StructType, arrow_field, arrow_schema, parse_schema
 from delta_log.stats import NUM_INDEXED_COLUMNS, StatsColumn, stats_columns
 from delta_log.storage import Storage
-from delta_log.typed_stats import parse_stats_column
+from delta_log.typed_stats import parse_stats_column, stats_type
 
 FILE_COLUMNS = ("path", "key", *ADD_SCHEMA.names[1:])
 TOMBSTONE_COLUMNS = ("path", "key", *REMOVE_SCHEMA.names[1:])
 _Action = TypeVar("_Action", Protocol, Metadata)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_Read = TypeVar("_Read")
+#: A refreshed snapshot with so many commits after its checkpoint is opened anew, if there is a newer checkpoint.
+_LONG_TAIL = 1000
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Snapshot:
@@ -62,10 +68,19 @@ class Snapshot:
             except UnreadableCheckpoint as failure:
                 first_failure = first_failure or failure
                 segment = self._segment_without(failure, segment.version, first_failure)
-        tail = replay_tail(self._storage, segment.tail, self._storage.uri)
+        tail = self._replay(segment)
         adds = FileActions("add", tail, reader, self._storage.uri)
         removes = FileActions("remove", tail, reader, self._storage.uri)
         self._take(segment, tail, reader.other if reader else OtherActions(), adds, removes)
+
+    def _replay(self, segment: LogSegment) -> Tail:
+        try:
+            return replay_tail(self._storage, segment.tail, self._storage.uri)
+        except CorruptLog:
+            # A log compaction only repeats commits; where one is broken, they are still there.
+            if segment.tail == segment.commits:
+                raise
+            return replay_tail(self._storage, segment.commits, self._storage.uri)
 
     def _take(
         self, segment: LogSegment, tail: Tail, older: OtherActions, adds: FileActions, removes: FileActions
@@ -94,13 +109,15 @@ class Snapshot:
         :raises UnsupportedFeature: the table has come to need what this package does not implement.
         """
         listing = list_log(self._storage, self.version)
-        versions = range(self.version + 1, listing.latest + 1)
-        newer = [listing.commits[version] for version in versions if version in listing.commits]
-        if len(newer) < len(versions) or listing.commits.get(self.version) != self._segment.last_commit:
+        newer = [commit for version, commit in sorted(listing.commits.items()) if version > self.version]
+        gap = len(newer) != max(0, listing.latest - self.version)
+        if gap or listing.commits.get(self.version) != self._segment.last_commit:
             # Commits were cleaned, or the table was made anew: nothing of ours is certain any more.
             return Snapshot(self._storage, find_log_segment(self._storage))
         if not newer:
             return self
+        if listing.checkpoints and len(self._segment.commits) + len(newer) > _LONG_TAIL:
+            return Snapshot(self._storage, find_log_segment(self._storage))
         tail = replay_tail(self._storage, newer, self._storage.uri)
         segment = LogSegment(
             version=listing.latest,
@@ -142,25 +159,34 @@ class Snapshot:
 
     @cached_property
     def schema(self) -> StructType:
-        return parse_schema(self.metadata.schemaString)
+        return parse_schema(self.metadata.schemaString, mapped=self.mapping_mode != "none")
+
+    @cached_property
+    def mapping_mode(self) -> str:
+        """Of column mapping: ``none``, ``name`` or ``id``."""
+        return mapping_mode(self.properties, self.protocol)
 
     @cached_property
     def properties(self) -> dict[str, str]:
         """``metaData.configuration``."""
-        return {key: value for key, value in self.metadata.configuration.items() if value is not None}
+        return self.metadata.properties
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """Logical names."""
-        return tuple(self.metadata.partitionColumns)
+        """Logical names, as the schema spells them."""
+        return self.partition_schema.names
 
     @cached_property
     def partition_schema(self) -> StructType:
         """The partition columns, in their order."""
         try:
-            return StructType(tuple(self.schema.field(name) for name in self.partition_columns))
+            columns = tuple(self.schema.field(name) for name in self.metadata.partition_columns)
         except KeyError as error:
             raise CorruptLog("metaData.partitionColumns", f"{error} is not a column of the schema") from error
+        for column in columns:
+            if not isinstance(column.type, PrimitiveType):
+                raise CorruptLog("metaData.partitionColumns", f"{column.name!r} is not of a primitive type")
+        return StructType(columns)
 
     @property
     def transactions(self) -> dict[str, int]:
@@ -181,7 +207,7 @@ class Snapshot:
 
     @property
     def timestamp(self) -> datetime:
-        return _EPOCH + timedelta(milliseconds=self.timestamp_ms)
+        return EPOCH + timedelta(milliseconds=self.timestamp_ms)
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -206,7 +232,9 @@ class Snapshot:
     ) -> Iterator[pa.RecordBatch]:
         """What :meth:`files` gives, streamed: memory stays bounded however many files there are."""
         chosen = _chosen(FILE_COLUMNS, columns)
-        for batch in self._adds.batches("add", _with_partitions(chosen, where)):
+        for batch in self._readable(
+            lambda: _begun(self._adds.batches("add", _with_partitions(chosen, where)))
+        ):
             selected = (
                 batch
                 if where is None
@@ -216,22 +244,27 @@ class Snapshot:
                 yield selected.select(list(chosen))
 
     def _collect(self, action: str, columns: tuple[str, ...], where: pc.Expression | None) -> pa.Table:
-        while True:
-            actions = self._adds if action == "add" else self._removes
-            try:
-                table = actions.table(_with_partitions(columns, where))
-                break
-            except UnreadableCheckpoint as failure:
-                self._load(self._segment_without(failure, self.version, failure))
+        wanted = _with_partitions(columns, where) or ("path",)
+        table = self._readable(lambda: (self._adds if action == "add" else self._removes).table(wanted))
         if where is not None:
             table = table.filter(self._selected(table.column("partition_values"), where))
         return table.select(list(columns))
 
+    def _readable(self, read: Callable[[], _Read]) -> _Read:
+        """Read; where the checkpoint turns out to be broken, take the same version from an older one and try again."""
+        while True:
+            try:
+                return read()
+            except UnreadableCheckpoint as failure:
+                self._load(self._segment_without(failure, self.version, failure))
+
     def _selected(self, partition_values: pa.MapArray | pa.ChunkedArray, where: pc.Expression) -> pa.Array:
+        rows = pa.array(np.arange(len(partition_values)))
         typed = self.typed_partition_values(partition_values)
-        rows = pa.array(range(typed.num_rows), pa.int64())
         try:
-            kept = ds.dataset(typed.append_column("\x00row", rows)).to_table(["\x00row"], filter=where)
+            kept = ds.dataset(pa.table([rows, *typed.columns], ["\x00row", *typed.column_names])).to_table(
+                ["\x00row"], filter=where
+            )
         except (pa.ArrowException, KeyError, ValueError) as error:
             raise InvalidRequest(
                 f"The predicate {where} does not fit the partition columns "
@@ -253,15 +286,17 @@ class Snapshot:
         every_leaf = {NUM_INDEXED_COLUMNS: "-1"}
         return stats_columns(self.schema, partition_columns=self.partition_columns, properties=every_leaf)
 
-    def parsed_stats(self, stats: pa.StringArray | pa.ChunkedArray) -> pa.StructArray:
+    def parsed_stats(self, stats: pa.StringArray | pa.ChunkedArray) -> pa.StructArray | pa.ChunkedArray:
         """The ``stats`` of some files as typed columns: ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``,
         ``tightBounds``, with physical names. What is absent or unusable is null."""
-        texts = stats.combine_chunks() if isinstance(stats, pa.ChunkedArray) else stats
-        return parse_stats_column(texts, self._stats_columns)
+        if isinstance(stats, pa.ChunkedArray):
+            parsed = [parse_stats_column(chunk, self._stats_columns) for chunk in stats.chunks]
+            return pa.chunked_array(parsed, stats_type(self._stats_columns))
+        return parse_stats_column(stats, self._stats_columns)
 
     @cached_property
     def _counts(self) -> Counts:
-        return self._adds.counts()
+        return self._readable(lambda: self._adds.counts())  # noqa: PLW0108 - reading again takes other files
 
     @property
     def num_files(self) -> int:
@@ -336,6 +371,12 @@ def _chosen(known: Sequence[str], columns: Sequence[str] | None) -> tuple[str, .
         if name not in known:
             raise InvalidRequest(f"There is no file column {name!r}. The columns are {', '.join(known)}.")
     return tuple(columns)
+
+
+def _begun(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same, with the first batch read already: until then another checkpoint can take the place of a broken one."""
+    first = list(islice(batches, 1))
+    return chain(first, batches)
 
 
 def _with_partitions(columns: tuple[str, ...], where: pc.Expression | None) -> tuple[str, ...]:

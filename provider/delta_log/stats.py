@@ -262,10 +262,11 @@ def _leaf_values(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.A
         return None
     values = rows.column(index)
     for name in path[1:]:
-        if not pa.types.is_struct(values.type) or values.type.get_field_index(name) < 0:
+        at = values.type.get_field_index(name) if pa.types.is_struct(values.type) else -1
+        if at < 0:
             return None
-        # This takes the struct's own nulls into its member.
-        values = pc.struct_field(values, name)
+        # This takes the struct's own nulls into its member. By number: a name with dots would be taken for a path.
+        values = pc.struct_field(values, [at])
     return values
 
 

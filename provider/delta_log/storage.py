@@ -135,7 +135,14 @@ class LocalStorage(Storage):
         with _local_errors(path), open(path, "rb", buffering=0) as file:
             if start:
                 file.seek(start)
-            return file.read(-1 if length is None else length) or b""
+            if length is None:
+                return file.readall()
+            # One system call may give less than it was asked for.
+            parts, missing = [], length
+            while missing > 0 and (part := file.read(missing)):
+                parts.append(part)
+                missing -= len(part)
+            return b"".join(parts)
 
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
         return map(self.read, keys)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from delta_log.errors import InvalidRequest, NotATable
 from delta_log.history import read_history
 from delta_log.log_segment import find_log_segment, list_log
-from delta_log.snapshot import Snapshot
+from delta_log.snapshot import EPOCH, Snapshot
 from delta_log.storage import Storage, open_storage
 from delta_log.time_travel import version_at
 
@@ -50,7 +50,7 @@ class Table:
         if timestamp is not None:
             if timestamp.tzinfo is None:
                 raise InvalidRequest(f"The timestamp {timestamp} has no time zone. Give one, such as UTC.")
-            version = version_at(self.storage, int(timestamp.timestamp() * 1000))
+            version = version_at(self.storage, (timestamp - EPOCH) // timedelta(milliseconds=1))
         if refresh_from is not None and version is None:
             return refresh_from.refreshed()
         return Snapshot(self.storage, find_log_segment(self.storage, version))

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from delta_log.actions import Action, decode_actions
 from delta_log.checkpoint import CheckpointReader
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
-from delta_log.history import ICT_ENABLED, ICT_ENABLEMENT_VERSION, read_commit_info
+from delta_log.history import ICT_ENABLED, ICT_ENABLEMENT_VERSION, monotone_times, read_commit_info
 from delta_log.log_path import commit_key
 from delta_log.log_segment import LogListing, list_log, segment_of
 from delta_log.storage import Storage
@@ -29,6 +29,8 @@ def version_at(storage: Storage, timestamp_ms: int) -> int:
     if listing.latest < 0:
         raise NotATable(storage.uri)
     versions = [v for v in sorted(listing.commits) if v >= listing.earliest]
+    if not versions:
+        raise VersionNotFound(storage.uri, f"{timestamp_ms} ms", listing.earliest, listing.latest)
     by_commit = _in_commit_timestamps_since(storage, listing)
     if by_commit is None:
         times = monotone_times([listing.commits[v].info.modification_time_ms for v in versions])
@@ -56,14 +58,6 @@ def version_at(storage: Storage, timestamp_ms: int) -> int:
     return new[low - 1]
 
 
-def monotone_times(times_ms: list[int]) -> list[int]:
-    """Each at least 1 ms after the one before."""
-    ascending: list[int] = []
-    for time_ms in times_ms:
-        ascending.append(max(time_ms, ascending[-1] + 1) if ascending else time_ms)
-    return ascending
-
-
 def _newest(storage: Storage, listing: LogListing, versions: list[int], times: list[int], asked: int) -> int:
     found = bisect_right(times, asked) - 1
     if found < 0 or asked > times[-1]:
@@ -86,10 +80,13 @@ def _in_commit_timestamps_since(storage: Storage, listing: LogListing) -> int | 
 def _since(action: Action) -> int | None:
     if action.metaData is None:
         return None
-    properties = {k: v for k, v in action.metaData.configuration.items() if v is not None}
+    properties = action.metaData.properties
     if not flag(properties, ICT_ENABLED):
         return None
-    return int(properties.get(ICT_ENABLEMENT_VERSION, 0))
+    since = properties.get(ICT_ENABLEMENT_VERSION, "0")
+    if not since.isdigit():
+        raise CorruptLog("metaData.configuration", f"{ICT_ENABLEMENT_VERSION} is {since!r}, not a version")
+    return int(since)
 
 
 def _in_commit_timestamp(storage: Storage, version: int) -> int:

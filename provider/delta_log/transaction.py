@@ -16,7 +16,7 @@ from typing import Any
 from delta_log import table_features
 from delta_log.actions import Action, Add, Remove, SetTransaction, decode_actions, encode_actions
 from delta_log.conflict import Basis, Winner, conflict_of
-from delta_log.errors import CommitContention, StorageError
+from delta_log.errors import CommitContention, CommitFailed, StorageError
 from delta_log.file_path import address_of
 from delta_log.history import ICT_ENABLED, read_commit_info
 from delta_log.log_path import commit_key
@@ -88,6 +88,7 @@ class Transaction:
         version = self._snapshot.version + 1
         winners: list[int] = []
         for attempt in range(_MAX_ATTEMPTS):
+            self._require_no_hole(version)
             body = self._body(change, transaction_id, previous_ms, last_version)
             if self._put(version, body, transaction_id):
                 return CommitResult(version)
@@ -114,6 +115,16 @@ class Transaction:
             version=version,
             winning_commits=tuple(winners),
         )
+
+    def _require_no_hole(self, version: int) -> None:
+        """A version that somebody committed long ago and log cleanup removed is free, and yet taken."""
+        latest = list_log(self._storage, self._snapshot.version).latest
+        if latest > version and self._storage.head(commit_key(version)) is None:
+            raise CommitFailed(
+                f"While this ran, others committed up to version {latest}, and their commits were cleaned from the "
+                "log again, so nobody can tell whether ours still stands. Nothing was committed; run again.",
+                version=version,
+            )
 
     def _basis(self, change: Change) -> Basis:
         uri = self._storage.uri
@@ -197,7 +208,10 @@ def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_vers
     basis_tag = f"{app_id}:{app_version}"
     commits = list_log(storage).commits
     for version in sorted((v for v in commits if v <= snapshot.version), reverse=True):
-        winner = Winner(version, decode_actions(storage.read(commit_key(version)), commit_key(version)))
+        try:
+            winner = Winner(version, decode_actions(storage.read(commit_key(version)), commit_key(version)))
+        except FileNotFoundError:
+            break  # cleaned meanwhile, and everything older with it
         if _tag_of(winner) == basis_tag:
             return version
         recorded = _app_version(winner, app_id)

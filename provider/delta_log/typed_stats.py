@@ -45,12 +45,18 @@ def parse_stats_column(texts: pa.StringArray, columns: Sequence[StatsColumn]) ->
     # A null would be a blank line, and blank lines are skipped.
     lines = pc.binary_join_element_wise(pc.fill_null(texts, "{}"), "\n", "")
     try:
-        parsed = _parse_lines(lines, readable)
+        parsed = _parse_lines(lines, readable) if _one_line_each(texts) else None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         parsed = None
     if parsed is None or len(parsed) != len(texts):
         parsed = pa.array([_tolerant(text, readable) for text in texts.to_pylist()], readable)
     return _typed(parsed, target)
+
+
+def _one_line_each(texts: pa.StringArray) -> bool:
+    """Whether no text is blank or holds a line break: then as many objects as texts are one object each."""
+    odd = pc.or_(pc.match_substring(texts, "\n"), pc.invert(pc.starts_with(texts, "{")))
+    return not pc.any(odd).as_py()
 
 
 def _has_bounds(column: StatsColumn) -> bool:

@@ -119,7 +119,7 @@ def inspect(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
             "name": metadata.name,
             "description": metadata.description,
             "schemaString": metadata.schemaString,
-            "partitionColumns": list(metadata.partitionColumns),
+            "partitionColumns": list(metadata.partition_columns),
             "configuration": snapshot.properties,
             "createdTime": metadata.createdTime,
         },

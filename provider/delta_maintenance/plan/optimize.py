@@ -124,7 +124,7 @@ def rewrite_settings_digest(snapshot: Snapshot, target_size_bytes: int) -> str:
     settings = {
         "revision": _REWRITE_REVISION,
         "schema": snapshot.metadata.schemaString,
-        "partitionColumns": list(snapshot.metadata.partitionColumns),
+        "partitionColumns": list(snapshot.partition_columns),
         "properties": shaping,
         "targetSizeBytes": target_size_bytes,
     }
@@ -193,7 +193,7 @@ def _num_records(stats: str) -> int:
         count = _STATS.decode(stats).numRecords
     except msgspec.DecodeError:
         return -1  # here statistics are a hint, no more
-    return -1 if count is None else max(count, -1)
+    return count if count is not None and 0 <= count < 1 << 62 else -1
 
 
 def _live_bytes(sizes: Int64s, num_records: Int64s, deleted: Int64s) -> Int64s:

@@ -18,6 +18,7 @@ class PlannedTasks(Sequence[RewriteTask]):
         self._plan, self._run_id, self._table_uri = plan, run_id, table_uri
         self._metadata, self._protocol = snapshot.metadata, snapshot.protocol
         self._properties = snapshot.properties
+        self._partition_columns, self._mapping_mode = snapshot.partition_columns, snapshot.mapping_mode
 
     def __len__(self) -> int:
         return len(self._plan.bins)
@@ -35,7 +36,8 @@ class PlannedTasks(Sequence[RewriteTask]):
             table_uri=self._table_uri,
             run_id=self._run_id,
             schema_json=self._metadata.schemaString,
-            partition_columns=tuple(self._metadata.partitionColumns),
+            partition_columns=self._partition_columns,
+            mapping_mode=self._mapping_mode,
             configuration=self._properties,
             min_reader_version=protocol.minReaderVersion,
             min_writer_version=protocol.minWriterVersion,

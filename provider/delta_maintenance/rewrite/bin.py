@@ -20,7 +20,6 @@ from delta_log.data_file import DataFile
 from delta_log.deletion_vector import DeletionVectorDescriptor, read_deletion_vector
 from delta_log.errors import CorruptLog
 from delta_log.file_path import encode_path, hive_directory
-from delta_log.scan import MAPPING_MODE
 from delta_log.schema import StructField, StructType, arrow_schema, parse_schema, storable
 from delta_log.storage import Storage
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, RewriteTask, SourceFile
@@ -60,7 +59,7 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
     finished = read_manifest(storage, task.run_id, task.bin_id)
     if finished is not None:
         return finished
-    schema = parse_schema(task.schema_json)
+    schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
     key = output_key(task, schema)
     counts = _Counts()
     stored = storable(schema.without(task.partition_columns))
@@ -136,9 +135,8 @@ def _live_rows(
 ) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(stored, physical=True)
     columns: tuple[StructField, ...] = stored.fields
-    mode = task.configuration.get(MAPPING_MODE, "none")
     for source in task.sources:
-        data_file = DataFile(storage, source.key, mode)
+        data_file = DataFile(storage, source.key, task.mapping_mode)
         hidden = None
         if source.deletion_vector is not None:
             descriptor = DeletionVectorDescriptor.from_json(source.deletion_vector)
@@ -164,7 +162,7 @@ def output_key(task: RewriteTask, schema: StructType) -> str:
     """A new name in the partition's directory (with column mapping, as Spark does, none that shows a value)."""
     codec = WriterSettings.codec_of(task.configuration)
     name = f"part-00000-{uuid4()}-c000{'' if codec == 'none' else f'.{codec}'}.parquet"
-    if task.configuration.get(MAPPING_MODE, "none") != "none":
+    if task.mapping_mode != "none":
         return name
     directories = [
         hive_directory(column, task.partition_values.get(schema.field(column).physical_name))

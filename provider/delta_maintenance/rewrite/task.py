@@ -85,6 +85,7 @@ class RewriteTask:
     run_id: str
     schema_json: str
     partition_columns: tuple[str, ...]
+    mapping_mode: str
     configuration: Mapping[str, str]
     min_reader_version: int
     min_writer_version: int
