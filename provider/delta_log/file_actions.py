@@ -22,7 +22,6 @@ from delta_log.file_path import decode_paths
 from delta_log.log_replay import SEPARATOR, Tail
 
 _NEVER_KEPT = "stats"
-_IDENTITY = ("path", "deletion_vector")
 _COUNTED = ("key", "size", "deletion_vector")
 _NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 #: Up to this share of rows is cut out of a batch without copying the rest.
@@ -108,10 +107,11 @@ class FileActions:
         if base is None:
             return
         lookup = _Lookup.of(tail, self.action)
-        extra = _IDENTITY if tail.has_files else ("path",) if "key" in columns else ()
-        needed = list(dict.fromkeys([*columns, *extra]))
-        if not isinstance(base, Held):
-            needed = [name for name in needed if name != "key"]
+        if isinstance(base, Held):
+            needed = list(dict.fromkeys([*columns, "key", "deletion_vector"]))
+        else:  # there the key is made from the path
+            identity = ("path", "deletion_vector") if tail.has_files else ("path",) if "key" in columns else ()
+            needed = list(dict.fromkeys([*(name for name in columns if name != "key"), *identity]))
         schema = self.schema(columns)
         for batch in base.batches(self.action, needed, batch_rows):
             keys = None

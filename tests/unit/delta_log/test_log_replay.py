@@ -219,6 +219,10 @@ def compare(snapshot: Snapshot, model: Model) -> None:
     assert dead == model.tombstones
     assert snapshot.transactions == model.transactions
     assert snapshot.domain_metadata == {k: v for k, v in model.domains.items() if v is not None}
+    assert snapshot.files(["key", "size"]).num_rows == len(model.live)
+    assert sorted(snapshot.files(["path"]).column(0).to_pylist()) == sorted(
+        path for path in snapshot.files(["key", "path"]).column(1).to_pylist()
+    )
     assert snapshot.num_files == len(model.live)
     assert snapshot.size_bytes == sum(model.live.values())
 
