@@ -251,7 +251,7 @@ class CheckpointReader:
             if "stats" in members and action == "add":
                 members.append("stats_parsed")
             leaves = [f"{action}.{m}" for m in {"path", *members} if m in there]
-            batches = parquet.iter_batches(batch_rows, columns=leaves)
+            batches = parquet.iter_batches(batch_rows, columns=leaves, use_threads=False)
         while True:
             with self._failing_as_unreadable(key):
                 batch = next(batches, None)

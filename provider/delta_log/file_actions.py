@@ -27,7 +27,7 @@ _NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 #: Up to this share of rows is cut out of a batch without copying the rest.
 _FEW = 1 / 500
 #: Of one batch. What is held is taken in smaller steps, so that less memory is asked of the system on the way.
-_STREAMED_ROWS, _HELD_ROWS = 1 << 17, 1 << 15
+_STREAMED_ROWS, _HELD_ROWS = 1 << 16, 1 << 15
 
 
 class Base(TypingProtocol):
@@ -110,7 +110,9 @@ class FileActions:
         if isinstance(base, Held):
             needed = list(dict.fromkeys([*columns, "key", "deletion_vector"]))
         else:  # there the key is made from the path
-            identity = ("path", "deletion_vector") if tail.has_files else ("path",) if "key" in columns else ()
+            identity = (
+                ("path", "deletion_vector") if tail.has_files else ("path",) if "key" in columns else ()
+            )
             needed = list(dict.fromkeys([*(name for name in columns if name != "key"), *identity]))
         schema = self.schema(columns)
         for batch in base.batches(self.action, needed, batch_rows):

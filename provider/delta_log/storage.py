@@ -15,6 +15,7 @@ Keys are POSIX-style paths relative to the table's root, decoded, without a lead
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -132,17 +133,20 @@ class LocalStorage(Storage):
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         path = self._path(key)
-        with _local_errors(path), open(path, "rb", buffering=0) as file:
-            if start:
-                file.seek(start)
-            if length is None:
-                return file.readall()
-            # One system call may give less than it was asked for.
-            parts, missing = [], length
-            while missing > 0 and (part := file.read(missing)):
-                parts.append(part)
-                missing -= len(part)
-            return b"".join(parts)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                if start:
+                    file.seek(start)
+                if length is None:
+                    return file.readall()
+                # One system call may give less than it was asked for.
+                parts, missing = [], length
+                while missing > 0 and (part := file.read(missing)):
+                    parts.append(part)
+                    missing -= len(part)
+                return b"".join(parts)
+        except OSError as error:
+            raise _named(error, path) from error
 
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
         return map(self.read, keys)
@@ -188,27 +192,20 @@ class LocalStorage(Storage):
             return True
 
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
+        path = self._path(directory)
+        prefix = f"{directory}/" if directory else ""
         try:
-            with _local_errors(self._path(directory)), os.scandir(self._path(directory)) as entries:
-                names = sorted(entry.name for entry in entries if entry.name >= start_name)
+            with _local_errors(path), os.scandir(path) as entries:
+                found = sorted((e for e in entries if e.name >= start_name), key=lambda e: e.name)
         except (FileNotFoundError, NotADirectoryError):
             return
-        for name in names:
-            key = f"{directory}/{name}" if directory else name
-            info = self.head(key)
+        for entry in found:
+            info = _info_of(entry.path, prefix + entry.name, entry.name)
             if info is not None:
                 yield info
 
     def head(self, key: str) -> FileInfo | None:
-        path = self._path(key)
-        try:
-            with _local_errors(path):
-                status = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        if not os.path.isfile(path):
-            return None
-        return FileInfo(key, key.rpartition("/")[2], status.st_size, status.st_mtime_ns // 1_000_000)
+        return _info_of(self._path(key), key, key.rpartition("/")[2])
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -353,16 +350,31 @@ def _sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
+def _info_of(path: str, key: str, name: str) -> FileInfo | None:
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _named(error, path) from error
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return FileInfo(key, name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
 @contextmanager
 def _local_errors(path: str) -> Iterator[None]:
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError):
-        raise
     except OSError as error:
-        raise StorageError(
-            f"{path}: {error.strerror or error}. Check its permissions and the disk.", path
-        ) from error
+        raise _named(error, path) from error
+
+
+def _named(error: OSError, path: str) -> Exception:
+    """The error of a system call as one of this package; absence stays what it is."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return FileNotFoundError(path)
+    return StorageError(f"{path}: {error.strerror or error}. Check its permissions and the disk.", path)
 
 
 @contextmanager
