@@ -9,7 +9,7 @@ A checkpoint that cannot be read raises :class:`UnreadableCheckpoint`, upon whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -328,28 +329,30 @@ def action_batch(
     arrays = []
     for name in columns:
         member, kind = _MEMBERS[action][name]
-        getter = _GETTERS.get(member) or attrgetter(member)
-        arrays.append(pa.array([getter(item) for item in items], kind))
+        values = list(map(attrgetter(member), items))
+        if kind == _STRINGS:
+            arrays.append(_maps(values))
+        elif kind == DELETION_VECTOR:
+            vectors = [None if vector is None else msgspec.structs.asdict(vector) for vector in values]
+            arrays.append(pa.array(vectors, kind))
+        else:
+            arrays.append(pa.array(values, kind))
     return pa.record_batch(arrays, schema=_schema(action, columns))
 
 
-def _pairs(name: str) -> Callable[[Any], Any]:
-    def get(item: Any) -> Any:
-        value = getattr(item, name)
-        if value is None:
-            return None
-        return [(key, text if text is None else str(text)) for key, text in value.items()]
-
-    return get
-
-
-_GETTERS: dict[str, Callable[[Any], Any]] = {
-    "partitionValues": _pairs("partitionValues"),
-    "tags": _pairs("tags"),
-    "deletionVector": lambda item: (
-        None if item.deletionVector is None else msgspec.structs.asdict(item.deletionVector)
-    ),
-}
+def _maps(maps: Sequence[dict[str, Any] | None]) -> pa.MapArray:
+    """Dictionaries as a column; some writers put other values than text into tags."""
+    if not any(maps):
+        return pa.array([None if entries is None else [] for entries in maps], _STRINGS)
+    keys = [key for entries in maps if entries for key in entries]
+    values = [value for entries in maps if entries for value in entries.values()]
+    texts = [value if value is None or isinstance(value, str) else str(value) for value in values]
+    ends = np.cumsum([0, *(len(entries) if entries else 0 for entries in maps)], dtype=np.int32)
+    missing = np.array([entries is None for entries in maps])
+    nulls = pa.array(missing) if missing.any() else None
+    return pa.MapArray.from_arrays(
+        pa.array(ends), pa.array(keys, pa.string()), pa.array(texts, pa.string()), mask=nulls
+    )
 
 
 def _without_nulls(value: Any) -> Any:

@@ -10,7 +10,6 @@ and is only ever filtered by what the tail has seen, which is :mod:`delta_log.fi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,6 +73,7 @@ def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> T
     """Read and reconcile commits and compactions, given in ascending order."""
     tail = Tail()
     file_actions: list[Add | Remove] = []
+    live: set[str] = set()
     newest_first = list(reversed(files))
     for file, data in zip(newest_first, storage.read_many([f.key for f in newest_first]), strict=True):
         file_actions += _take_others(tail, file, decode_actions(data, file.key))
@@ -85,14 +85,13 @@ def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> T
         )
         if identity in tail.adds or identity in tail.removes:
             continue
-        if isinstance(action, Add):
-            tail.adds[identity] = action
-        else:
+        if isinstance(action, Remove):
             tail.removes[identity] = action
-    live = [identity.partition(SEPARATOR)[0] for identity in tail.adds]
-    if len(set(live)) < len(live):
-        twice = next(path for path, count in Counter(live).items() if count > 1)
-        raise CorruptLog(twice, "two live adds name this file, under different deletion vectors")
+            continue
+        if key in live:
+            raise CorruptLog(key, "two live adds name this file, under different deletion vectors")
+        live.add(key)
+        tail.adds[identity] = action
     return tail
 
 

@@ -8,7 +8,6 @@ gate: a table whose reader features we do not implement is refused here and nowh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import chain, islice
@@ -234,7 +233,7 @@ class Snapshot:
         """What :meth:`files` gives, streamed: memory stays bounded however many files there are."""
         chosen = _chosen(FILE_COLUMNS, columns)
         wanted = _with_partitions(chosen, where)
-        for batch in _one_ahead(self._readable(lambda: _begun(self._adds.batches("add", wanted)))):
+        for batch in self._readable(lambda: _begun(self._adds.batches("add", wanted))):
             selected = (
                 batch
                 if where is None
@@ -377,15 +376,6 @@ def _begun(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same, with the first batch read already: until then another checkpoint can take the place of a broken one."""
     first = list(islice(batches, 1))
     return chain(first, batches)
-
-
-def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same, each read while the caller still works on the one before."""
-    with ThreadPoolExecutor(1, "delta-files") as pool:
-        pending = pool.submit(next, batches, None)
-        while (batch := pending.result()) is not None:
-            pending = pool.submit(next, batches, None)
-            yield batch
 
 
 def _with_partitions(columns: tuple[str, ...], where: pc.Expression | None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from delta_log.log_segment import find_log_segment, list_log
 from delta_log.snapshot import EPOCH, Snapshot
 from delta_log.storage import Storage, open_storage
 from delta_log.time_travel import version_at
+from delta_log.version_checksum import VersionChecksum, read_version_checksum
 
 
 class Table:
@@ -54,6 +55,14 @@ class Table:
         if refresh_from is not None and version is None:
             return refresh_from.refreshed()
         return Snapshot(self.storage, find_log_segment(self.storage, version))
+
+    def checksum(self, version: int) -> VersionChecksum | None:
+        """What the writer of a version stated about it, by one small read; ``None`` where it stated nothing.
+
+        :raises CorruptLog: the statement is broken. It is a statement in any case: see the module of
+            :class:`~delta_log.version_checksum.VersionChecksum`.
+        """
+        return read_version_checksum(self.storage, version)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The commits, newest first: ``version``, ``timestamp`` (ms), ``operation``, ``operationParameters``,

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -18,6 +19,9 @@ import pyarrow.json as pj
 from delta_log.schema import PrimitiveType, to_arrow_type
 from delta_log.stats import StatsColumn
 
+_BRACE = ord("{")
+#: What one thread parses at a time; small, so that all threads have work. No file's statistics are longer.
+_BLOCK_BYTES = 2 << 20
 _NO_BOUNDS = ("binary", "boolean", "variant", "void")
 
 
@@ -43,7 +47,8 @@ def parse_stats_column(texts: pa.StringArray, columns: Sequence[StatsColumn]) ->
     target = stats_type(columns)
     readable = _readable(target)
     # A null would be a blank line, and blank lines are skipped.
-    lines = pc.binary_join_element_wise(pc.fill_null(texts, "{}"), "\n", "")
+    whole = pc.fill_null(texts, "{}") if texts.null_count else texts
+    lines = pc.binary_join_element_wise(whole, "\n", "")
     try:
         parsed = _parse_lines(lines, readable) if _one_line_each(texts) else None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -54,9 +59,15 @@ def parse_stats_column(texts: pa.StringArray, columns: Sequence[StatsColumn]) ->
 
 
 def _one_line_each(texts: pa.StringArray) -> bool:
-    """Whether no text is blank or holds a line break: then as many objects as texts are one object each."""
-    odd = pc.or_(pc.match_substring(texts, "\n"), pc.invert(pc.starts_with(texts, "{")))
-    return not pc.any(odd).as_py()
+    """Whether every text starts an object and none holds a line break: then so many objects are one each."""
+    if not len(texts):
+        return True
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    content = np.frombuffer(data, np.uint8)
+    starts = ends[:-1][ends[:-1] < ends[1:]]  # a null has no text
+    first_is_brace = bool((content[starts] == _BRACE).all()) and len(starts) == len(texts) - texts.null_count
+    return first_is_brace and b"\n" not in content[ends[0] : ends[-1]].tobytes()
 
 
 def _has_bounds(column: StatsColumn) -> bool:
@@ -89,7 +100,7 @@ def _parse_lines(lines: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
     start, stop = ends[0].as_py(), ends[-1].as_py()
     table = pj.read_json(
         pa.BufferReader(data.slice(start, stop - start)),
-        pj.ReadOptions(block_size=max(1 << 22, min(stop - start, 1 << 24))),
+        pj.ReadOptions(block_size=_BLOCK_BYTES),
         pj.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"),
     )
     return table.to_struct_array().combine_chunks()
