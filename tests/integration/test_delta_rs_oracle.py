@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def some_rows(start: int, count: int, wide: bool) -> pa.Table:
         {
             "id": ids,
             "part": [[None, "x", "ä b/c", "%:="][n % 4] for n in ids],
-            "amount": pa.array([None if n % 5 == 0 else n for n in ids]).cast(pa.decimal128(12, 2)),
+            "amount": pa.array([None if n % 5 == 0 else Decimal(n) for n in ids], pa.decimal128(12, 2)),
             "at": pa.array([n * 1_000_003 - 10**15 for n in ids], pa.timestamp("us", tz="UTC")),
         },
         schema=COLUMNS,
@@ -57,7 +58,7 @@ def do(uri: str, step: str, number: int, wide: bool) -> None:
         table.optimize.compact()
     elif step == "checkpoint":
         table.create_checkpoint()
-    elif step == "compact log":
+    elif step == "compact log" and table.version() > 0:
         table.compact_logs(0, table.version())
 
 
