@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.prerequisites import require
 from tests.small_tables import write_days
 
 import delta_maintenance
@@ -29,16 +29,13 @@ from delta_maintenance.rewrite.task import RewriteTask
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="there is no Java here"
-    ),
-]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
+    if "JAVA_HOME" not in os.environ:
+        require("java", "to run Spark")
     session = spark_session("local[2]", "test_spark_engine")
     yield session
     session.stop()
