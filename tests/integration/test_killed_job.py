@@ -1,0 +1,81 @@
+"""`kill -9` of the job just before and just after its commit: the table is whole, and the next try ends the work."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from delta_log import Table
+from delta_maintenance.contract import REPORT_PREFIX, JobSpec, TransactionId
+
+#: A job that kills itself at the first put of a commit: before it takes effect, or right after.
+DIES = """
+import os, signal, sys
+from delta_log import storage
+from delta_maintenance.entrypoint import run_job
+put = storage.LocalStorage.put_if_absent
+def dying(self, key, data):
+    if key.startswith("_delta_log/"):
+        if sys.argv[1] == "after":
+            put(self, key, data)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return put(self, key, data)
+storage.LocalStorage.put_if_absent = dying
+run_job.main(["--spec", sys.argv[2]])
+"""
+
+
+def small_files(table: Path) -> None:
+    for number in range(6):
+        rows = pa.table({"id": [2 * number, 2 * number + 1], "part": ["x", "y"]})
+        deltalake.write_deltalake(str(table), rows, partition_by=["part"], mode="append")
+
+
+def ids(table: Path) -> list[int]:
+    return sorted(deltalake.DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist())
+
+
+def next_try(spec: JobSpec) -> dict[str, Any]:
+    command = [sys.executable, "-m", "delta_maintenance.entrypoint.run_job", "--spec", spec.to_json()]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    line = next(line for line in process.stdout.splitlines() if line.startswith(REPORT_PREFIX))
+    report: dict[str, Any] = json.loads(line.removeprefix(REPORT_PREFIX))
+    return report
+
+
+@pytest.mark.parametrize(
+    ("moment", "left_at", "status"), [("before", 5, "committed"), ("after", 6, "already_done")]
+)
+def test_a_killed_job_leaves_the_table_whole_and_its_next_try_ends_the_work(
+    tmp_path: Path, moment: str, left_at: int, status: str
+) -> None:
+    table = tmp_path / "t"
+    small_files(table)
+    spec = JobSpec("optimize", str(table), "run", engine="local", transaction=TransactionId("app", 1))
+    killed = subprocess.run(
+        [sys.executable, "-c", DIES, moment, spec.to_json()], check=False, capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert Table(str(table)).snapshot().version == left_at
+    assert ids(table) == list(range(12))
+    report = next_try(spec)
+    assert (report["status"], report["version"]) == (status, 6)
+    snapshot = Table(str(table)).snapshot()
+    assert (snapshot.version, snapshot.num_files) == (6, 2)
+    assert ids(table) == list(range(12))
+    # Nothing is left but what the log names or has removed: the second try took the first one's files over.
+    written = {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
+    known = {
+        key
+        for files in (snapshot.files(["key"]), snapshot.tombstones(["key"]))
+        for key in files.column(0).to_pylist()
+    }
+    assert written == known
