@@ -312,10 +312,6 @@ class DeletionVectorDescriptor:
         at = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline_dv}{at}"
 
-    @property
-    def is_inline(self) -> bool:
-        return self.storage_type == "i"
-
     def location(self, table_uri: str) -> Location | None:
         """The vector's file: a key, or an :class:`~delta_log.file_path.ExternalFile`; ``None``: it is inline.
 

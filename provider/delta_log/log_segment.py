@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
 from delta_log.last_checkpoint import read_last_checkpoint
 from delta_log.log_path import (
+    CHECKPOINTS,
     LOG_DIRECTORY,
     LogFile,
     LogFileKind,
@@ -53,9 +54,8 @@ class LogSegment:
     checkpoint: Checkpoint | None
     commits: tuple[LogFile, ...]
     tail: tuple[LogFile, ...]
-    #: The commit and the checksum of ``version``; a checkpointed commit may have been cleaned.
+    #: The commit of ``version``; one that a checkpoint holds may have been cleaned.
     last_commit: LogFile | None = None
-    checksum: LogFile | None = None
 
 
 @dataclass(slots=True)
@@ -66,7 +66,6 @@ class LogListing:
     commits: dict[int, LogFile] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     compactions: list[LogFile] = field(default_factory=list)
-    checksums: dict[int, LogFile] = field(default_factory=dict)
 
     @property
     def latest(self) -> int:
@@ -91,11 +90,9 @@ def list_log(storage: Storage, start: int = 0) -> LogListing:
             continue
         if file.kind is LogFileKind.COMMIT:
             listing.commits[file.version] = file
-        elif file.kind is LogFileKind.CHECKSUM:
-            listing.checksums[file.version] = file
         elif file.kind is LogFileKind.COMPACTION:
             listing.compactions.append(file)
-        else:
+        elif file.kind in CHECKPOINTS:
             several = file.kind is LogFileKind.MULTI_PART_CHECKPOINT
             parts.setdefault((file.version, file.kind, file.parts, "" if several else info.name), []).append(
                 file
@@ -148,7 +145,6 @@ def segment_of(
         commits=commits,
         tail=tuple(_with_compactions(commits, listing.compactions)),
         last_commit=listing.commits.get(target),
-        checksum=listing.checksums.get(target),
     )
 
 

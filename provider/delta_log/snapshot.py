@@ -125,7 +125,6 @@ class Snapshot:
             commits=(*self._segment.commits, *newer),
             tail=(*self._segment.tail, *newer),
             last_commit=newer[-1],
-            checksum=listing.checksums.get(listing.latest),
         )
         older = OtherActions(self.protocol, self.metadata, self._transactions, self._domains)
         fresh = Snapshot.__new__(Snapshot)

@@ -137,10 +137,6 @@ class BinManifest:
     def bytes_in(self) -> int:
         return sum(source.size_bytes for source in self.sources)
 
-    @property
-    def bytes_out(self) -> int:
-        return sum(output.size_bytes for output in self.outputs)
-
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 

@@ -15,10 +15,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip(
-    "airflow.providers.apache.spark.hooks.spark_submit", reason="needs the Apache Spark provider"
-)
-
 from airflow_delta.runners import spark_settings
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
