@@ -22,6 +22,14 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 from tests.corpus import Corpus, corpus_is_there, unpack_corpus  # noqa: E402
 from tests.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
 from tests.delta_spark import start_delta_spark  # noqa: E402
+from tests.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
+    azure_container,
+    azure_server,
+    gcs_bucket,
+    gcs_server,
+    s3_bucket,
+    s3_server,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

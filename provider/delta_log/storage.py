@@ -1,35 +1,31 @@
-"""The only door to a store: a small seam over fsspec.
+"""The only door to a store: a small seam over local disks and object stores.
 
-Keys are POSIX-style paths relative to the table's root, decoded, without a leading slash. What a caller may rely on:
+Keys are POSIX-style paths relative to the table's root, decoded, without a leading slash, and taken literally. What a
+caller may rely on:
 
-1. ``read``, ``open_read``: a missing key is :class:`FileNotFoundError`; any other failure is
+1. ``read``, ``open_read``: a missing key is :class:`FileNotFoundError`; any other failure, of any method, is
    :class:`~delta_log.errors.StorageError`.
 2. ``put_if_absent`` is atomic and durable: exactly one of any number of callers gets ``True``, and nobody ever sees a
-   part of the content. A store on which we cannot promise this refuses (:meth:`Storage.require_writable`), before
-   anything was written.
-3. ``open_write`` is for new files under names that nobody else knows. An exception inside its block removes what was
-   written; a process that dies leaves a file that no log names, which VACUUM finds.
-4. Nothing is cached: what another process wrote is seen by the next call.
+   part of the content. ``False`` says that somebody else's object is there, never that an earlier attempt of this very
+   call had put it there: client libraries repeat a request whose answer was lost, and the repetition is refused.
+   After a :class:`StorageError` the outcome is not known, and may still change for as long as a request is on its way:
+   read back, and never try other content under that key before that.
+3. A store on which we cannot promise this refuses (:meth:`Storage.require_writable`), before anything was written.
+4. ``open_write`` is for new files under names that nobody else knows. An exception inside its block removes what was
+   written; a process that dies leaves at most a file that no log names, which VACUUM finds.
+5. Nothing is cached: what another process wrote is seen by the next call.
+6. A storage may be used by several threads at once; what ``open_read`` and ``open_write`` give, by one at a time.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
-
-import fsspec
-import pyarrow as pa
-
-from delta_log.errors import InvalidRequest, StorageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +38,28 @@ class FileInfo:
     modification_time_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class TreePage:
+    """Some of what lies below a table's root: its files as parallel lists, and some directories.
+
+    :param sizes: in bytes; ``None``: this listing does not tell sizes and times, :meth:`Storage.head_many` does.
+    :param modification_times_ms: as of :class:`FileInfo`.
+    :param directories: those that were entered, and when each was changed last; none where a store has no directories.
+    :param others: what is no file and no directory, above all symbolic links, and names that no key spells. Nobody
+        follows them and nobody deletes them.
+    """
+
+    keys: Sequence[str] = ()
+    sizes: Sequence[int] | None = None
+    modification_times_ms: Sequence[int] | None = None
+    directories: Mapping[str, int] = field(default_factory=dict)
+    others: Sequence[str] = ()
+
+
+#: Of the directories that a listing met, given by their keys, those that it is to look into.
+EnterDirectories = Callable[[Sequence[str]], Collection[str]]
+
+
 class Storage(ABC):
     """One table's root on some store; see the module's docstring for what each method promises."""
 
@@ -51,14 +69,15 @@ class Storage(ABC):
     concurrency: int = 16
 
     @abstractmethod
-    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes: ...
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes from ``start`` on, at most ``length``; what lies beyond the end is left out."""
 
     @abstractmethod
     def open_read(self, key: str) -> Any:
         """A seekable binary file, as ``pyarrow.parquet`` takes it."""
 
     @abstractmethod
-    def open_write(self, key: str) -> Any:
+    def open_write(self, key: str) -> AbstractContextManager[IO[bytes]]:
         """A context manager that gives a binary file under a new name; an exception inside it removes the file."""
 
     @abstractmethod
@@ -67,7 +86,7 @@ class Storage(ABC):
 
     @abstractmethod
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """``False``: the key was there already, and was left alone."""
+        """``False``: somebody else's object was there already, and was left alone."""
 
     @abstractmethod
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
@@ -77,14 +96,34 @@ class Storage(ABC):
         """
 
     @abstractmethod
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        """Everything below the root, in any order, streamed.
+
+        :param enter: asked about the directories that are met, and from one thread at a time. A store that lists many
+            directories by one request may leave it unasked about those below, and give their files.
+        """
+
+    @abstractmethod
     def head(self, key: str) -> FileInfo | None: ...
+
+    def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
+        """:meth:`head` of several keys, in their order, asked concurrently."""
+        if self.concurrency < 2 or len(keys) < 2:
+            yield from map(self.head, keys)
+            return
+        with ThreadPoolExecutor(min(self.concurrency, len(keys))) as pool:
+            yield from pool.map(self.head, keys)
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files; absent ones are no error."""
 
-    def remove_dir(self, directory: str) -> None:
-        """Remove an empty directory, where the store has directories; one that is not empty stays."""
+    def remove_dir(self, directory: str) -> bool:
+        """Remove an empty directory, where the store has directories; one that is not empty stays.
+
+        Whether it was removed.
+        """
+        return False
 
     def require_writable(self) -> None:
         """Refuse, naming the reason, where :meth:`put_if_absent` cannot be promised."""
@@ -102,290 +141,38 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
     """The store of a table.
 
     :param table_uri: a local path, ``file://…`` or any URI that fsspec knows (``s3://``, ``gs://``, ``abfs://`` …).
-    :param storage_options: passed to the fsspec file system.
+    :param storage_options: passed to the fsspec file system, but for ``lock``, which is ours.
     :raises InvalidRequest: no such kind of store, or its package is missing.
     """
+    # A store's module is loaded where a table lives on it: client libraries are large.
     scheme = urlsplit(table_uri).scheme if "://" in table_uri or table_uri.startswith("file:") else ""
-    if scheme == "":
-        return LocalStorage(table_uri)
-    if scheme == "file":
-        return LocalStorage(unquote(urlsplit(table_uri).path))
-    kind = S3Storage if scheme in ("s3", "s3a") else RemoteStorage
-    return kind(table_uri, storage_options or {})
+    options = dict(storage_options or {})
+    lock = options.pop("lock", None)
+    if lock is not None:
+        return _open_locked(table_uri, scheme, options, lock)
+    if scheme in ("", "file"):
+        from delta_log.local_storage import LocalStorage
+
+        return LocalStorage(unquote(urlsplit(table_uri).path) if scheme else table_uri)
+    if scheme in ("s3", "s3a"):
+        from delta_log.s3_storage import S3Storage
+
+        return S3Storage(table_uri, options)
+    if scheme in ("gs", "gcs"):
+        from delta_log.gcs_storage import GcsStorage
+
+        return GcsStorage(table_uri, options)
+    if scheme in ("abfs", "abfss", "az"):
+        from delta_log.azure_storage import AzureStorage
+
+        return AzureStorage(table_uri, options)
+    from delta_log.remote_storage import RemoteStorage
+
+    return RemoteStorage(table_uri, options)
 
 
-class LocalStorage(Storage):
-    """A directory of this machine, or of a POSIX file system mounted here.
+def _open_locked(table_uri: str, scheme: str, options: Mapping[str, Any], lock: Mapping[str, Any]) -> Storage:
+    """A store whose commits are coordinated by a lock outside it."""
+    from delta_log.locked_storage import open_locked
 
-    Reads take plain system calls: threads would only make them slower.
-    """
-
-    concurrency = 1
-
-    def __init__(self, path: str) -> None:
-        if not path:
-            raise InvalidRequest("The table's address is empty. Give a path or a URI.")
-        self.root = os.path.abspath(path)
-        self.uri = self.root
-
-    def _path(self, key: str) -> str:
-        return os.path.join(self.root, key)
-
-    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        path = self._path(key)
-        try:
-            with open(path, "rb", buffering=0) as file:
-                if start:
-                    file.seek(start)
-                if length is None:
-                    return file.readall()
-                # One system call may give less than it was asked for.
-                parts, missing = [], length
-                while missing > 0 and (part := file.read(missing)):
-                    parts.append(part)
-                    missing -= len(part)
-                return b"".join(parts)
-        except OSError as error:
-            raise _named(error, path) from error
-
-    def read_many(self, keys: list[str]) -> Iterator[bytes]:
-        return map(self.read, keys)
-
-    def open_read(self, key: str) -> Any:
-        with _local_errors(self._path(key)):
-            return pa.OSFile(self._path(key))
-
-    @contextmanager
-    def open_write(self, key: str) -> Iterator[IO[bytes]]:
-        path = self._path(key)
-        with _local_errors(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            file = open(path, "xb")  # noqa: SIM115 - closed below, in either case
-        try:
-            with file, _local_errors(path):
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-            raise
-
-    def put(self, key: str, data: bytes) -> None:
-        path = self._path(key)
-        with _local_errors(path), _temporary_file(path, data) as temporary:
-            os.replace(temporary, path)
-            _sync_directory(os.path.dirname(path))
-        # Hadoop's local file system keeps a checksum beside each file it wrote and fails on one that does not fit.
-        with suppress(FileNotFoundError):
-            Path(path).with_name(f".{Path(path).name}.crc").unlink()
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        path = self._path(key)
-        with _local_errors(path), _temporary_file(path, data) as temporary:
-            # Neither rename (overwrites) nor O_EXCL (shows a part of the content) will do.
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
-            _sync_directory(os.path.dirname(path))
-            return True
-
-    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        path = self._path(directory)
-        prefix = f"{directory}/" if directory else ""
-        try:
-            with _local_errors(path), os.scandir(path) as entries:
-                found = sorted((e for e in entries if e.name >= start_name), key=lambda e: e.name)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for entry in found:
-            info = _info_of(entry.path, prefix + entry.name, entry.name)
-            if info is not None:
-                yield info
-
-    def head(self, key: str) -> FileInfo | None:
-        return _info_of(self._path(key), key, key.rpartition("/")[2])
-
-    def delete(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            with _local_errors(self._path(key)), suppress(FileNotFoundError):
-                os.unlink(self._path(key))
-
-    def remove_dir(self, directory: str) -> None:
-        with suppress(OSError):
-            os.rmdir(self._path(directory))
-
-
-class RemoteStorage(Storage):
-    """Any other store that fsspec reaches; read only until its put-if-absent is proved."""
-
-    def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
-        self.uri = table_uri.rstrip("/")
-        try:
-            # Listing caches would hide the commits of other processes.
-            self._fs, self._root = fsspec.core.url_to_fs(
-                self.uri, use_listings_cache=False, skip_instance_cache=True, **storage_options
-            )
-        except ImportError as error:
-            scheme = urlsplit(table_uri).scheme
-            extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme, "azure")
-            raise InvalidRequest(
-                f"{table_uri} needs a package that is not installed ({error}). "
-                f"Install airflow-provider-delta[{extra}]."
-            ) from error
-        except ValueError as error:
-            raise InvalidRequest(f"{table_uri} is not an address that fsspec knows: {error}.") from error
-
-    def _path(self, key: str) -> str:
-        return f"{self._root}/{key}" if key else self._root
-
-    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        end = None if length is None else start + length
-        with _remote_errors(f"{self.uri}/{key}"):
-            return bytes(self._fs.cat_file(self._path(key), start=start or None, end=end))
-
-    def open_read(self, key: str) -> Any:
-        with _remote_errors(f"{self.uri}/{key}"):
-            return self._fs.open(self._path(key), "rb")
-
-    def open_write(self, key: str) -> Any:
-        raise self._refusal()
-
-    def put(self, key: str, data: bytes) -> None:
-        raise self._refusal()
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        raise self._refusal()
-
-    def require_writable(self) -> None:
-        raise self._refusal()
-
-    def _refusal(self) -> InvalidRequest:
-        return InvalidRequest(
-            f"{self.uri} can only be read by this release: a commit there would not be safe against other writers, "
-            "since put-if-absent is implemented for local file systems only. Run maintenance where the table is "
-            "mounted as a POSIX file system, or wait for a release that writes to this store."
-        )
-
-    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        try:
-            with _remote_errors(f"{self.uri}/{directory}"):
-                entries = self._fs.ls(self._path(directory), detail=True)
-        except FileNotFoundError:
-            return
-        files = (entry for entry in entries if entry.get("type") == "file")
-        for entry in sorted(files, key=lambda e: e["name"].rpartition("/")[2]):
-            name = entry["name"].rpartition("/")[2]
-            if name >= start_name:
-                yield self._info(f"{directory}/{name}" if directory else name, entry)
-
-    def head(self, key: str) -> FileInfo | None:
-        try:
-            with _remote_errors(f"{self.uri}/{key}"):
-                entry = self._fs.info(self._path(key))
-        except FileNotFoundError:
-            return None
-        return self._info(key, entry) if entry.get("type") == "file" else None
-
-    @staticmethod
-    def _info(key: str, entry: Mapping[str, Any]) -> FileInfo:
-        names = ("LastModified", "mtime", "last_modified", "created")
-        modified: Any = next((entry[name] for name in names if entry.get(name)), 0)
-        seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified)
-        return FileInfo(key, key.rpartition("/")[2], int(entry.get("size") or 0), int(seconds * 1000))
-
-    def delete(self, keys: Iterable[str]) -> None:
-        raise self._refusal()
-
-
-class S3Storage(RemoteStorage):
-    """S3 and what speaks its protocol: a listing starts where it is asked to, however long the log is."""
-
-    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        bucket, _, root = self._root.partition("/")
-        prefix = "/".join(part for part in (root, directory) if part) + "/"
-        # StartAfter excludes its own key; one character less is early enough, and the rest is filtered.
-        request = {
-            "Bucket": bucket,
-            "Prefix": prefix,
-            "Delimiter": "/",
-            "StartAfter": prefix + start_name[:-1],
-        }
-        while True:
-            with _remote_errors(f"{self.uri}/{directory}"):
-                page = self._fs.call_s3("list_objects_v2", **request)
-            for entry in page.get("Contents", ()):
-                name = entry["Key"][len(prefix) :]
-                if name and name >= start_name:
-                    key = f"{directory}/{name}" if directory else name
-                    yield FileInfo(key, name, entry["Size"], int(entry["LastModified"].timestamp() * 1000))
-            if not page.get("IsTruncated"):
-                return
-            request["ContinuationToken"] = page["NextContinuationToken"]
-
-
-@contextmanager
-def _temporary_file(path: str, data: bytes) -> Iterator[str]:
-    """A durable file with that content beside a path, for as long as the block lasts."""
-    directory, name = os.path.split(path)
-    os.makedirs(directory, exist_ok=True)
-    temporary = os.path.join(directory, f".{name[:100]}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        yield temporary
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _info_of(path: str, key: str, name: str) -> FileInfo | None:
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise _named(error, path) from error
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return FileInfo(key, name, status.st_size, status.st_mtime_ns // 1_000_000)
-
-
-@contextmanager
-def _local_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _named(error, path) from error
-
-
-def _named(error: OSError, path: str) -> Exception:
-    """The error of a system call as one of this package; absence stays what it is."""
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return FileNotFoundError(path)
-    return StorageError(f"{path}: {error.strerror or error}. Check its permissions and the disk.", path)
-
-
-@contextmanager
-def _remote_errors(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except PermissionError as error:
-        raise StorageError(
-            f"{uri}: access was denied ({error}). Check the credentials and their rights.", uri
-        ) from error
-    except Exception as error:  # every client library has exceptions of its own
-        raise StorageError(f"{uri}: the store failed ({type(error).__name__}: {error}).", uri) from error
+    return open_locked(table_uri, scheme, options, lock)

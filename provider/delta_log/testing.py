@@ -8,17 +8,18 @@
 from __future__ import annotations
 
 import io
+import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from delta_log.errors import StorageError
-from delta_log.storage import FileInfo, Storage
+from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 
 
 class MemoryStorage(Storage):
@@ -76,6 +77,18 @@ class MemoryStorage(Storage):
             info = self.head(prefix + name)
             if info is not None:
                 yield info
+
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        with self._lock:
+            objects = {key: (len(data), time_ms) for key, (data, time_ms) in self.objects.items()}
+        remaining = [""]
+        while remaining:
+            directory = remaining.pop()
+            below = [key for key in objects if key.startswith(directory)]
+            keys = sorted(key for key in below if "/" not in key[len(directory) :])
+            yield TreePage(keys, [objects[key][0] for key in keys], [objects[key][1] for key in keys])
+            names = {key[len(directory) :].partition("/")[0] for key in below if "/" in key[len(directory) :]}
+            remaining += [f"{entered}/" for entered in enter(sorted(directory + name for name in names))]
 
     def head(self, key: str) -> FileInfo | None:
         found = self.objects.get(key)
@@ -138,6 +151,9 @@ class FaultyStorage(Storage):
             self._call("list_from", directory, lambda: list(self._inner.list_from(directory, start_name)))
         )
 
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        return iter(self._call("list_tree", "", lambda: list(self._inner.list_tree(enter))))
+
     def head(self, key: str) -> FileInfo | None:
         found: FileInfo | None = self._call("head", key, lambda: self._inner.head(key))
         return found
@@ -146,15 +162,38 @@ class FaultyStorage(Storage):
         for key in list(keys):
             self._call("delete", key, partial(self._inner.delete, [key]))
 
-    def remove_dir(self, directory: str) -> None:
-        self._call("remove_dir", directory, lambda: self._inner.remove_dir(directory))
+    def remove_dir(self, directory: str) -> bool:
+        return bool(self._call("remove_dir", directory, lambda: self._inner.remove_dir(directory)))
 
     def require_writable(self) -> None:
         self._inner.require_writable()
 
 
 class StorageContract:
-    """What :mod:`delta_log.storage` promises, as tests; subclass with a ``storage`` fixture of an empty store."""
+    """What :mod:`delta_log.storage` promises, as tests; subclass with a ``storage`` fixture of an empty store.
+
+    :cvar race_rounds: how many keys the racing writers race for.
+    :cvar large_bytes: of a content that is put in parts, where the store has them.
+    """
+
+    race_rounds = 20
+    large_bytes = 12 << 20
+
+    def reopened(self, storage: Storage) -> Storage:
+        """Another door to the same store, as another process would have."""
+        return storage
+
+    def in_small_parts(self, storage: Storage) -> Storage:
+        """Make a large content consist of several parts; no store takes parts below 5 MiB."""
+        storage.require_writable()
+        if hasattr(storage, "part_bytes"):
+            storage.multipart_bytes = storage.part_bytes = 5 << 20  # type: ignore[attr-defined]
+        return storage
+
+    def large(self, seed: int) -> bytes:
+        return random.Random(seed).randbytes(self.large_bytes)  # noqa: S311
+
+    # -- reading and overwriting -------------------------------------------------------------------------
 
     def test_what_is_put_is_read_back_whole_and_in_ranges(self, storage: Storage) -> None:
         storage.put("dir/a", b"0123456789")
@@ -162,36 +201,137 @@ class StorageContract:
         assert storage.read("dir/a", 3) == b"3456789"
         assert storage.read("dir/a", 3, 4) == b"3456"
         assert storage.read("dir/a", 8, 100) == b"89"
-        with storage.open_read("dir/a") as file:
-            assert file.read() == b"0123456789"
 
-    def test_put_overwrites(self, storage: Storage) -> None:
-        storage.put("a", b"old and longer")
-        storage.put("a", b"new")
-        assert storage.read("a") == b"new"
+    def test_nothing_is_read_beyond_the_end(self, storage: Storage) -> None:
+        storage.put("a", b"0123456789")
+        assert storage.read("a", 10) == b""
+        assert storage.read("a", 11, 5) == b""
+        assert storage.read("a", 4, 0) == b""
+
+    def test_an_empty_file_is_a_file(self, storage: Storage) -> None:
+        storage.put("dir/empty", b"")
+        assert storage.put_if_absent("dir/empty2", b"") is True
+        with storage.open_write("dir/empty3"):
+            pass
+        assert [(info.name, info.size) for info in storage.list_from("dir")] == [
+            ("empty", 0),
+            ("empty2", 0),
+            ("empty3", 0),
+        ]
+        assert storage.read("dir/empty") == storage.read("dir/empty", 0, 5) == b""
+        with storage.open_read("dir/empty") as file:
+            assert file.read() == b""
+
+    def test_a_file_is_read_by_seeking(self, storage: Storage) -> None:
+        storage.put("dir/a", bytes(range(256)) * 1000)
+        with storage.open_read("dir/a") as file:
+            file.seek(0, io.SEEK_END)
+            assert file.tell() == 256_000
+            file.seek(255_999)
+            assert file.read() == b"\xff"
+            file.seek(256)
+            assert file.read(3) == b"\x00\x01\x02"
+            assert file.tell() == 259
+
+    def test_several_keys_are_read_in_their_order(self, storage: Storage) -> None:
+        keys = [f"many/{number}" for number in range(20)]
+        for key in keys:
+            storage.put(key, key.encode())
+        assert list(storage.read_many(keys)) == [key.encode() for key in keys]
+        assert list(storage.read_many([])) == []
 
     def test_a_missing_key_is_file_not_found(self, storage: Storage) -> None:
         assert storage.head("no/such") is None
-        for read in (storage.read, storage.open_read):
+        for read in (
+            storage.read,
+            partial(storage.read, start=3),
+            partial(storage.read, length=0),
+            storage.open_read,
+        ):
             try:
                 read("no/such")
             except FileNotFoundError:
                 continue
             raise AssertionError(f"{read} did not raise FileNotFoundError")
 
+    def test_put_overwrites_and_everybody_sees_it_at_once(self, storage: Storage) -> None:
+        other = self.reopened(storage)
+        storage.put("dir/a", b"old and longer")
+        assert other.read("dir/a") == b"old and longer"
+        assert [info.size for info in other.list_from("dir")] == [14]
+        storage.put("dir/a", b"new")
+        assert other.read("dir/a") == b"new"
+        assert [info.size for info in other.list_from("dir")] == [3]
+        found = other.head("dir/a")
+        assert found is not None
+        assert found.size == 3
+        storage.put("dir/b", b"")
+        storage.delete(["dir/a"])
+        assert [info.name for info in other.list_from("dir")] == ["b"]
+        assert other.head("dir/a") is None
+
+    def test_a_large_content_is_put_whole(self, storage: Storage) -> None:
+        self.in_small_parts(storage)
+        storage.put("large", b"small before")
+        storage.put("large", self.large(1))
+        assert storage.read("large") == self.large(1)
+
+    # -- creating ----------------------------------------------------------------------------------------
+
     def test_put_if_absent_creates_once_and_leaves_the_first_content(self, storage: Storage) -> None:
+        storage.require_writable()
         assert storage.put_if_absent("log/1", b"mine") is True
         assert storage.put_if_absent("log/1", b"yours") is False
+        assert self.reopened(storage).put_if_absent("log/1", b"mine") is False
         assert storage.read("log/1") == b"mine"
 
     def test_of_many_racing_writers_exactly_one_wins_and_its_content_is_whole(self, storage: Storage) -> None:
         bodies = [bytes([65 + n]) * 50_000 for n in range(32)]
-        for round_ in range(5):
-            key = f"log/{round_}"
-            with ThreadPoolExecutor(32) as pool:
-                outcomes = list(pool.map(partial(storage.put_if_absent, key), bodies))
-            assert sum(outcomes) == 1
-            assert storage.read(key) == bodies[outcomes.index(True)]
+        # A client may keep fewer connections than there are writers.
+        doors = [storage, *(self.reopened(storage) for _ in range(3))]
+        with ThreadPoolExecutor(32) as pool:
+            for round_ in range(self.race_rounds):
+                key = f"log/{round_}"
+                starting = threading.Barrier(32)
+
+                def create(number: int, key: str = key, starting: threading.Barrier = starting) -> bool:
+                    starting.wait()
+                    return doors[number % 4].put_if_absent(key, bodies[number])
+
+                outcomes = list(pool.map(create, range(32)))
+                assert sum(outcomes) == 1
+                assert storage.read(key) == bodies[outcomes.index(True)]
+
+    def test_nobody_sees_a_part_of_what_is_being_created(self, storage: Storage) -> None:
+        body = self.large(2)
+        self.in_small_parts(storage)
+        done = threading.Event()
+        seen: set[bytes] = set()
+
+        def watch() -> None:
+            while not done.is_set():
+                with suppress(FileNotFoundError):
+                    seen.add(storage.read("log/1"))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            assert storage.put_if_absent("log/1", body) is True
+        finally:
+            done.set()
+            watcher.join()
+        assert seen <= {body}
+
+    def test_large_contents_race_like_small_ones(self, storage: Storage) -> None:
+        self.in_small_parts(storage)
+        bodies = [self.large(number) for number in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = list(pool.map(partial(storage.put_if_absent, "log/1"), bodies))
+        assert sum(outcomes) == 1
+        assert storage.read("log/1") == bodies[outcomes.index(True)]
+        assert storage.put_if_absent("log/1", bodies[0]) is False
+
+    # -- listing -----------------------------------------------------------------------------------------
 
     def test_listing_is_sorted_starts_where_asked_and_shows_files_of_one_directory(
         self, storage: Storage
@@ -203,38 +343,174 @@ class StorageContract:
         assert [(info.key, info.size) for info in storage.list_from("log/sub")] == [("log/sub/deep", 8)]
         assert list(storage.list_from("nowhere")) == []
 
+    def test_a_listing_starts_at_a_name_whether_it_is_there_or_not(self, storage: Storage) -> None:
+        names = ["0009.json", "0010.crc", "0010.json", "0010.json2", "0011.json"]
+        for name in names:
+            storage.put(f"log/{name}", b"")
+        for start in [*names, "0", "0010", "0010.d", "0010.jso", "0011.jsoo", "z"]:
+            found = [info.name for info in storage.list_from("log", start)]
+            assert found == [name for name in names if name >= start]
+
+    def test_a_listing_goes_on_over_the_end_of_a_page(self, storage: Storage) -> None:
+        if hasattr(storage, "page_keys"):
+            storage.page_keys = 7
+        names = [f"{number:04}" for number in range(25)]
+        for name in names:
+            storage.put(f"log/{name}", b"")
+            storage.put(f"log/sub{name}/deep", b"")
+        assert [info.name for info in storage.list_from("log")] == names
+        assert [info.name for info in storage.list_from("log", "0013")] == names[13:]
+        assert [info.name for info in storage.list_from("log", "0025")] == []
+
+    def test_the_root_is_a_directory_like_any_other(self, storage: Storage) -> None:
+        storage.put("top", b"1")
+        storage.put("dir/deep", b"2")
+        assert [info.key for info in storage.list_from("")] == ["top"]
+
+    def test_a_listing_says_what_head_says(self, storage: Storage) -> None:
+        storage.put("log/1", b"12345")
+        (listed,) = storage.list_from("log")
+        assert storage.head("log/1") is not None
+        assert (listed.key, listed.name, listed.size) == ("log/1", "1", 5)
+        # HTTP headers leave out the milliseconds.
+        assert abs(storage.head("log/1").modification_time_ms - listed.modification_time_ms) < 1000  # type: ignore[union-attr]
+
     def test_no_temporary_file_is_left_and_none_is_listed(self, storage: Storage) -> None:
         storage.put_if_absent("log/1", b"x")
         storage.put_if_absent("log/1", b"y")
         storage.put("log/2", b"z")
         assert [info.name for info in storage.list_from("log")] == ["1", "2"]
 
+    # -- listing a tree ----------------------------------------------------------------------------------
+
+    def tree(self, storage: Storage, refused: Container[str] = ()) -> dict[str, FileInfo]:
+        """Every file below the root, as a listing of the tree and :meth:`Storage.head_many` tell."""
+        found: dict[str, FileInfo] = {}
+        for page in storage.list_tree(lambda keys: [key for key in keys if key not in refused]):
+            told = [None] * len(page.keys) if page.sizes is None else list(page.sizes)
+            for info, size in zip(storage.head_many(list(page.keys)), told, strict=True):
+                assert info is not None
+                assert size in (None, info.size)
+                assert info.key not in found, f"{info.key} was listed twice"
+                found[info.key] = info
+        return found
+
+    def test_a_tree_is_listed_whole_and_each_file_once(self, storage: Storage) -> None:
+        if hasattr(storage, "page_keys"):
+            storage.page_keys = 7
+        assert self.tree(storage) == {}
+        keys = ["top", "a/b/c/d/e", "a/b.c", "a/b0", "a-b/x", "a0", "\u65e5=1/b", "p=a%3Ab/ü é"]
+        keys += [f"p={number:02}/q={number % 3}/{name}" for number in range(40) for name in ("x", "y", "z")]
+        keys += [f"p={number:02}-beside" for number in range(40)] + [f"deep/{number}" for number in range(20)]
+        for key in keys:
+            storage.put(key, key.encode())
+        found = self.tree(storage)
+        assert sorted(found) == sorted(keys)
+        assert all(info.size == len(key.encode()) for key, info in found.items())
+
+    def test_a_directory_that_is_not_entered_is_not_listed(self, storage: Storage) -> None:
+        if hasattr(storage, "page_keys"):
+            storage.page_keys = 7
+        for number in range(60):
+            storage.put(f"p={number:02}/x", b"")
+            storage.put(f"p={number:02}0/x", b"")
+        refused = {f"p={number:02}" for number in range(0, 60, 3)}
+        expected = {f"p={number:02}/x" for number in range(60) if number % 3} | {
+            f"p={number:02}0/x" for number in range(60)
+        }
+        assert set(self.tree(storage, refused)) == expected
+
+    def test_several_files_are_looked_at_in_their_order(self, storage: Storage) -> None:
+        for number in range(20):
+            storage.put(f"many/{number}", b"x" * number)
+        keys = [f"many/{number}" for number in (3, 19, 7)]
+        found = list(storage.head_many([*keys, "many/none"]))
+        assert [info and (info.key, info.size) for info in found] == [
+            ("many/3", 3), ("many/19", 19), ("many/7", 7), None,
+        ]  # fmt: skip
+        assert list(storage.head_many([])) == []
+
+    # -- new files ---------------------------------------------------------------------------------------
+
     def test_a_new_file_is_written_in_pieces(self, storage: Storage) -> None:
         with storage.open_write("part/data") as file:
             file.write(b"one")
             file.write(b"two")
+            assert file.tell() == 6
         assert storage.read("part/data") == b"onetwo"
         info = storage.head("part/data")
         assert info is not None
         assert (info.key, info.name, info.size) == ("part/data", "data", 6)
 
+    def test_a_large_new_file_is_whole_however_it_is_cut(self, storage: Storage) -> None:
+        self.in_small_parts(storage)
+        body = self.large(3)
+        for cut in (len(body), 5 << 20, 1_000_003):
+            with storage.open_write(f"part/{cut}") as file:
+                for start in range(0, len(body), cut):
+                    file.write(body[start : start + cut])
+            assert storage.read(f"part/{cut}") == body
+
     def test_a_failed_write_leaves_nothing(self, storage: Storage) -> None:
-        try:
-            with storage.open_write("part/data") as file:
-                file.write(b"half")
-                raise Fault
-        except Fault:
-            pass
-        assert storage.head("part/data") is None
+        self.in_small_parts(storage)
+        for size in (4, self.large_bytes):
+            try:
+                with storage.open_write("part/data") as file:
+                    file.write(b"x" * size)
+                    raise Fault
+            except Fault:
+                pass
+            assert storage.head("part/data") is None
+            assert list(storage.list_from("part")) == []
+
+    # -- deleting ----------------------------------------------------------------------------------------
 
     def test_delete_tolerates_absent_keys(self, storage: Storage) -> None:
         storage.put("a", b"1")
         storage.put("b", b"2")
-        storage.delete(["a", "never", "b"])
+        storage.delete(["a", "never", "no/such/dir", "b"])
+        storage.delete([])
         assert storage.head("a") is None
         assert storage.head("b") is None
 
+    def test_many_keys_are_deleted_and_no_others(self, storage: Storage) -> None:
+        keys = [f"data/{number}" for number in range(50)]
+        for key in keys:
+            storage.put(key, b"")
+        storage.delete(key for key in keys if not key.endswith("7"))
+        assert [info.name for info in storage.list_from("data")] == ["17", "27", "37", "47", "7"]
+
+    def test_a_removed_directory_is_there_again_when_it_is_written_to(self, storage: Storage) -> None:
+        storage.put("dir/sub/a", b"1")
+        storage.remove_dir("dir/sub")
+        assert storage.read("dir/sub/a") == b"1"
+        storage.delete(["dir/sub/a"])
+        storage.remove_dir("dir/sub")
+        storage.remove_dir("never")
+        assert storage.put_if_absent("dir/sub/a", b"2") is True
+        assert storage.read("dir/sub/a") == b"2"
+
+    # -- keys --------------------------------------------------------------------------------------------
+
     def test_keys_with_odd_characters_are_taken_literally(self, storage: Storage) -> None:
-        for key in ("a b/c%20d", "p=a%3Ab/x", "ü/é.parquet", "a#b?c"):
-            storage.put(key, key.encode())
-            assert storage.read(key) == key.encode()
+        names = (
+            "a b%20d",
+            "p=a%3Ab",
+            "ü é.parquet",
+            "\u65e5\u672c\U0001f600",
+            "a#b?c=1&d",
+            "a+b",
+            "x[0-9]*{y}",
+            "quote'\"",
+            "c:d;e,f",
+        )
+        for name in names:
+            storage.put(f"odd dir=%25#?/{name}", name.encode())
+        for name in names:
+            key = f"odd dir=%25#?/{name}"
+            assert storage.read(key) == storage.read(key, 0, 100) == name.encode()
+            assert storage.head(key) is not None
+            assert storage.put_if_absent(key, b"other") is False
+        assert [info.name for info in storage.list_from("odd dir=%25#?")] == sorted(names, key=str.encode)
+        storage.delete(f"odd dir=%25#?/{name}" for name in names[1:])
+        assert [info.name for info in storage.list_from("odd dir=%25#?")] == [names[0]]

@@ -1,0 +1,199 @@
+"""What the wire does to a put: answers get lost, servers are busy, ignorant or forbidding."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.servers.azure import AzureServer
+from tests.servers.gcs import GcsServer
+from tests.servers.proxy import Lose, Proxy, Request, Without, only, proxied, s3_error
+from tests.servers.s3 import S3Server
+
+from delta_log.errors import InvalidRequest, StorageError
+from delta_log.storage import Storage, open_storage
+
+
+@dataclasses.dataclass(frozen=True)
+class Wired:
+    """A storage behind a proxy, and the same store without it."""
+
+    storage: Any
+    proxy: Proxy
+    direct: Storage
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, s3_bucket: str) -> Iterator[Wired]:
+    uri = f"s3://{s3_bucket}/table"
+    with proxied(s3_server.endpoint) as proxy:
+        options = {**s3_server.storage_options, "endpoint_url": proxy.endpoint}
+        yield Wired(open_storage(uri, options), proxy, open_storage(uri, s3_server.storage_options))
+
+
+@pytest.fixture
+def unsigned_s3(s3_server: S3Server, s3_bucket: str) -> Iterator[Wired]:
+    """A signature covers the headers; without one, a header can get lost like on a server that does not know it."""
+    uri = f"s3://{s3_bucket}/table"
+    s3_server.open_to_everybody(s3_bucket, "*")
+    with proxied(s3_server.endpoint) as proxy:
+        options = {**s3_server.anonymous_options, "endpoint_url": proxy.endpoint}
+        yield Wired(open_storage(uri, options), proxy, open_storage(uri, s3_server.storage_options))
+
+
+@pytest.fixture
+def gcs(gcs_server: GcsServer, gcs_bucket: str) -> Iterator[Wired]:
+    uri = f"gs://{gcs_bucket}/table"
+    with proxied(gcs_server.endpoint) as proxy:
+        options = {**gcs_server.storage_options, "endpoint_url": proxy.endpoint}
+        yield Wired(open_storage(uri, options), proxy, open_storage(uri, gcs_server.storage_options))
+
+
+@pytest.fixture
+def azure(azure_server: AzureServer, azure_container: str) -> Iterator[Wired]:
+    uri = f"abfss://{azure_container}/table"
+    with proxied(azure_server.endpoint) as proxy:
+        server = dataclasses.replace(azure_server, endpoint=proxy.endpoint)
+        storage: Any = open_storage(uri, server.storage_options)
+        yield Wired(storage, proxy, open_storage(uri, azure_server.storage_options))
+
+
+@pytest.fixture(params=["s3", "gcs", "azure"])
+def wired(request: pytest.FixtureRequest) -> Wired:
+    found: Wired = request.getfixturevalue(request.param)
+    return found
+
+
+def creates(request: Request) -> bool:
+    """A conditional write, in the words of each store."""
+    return request.headers.get("if-none-match") == "*" or request.query.get("ifGenerationMatch") == "0"
+
+
+def conditional(wired: Wired) -> list[Request]:
+    return [request for request in wired.proxy.requests if creates(request)]
+
+
+def test_a_put_whose_answer_was_lost_is_repeated_by_the_client_and_known_as_ours(wired: Wired) -> None:
+    wired.proxy.rule = only(1, creates, Lose())
+    assert wired.storage.put_if_absent("log/1", b"ours") is True
+    assert len(conditional(wired)) == 2
+    assert wired.direct.read("log/1") == b"ours"
+
+
+def test_somebody_elses_object_is_not_taken_for_ours_however_often_the_client_asks(wired: Wired) -> None:
+    wired.direct.put_if_absent("log/1", b"same content")
+    wired.proxy.rule = only(1, creates, Lose())
+    assert wired.storage.put_if_absent("log/1", b"same content") is False
+    assert len(conditional(wired)) == 2
+
+
+class TestS3:
+    def test_without_any_answer_the_outcome_is_unknown_and_said_so(self, s3: Wired) -> None:
+        s3.storage._fs.retries, s3.storage._fs.config_kwargs["retries"] = 2, {"max_attempts": 1}
+        s3.proxy.rule = only(0, creates, Lose())
+        with pytest.raises(StorageError, match="log/1: the store failed"):
+            s3.storage.put_if_absent("log/1", b"ours")
+        assert s3.direct.read("log/1") == b"ours"
+
+    def test_a_server_that_is_busy_with_another_creation_is_asked_again(self, s3: Wired) -> None:
+        s3.proxy.rule = only(3, creates, s3_error(409, "ConditionalRequestConflict"))
+        assert s3.storage.put_if_absent("log/1", b"ours") is True
+        assert len(conditional(s3)) == 4
+
+    def test_a_server_that_stays_busy_is_given_up(self, s3: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("delta_log.object_storage._MAX_CONFLICTS", 3)
+        s3.proxy.rule = only(0, creates, s3_error(409, "ConditionalRequestConflict"))
+        with pytest.raises(StorageError, match="busy with other writers"):
+            s3.storage.put_if_absent("log/1", b"ours")
+        assert len(conditional(s3)) == 3
+        assert s3.direct.head("log/1") is None
+
+    def test_a_busy_server_makes_a_large_upload_start_anew(self, s3: Wired) -> None:
+        self.in_parts(s3.storage)
+        s3.proxy.requests.clear()
+        s3.proxy.rule = only(1, creates, s3_error(409, "ConditionalRequestConflict"))
+        body = bytes(range(256)) * 30_000
+        assert s3.storage.put_if_absent("log/1", body) is True
+        assert len([r for r in s3.proxy.seen("POST") if "uploads" in r.query]) == 2
+        assert s3.direct.read("log/1") == body
+
+    def test_a_completed_upload_whose_answer_was_lost_is_known_as_ours(self, s3: Wired) -> None:
+        self.in_parts(s3.storage)
+        s3.proxy.requests.clear()
+        s3.proxy.rule = only(1, creates, Lose())
+        body = bytes(range(256)) * 30_000
+        assert s3.storage.put_if_absent("log/1", body) is True
+        assert s3.direct.read("log/1") == body
+
+    def test_a_server_that_ignores_the_condition_is_refused_before_anything_is_committed(
+        self, unsigned_s3: Wired
+    ) -> None:
+        unsigned_s3.proxy.rule = only(0, creates, Without("If-None-Match"))
+        with pytest.raises(InvalidRequest, match="5 were told that they had created it.*lock"):
+            unsigned_s3.storage.require_writable()
+        assert list(unsigned_s3.direct.list_from("_maintenance")) == []
+
+    def test_a_server_that_does_not_know_the_condition_is_refused(self, s3: Wired) -> None:
+        s3.proxy.rule = only(0, creates, s3_error(501, "NotImplemented"))
+        with pytest.raises(InvalidRequest, match="not implemented"):
+            s3.storage.require_writable()
+
+    def test_a_server_that_knows_it_for_single_requests_only_gets_those(self, unsigned_s3: Wired) -> None:
+        storage, proxy = unsigned_s3.storage, unsigned_s3.proxy
+        proxy.rule = only(0, lambda r: "uploadId" in r.query, Without("If-None-Match"))
+        self.in_parts(storage)
+        proxy.requests.clear()
+        bodies = [bytes([number]) * (6 << 20) for number in range(2)]
+        assert [storage.put_if_absent("log/1", body) for body in bodies] == [True, False]
+        assert unsigned_s3.direct.read("log/1") == bodies[0]
+        assert [r for r in proxy.seen("POST") if "uploads" in r.query] == []
+        storage.put("log/1", bodies[1])
+        assert [r for r in proxy.seen("POST") if "uploads" in r.query] != []
+
+    def test_a_bucket_is_tried_out_once_and_nothing_is_left_of_it(self, s3: Wired) -> None:
+        s3.storage.require_writable()
+        assert 0 < len(s3.proxy.requests) < 20
+        s3.proxy.requests.clear()
+        s3.storage.require_writable()
+        assert s3.proxy.requests == []
+        assert list(s3.direct.list_from("_maintenance")) == []
+
+    def test_a_failed_upload_is_aborted_on_the_server(self, s3: Wired) -> None:
+        s3.storage.part_bytes = 5 << 20
+        s3.proxy.rule = only(0, lambda r: r.query.get("partNumber") == "2", s3_error(400, "InvalidPart"))
+        with (
+            pytest.raises(StorageError, match="InvalidPart|said by the proxy"),
+            s3.storage.open_write("data") as f,
+        ):
+            f.write(bytes(16 << 20))
+        assert len([r for r in s3.proxy.seen("DELETE") if "uploadId" in r.query]) == 1
+        assert s3.direct.head("data") is None
+
+    def test_a_content_that_breaks_off_is_read_again(self, s3: Wired) -> None:
+        s3.direct.put("a", b"content")
+        s3.proxy.rule = only(1, lambda r: r.method == "GET", Lose())
+        assert s3.storage.read("a") == b"content"
+
+    def test_without_the_right_to_list_the_message_says_what_a_missing_key_looks_like(
+        self, s3_server: S3Server, s3_bucket: str
+    ) -> None:
+        storage = open_storage(f"s3://{s3_bucket}/table", s3_server.anonymous_options)
+        for refused in (storage.read, storage.head, lambda key: list(storage.list_from(key))):
+            with pytest.raises(StorageError, match="denied.*s3:ListBucket"):
+                refused("no/such")
+
+    def test_a_bucket_that_does_not_exist_is_named(self, s3_server: S3Server) -> None:
+        storage = open_storage("s3://no-such-bucket/table", s3_server.storage_options)
+        for refused in (
+            storage.read,
+            lambda key: list(storage.list_from(key)),
+            lambda key: storage.put(key, b""),
+        ):
+            with pytest.raises(StorageError, match="there is no bucket no-such-bucket at http://127"):
+                refused("key")
+
+    def in_parts(self, storage: Any) -> None:
+        storage.require_writable()
+        storage.multipart_bytes = storage.part_bytes = 5 << 20

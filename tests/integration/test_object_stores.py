@@ -1,0 +1,52 @@
+"""Every store keeps the promises of the seam, on a real server of its kind."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.servers.azure import AzureServer
+from tests.servers.gcs import GcsServer
+from tests.servers.s3 import S3Server
+
+from delta_log.storage import Storage, open_storage
+from delta_log.testing import StorageContract
+
+
+class ServerContract(StorageContract):
+    options: dict[str, Any]
+
+    def opened(self, uri: str, options: dict[str, Any]) -> Storage:
+        self.options = options
+        return open_storage(uri, options)
+
+    def reopened(self, storage: Storage) -> Storage:
+        return open_storage(storage.uri, self.options)
+
+    def test_more_keys_than_one_request_takes_are_listed_and_deleted(self, storage: Storage) -> None:
+        names = [f"{number:020d}.json" for number in range(1100)]
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda name: storage.put(f"log/{name}", b""), names))
+        assert [info.name for info in storage.list_from("log")] == names
+        assert [info.name for info in storage.list_from("log", names[1050])] == names[1050:]
+        storage.delete(f"log/{name}" for name in names[:1090])
+        assert [info.name for info in storage.list_from("log")] == names[1090:]
+
+
+class TestS3Storage(ServerContract):
+    @pytest.fixture
+    def storage(self, s3_server: S3Server, s3_bucket: str) -> Storage:
+        return self.opened(f"s3://{s3_bucket}/table with space", s3_server.storage_options)
+
+
+class TestGcsStorage(ServerContract):
+    @pytest.fixture
+    def storage(self, gcs_server: GcsServer, gcs_bucket: str) -> Storage:
+        return self.opened(f"gs://{gcs_bucket}/table with space", gcs_server.storage_options)
+
+
+class TestAzureStorage(ServerContract):
+    @pytest.fixture
+    def storage(self, azure_server: AzureServer, azure_container: str) -> Storage:
+        return self.opened(f"abfss://{azure_container}/table with space", azure_server.storage_options)
