@@ -279,16 +279,17 @@ def _canonical(
     actions: pa.StructArray, action: str, columns: Sequence[str], there: set[str]
 ) -> pa.RecordBatch:
     path = pc.struct_field(actions, "path")
-    actions = actions.filter(pc.is_valid(path))
+    if path.null_count:
+        actions = actions.filter(pc.is_valid(path))
     arrays = []
     for name in columns:
         member, kind = _MEMBERS[action][name]
         if member in there:
             array = _cast(pc.struct_field(actions, member), kind)
             if array.null_count == len(array):
-                array = _nulls(len(array), kind)
+                array = shared_nulls(len(array), kind)
         else:
-            array = _nulls(len(actions), kind)
+            array = shared_nulls(len(actions), kind)
         if member == "stats" and "stats_parsed" in there and array.null_count:
             array = pc.coalesce(array, stats_of_struct(pc.struct_field(actions, "stats_parsed")))
         arrays.append(array)
@@ -300,7 +301,7 @@ def _some_nulls(kind: pa.DataType) -> pa.Array:
     return pa.nulls(_BATCH_ROWS, kind)
 
 
-def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+def shared_nulls(count: int, kind: pa.DataType) -> pa.Array:
     """Nulls that share their memory: columns that a table does not use are many, and long."""
     return _some_nulls(kind).slice(0, count) if count <= _BATCH_ROWS else pa.nulls(count, kind)
 
@@ -369,4 +370,5 @@ __all__ = [
     "OtherActions",
     "UnreadableCheckpoint",
     "action_batch",
+    "shared_nulls",
 ]

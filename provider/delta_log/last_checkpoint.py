@@ -1,7 +1,7 @@
 """``_last_checkpoint``: advice on where to start listing.
 
 Protocol section "Last Checkpoint File" and its "JSON checksum". Advice that is missing, broken, or whose checksum
-does not match is no advice; it never is an error.
+does not match is no advice; it never is an error. It is written last, after the checkpoint that it names is whole.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
+from delta_log.actions import Action, Sidecar
 from delta_log.log_path import LAST_CHECKPOINT
 from delta_log.storage import Storage
 
@@ -64,3 +67,32 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def _quoted(text: str) -> str:
     return f'"{quote(text, safe="-._~")}"'
+
+
+class V2Checkpoint(msgspec.Struct, omit_defaults=True):
+    """The top file of a V2 checkpoint, and what is in it where that is little."""
+
+    path: str
+    sizeInBytes: int
+    modificationTime: int
+    nonFileActions: list[Action] | None = None
+    sidecarFiles: list[Sidecar] | None = None
+
+
+class LastCheckpoint(msgspec.Struct, omit_defaults=True):
+    """The pointer, under the protocol's names; ``size`` counts actions, -1 where they were not counted."""
+
+    version: int
+    size: int
+    sizeInBytes: int
+    numOfAddFiles: int
+    parts: int | None = None
+    v2Checkpoint: V2Checkpoint | None = None
+
+
+def encode_last_checkpoint(pointer: LastCheckpoint) -> bytes:
+    """The content of the file, with its checksum."""
+    raw = msgspec.to_builtins(pointer)
+    return json.dumps(
+        {**raw, "checksum": checksum_of(raw)}, ensure_ascii=False, separators=(",", ":")
+    ).encode()

@@ -20,6 +20,8 @@ class Operation(Enum):
 
     READ = "read"
     OPTIMIZE = "optimize"
+    CHECKPOINT = "checkpoint"
+    VACUUM = "vacuum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Feature:
         return (self.refused or {}).get(operation)
 
 
-_EVERYTHING = (Operation.READ, Operation.OPTIMIZE)
+_EVERYTHING = tuple(Operation)
 
 
 def _no(why: str, *operations: Operation) -> dict[Operation, str]:
@@ -94,7 +96,11 @@ FEATURES: dict[str, Feature] = {
     "coordinatedCommits": Feature(refused=_CATALOG),
     "coordinatedCommits-preview": Feature(refused=_CATALOG),
     "redirectReaderWriter-preview": Feature(reader=True, refused=_no("the table lives elsewhere")),
-    "redirectWriterOnly-preview": Feature(refused=_no("the table lives elsewhere", Operation.OPTIMIZE)),
+    "redirectWriterOnly-preview": Feature(
+        refused=_no(
+            "the table lives elsewhere", Operation.OPTIMIZE, Operation.CHECKPOINT, Operation.VACUUM
+        )
+    ),
     "adaptiveMetadata": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
     "adaptiveMetadata-preview": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
 }

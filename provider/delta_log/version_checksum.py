@@ -3,21 +3,27 @@
 Protocol section "Version Checksum File". One small object tells counts, protocol and metadata without a replay, which
 is what a watcher of many tables can afford. It is a *statement*: nothing protects it against damage, and writers have
 been wrong, so no snapshot rests on it. Where commits are read as well, :func:`disagreements` compares the two.
+
+Our own statements are taken from a snapshot's totals, which a refreshed snapshot carries on from the one before; what
+depends on the reader's clock (expiring transactions) is left out, and the list of all files always is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from delta_log import table_features
 from delta_log.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from delta_log.checkpoint_state import TRANSACTION_RETENTION, complete_metadata, complete_protocol
 from delta_log.errors import CorruptLog
+from delta_log.file_actions import Counts
+from delta_log.file_histogram import SIZE_BOUNDARIES
+from delta_log.history import ICT_ENABLED
 from delta_log.log_path import checksum_key
+from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
-
-if TYPE_CHECKING:
-    from delta_log.snapshot import Snapshot
+from delta_log.table_features import Operation, supports
+from delta_log.table_properties import flag
 
 
 class Histogram(msgspec.Struct):
@@ -28,11 +34,19 @@ class Histogram(msgspec.Struct):
     totalBytes: list[int] = []
 
 
-class VersionChecksum(msgspec.Struct, kw_only=True):
+class DeletedRecordCounts(msgspec.Struct):
+    """Live files by deleted rows, in the ten bins of the protocol."""
+
+    deletedRecordCounts: list[int] = []
+
+
+class VersionChecksum(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The members that we use, under the protocol's names; ``None``: the writer did not say."""
 
     tableSizeBytes: int
     numFiles: int
+    numMetadata: int | None = None
+    numProtocol: int | None = None
     #: Required by the protocol, and absent in the files of early writers.
     protocol: Protocol | None = None
     metadata: Metadata | None = None
@@ -44,6 +58,7 @@ class VersionChecksum(msgspec.Struct, kw_only=True):
     numDeletedRecordsOpt: int | None = None
     fileSizeHistogram: Histogram | None = None
     histogramOpt: Histogram | None = None
+    deletedRecordCountsHistogramOpt: DeletedRecordCounts | None = None
 
 
 _DECODER = msgspec.json.Decoder(VersionChecksum, strict=False)
@@ -72,17 +87,67 @@ def read_version_checksum(storage: Storage, version: int) -> VersionChecksum | N
     return checksum
 
 
-def disagreements(checksum: VersionChecksum, snapshot: Snapshot) -> tuple[str, ...]:
-    """Where a statement and the replayed log differ: the names of its members."""
+def checksum_of(snapshot: Snapshot, txn_id: str | None) -> VersionChecksum:
+    """What there is to state about a version.
+
+    :param txn_id: of the version's commit.
+    """
+    counts, protocol, properties = snapshot.counts, snapshot.protocol, snapshot.properties
+    with_vectors = supports(protocol, "deletionVectors")
+    bins = counts.histogram
+    return VersionChecksum(
+        txnId=txn_id,
+        tableSizeBytes=counts.size_bytes,
+        numFiles=counts.files,
+        numMetadata=1,
+        numProtocol=1,
+        metadata=complete_metadata(snapshot.metadata),
+        protocol=complete_protocol(protocol),
+        inCommitTimestampOpt=snapshot.timestamp_ms if flag(properties, ICT_ENABLED) else None,
+        setTransactions=None
+        if TRANSACTION_RETENTION in properties
+        else sorted(snapshot.set_transactions, key=lambda t: t.appId),
+        domainMetadata=sorted(snapshot.domains, key=lambda d: d.domain),
+        numDeletionVectorsOpt=counts.deletion_vectors if with_vectors else None,
+        numDeletedRecordsOpt=counts.deleted_rows if with_vectors else None,
+        fileSizeHistogram=Histogram(list(SIZE_BOUNDARIES), bins.files.tolist(), bins.size_bytes.tolist()),
+        deletedRecordCountsHistogramOpt=DeletedRecordCounts(bins.files_by_deleted_rows.tolist())
+        if with_vectors
+        else None,
+    )
+
+
+def write_version_checksum(storage: Storage, snapshot: Snapshot, txn_id: str | None) -> bool:
+    """State a version's totals; ``False``: somebody did already, and theirs stays.
+
+    :raises UnsupportedFeature: the table may hold state that we do not know of.
+    """
+    table_features.require(snapshot.protocol, Operation.CHECKPOINT)
+    body = msgspec.json.encode(checksum_of(snapshot, txn_id))
+    return storage.put_if_absent(checksum_key(snapshot.version), body)
+
+
+def disagreements(
+    checksum: VersionChecksum, snapshot: Snapshot, counts: Counts | None = None
+) -> tuple[str, ...]:
+    """Where a statement and the replayed log differ: the names of its members.
+
+    :param counts: the snapshot's, where the caller has counted its files already.
+    """
+    counts = counts or snapshot.counts
+    expiring = TRANSACTION_RETENTION in snapshot.properties
     said_and_found = {
-        "numFiles": (checksum.numFiles, snapshot.num_files),
-        "tableSizeBytes": (checksum.tableSizeBytes, snapshot.size_bytes),
+        "numFiles": (checksum.numFiles, counts.files),
+        "tableSizeBytes": (checksum.tableSizeBytes, counts.size_bytes),
         "protocol": (checksum.protocol, snapshot.protocol),
         "schema": (checksum.metadata and checksum.metadata.schemaString, snapshot.metadata.schemaString),
         "configuration": (checksum.metadata and checksum.metadata.properties, snapshot.properties),
-        "numDeletionVectorsOpt": (checksum.numDeletionVectorsOpt, snapshot.num_deletion_vectors),
-        "numDeletedRecordsOpt": (checksum.numDeletedRecordsOpt, snapshot.num_deleted_rows),
-        "setTransactions": (_versions(checksum.setTransactions), snapshot.transactions),
+        "numDeletionVectorsOpt": (checksum.numDeletionVectorsOpt, counts.deletion_vectors),
+        "numDeletedRecordsOpt": (checksum.numDeletedRecordsOpt, counts.deleted_rows),
+        "setTransactions": (
+            None if expiring else _versions(checksum.setTransactions),
+            snapshot.transactions,
+        ),
         "domainMetadata": (_configurations(checksum.domainMetadata), snapshot.domain_metadata),
     }
     return tuple(name for name, (said, found) in said_and_found.items() if said is not None and said != found)

@@ -13,7 +13,7 @@ from delta_log.table_features import FEATURES, Operation, require, writer_featur
 
 PAGE = Path(__file__).parents[2] / "docs" / "supported-protocol.md"
 ROWS = re.findall(
-    r"^\| `(\w[\w-]*)` \| (reader, writer|writer) \| (\w+) \| (\w+) \| not built \| not built \| (.*) \|$",
+    r"^\| `(\w[\w-]*)` \| (reader, writer|writer) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \| (.*) \|$",
     PAGE.read_text(),
     re.MULTILINE,
 )
@@ -23,10 +23,20 @@ def test_every_feature_has_its_row() -> None:
     assert sorted(row[0] for row in ROWS) == sorted(FEATURES)
 
 
-@pytest.mark.parametrize(("name", "kind", "read", "optimize", "why"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_row_says_what_the_gate_does(name: str, kind: str, read: str, optimize: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "read", "optimize", "checkpoint", "vacuum", "why"), ROWS, ids=[row[0] for row in ROWS]
+)
+def test_a_row_says_what_the_gate_does(
+    name: str, kind: str, read: str, optimize: str, checkpoint: str, vacuum: str, why: str
+) -> None:
     protocol = Protocol(3, 7, [name] if kind == "reader, writer" else [], [name])
-    for operation, word in ((Operation.READ, read), (Operation.OPTIMIZE, optimize)):
+    said = {
+        Operation.READ: read,
+        Operation.OPTIMIZE: optimize,
+        Operation.CHECKPOINT: checkpoint,
+        Operation.VACUUM: vacuum,
+    }
+    for operation, word in said.items():
         if word == "yes":
             require(protocol, operation)
             continue
@@ -44,6 +54,8 @@ def test_an_unknown_reader_feature_stops_everything_and_an_unknown_writer_featur
         (both, Operation.READ),
         (both, Operation.OPTIMIZE),
         (writer_only, Operation.OPTIMIZE),
+        (writer_only, Operation.CHECKPOINT),
+        (writer_only, Operation.VACUUM),
     ):
         with pytest.raises(UnsupportedFeature, match="brandNew: unknown"):
             require(protocol, operation)

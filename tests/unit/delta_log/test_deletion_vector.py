@@ -30,7 +30,7 @@ from delta_log.deletion_vector import (
 )
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
 from delta_log.file_path import ExternalFile
-from delta_log.storage import LocalStorage
+from delta_log.local_storage import LocalStorage
 from delta_log.testing import MemoryStorage
 from delta_log.z85 import encode_z85
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.corpus import Corpus
 
-from delta_log.last_checkpoint import checksum_of, read_last_checkpoint
+from delta_log.actions import Action, Protocol, Sidecar
+from delta_log.last_checkpoint import (
+    LastCheckpoint,
+    V2Checkpoint,
+    checksum_of,
+    encode_last_checkpoint,
+    read_last_checkpoint,
+)
 from delta_log.log_path import LAST_CHECKPOINT
 from delta_log.testing import MemoryStorage
 
@@ -61,3 +69,32 @@ def test_a_checksum_over_numbers_takes_them_verbatim() -> None:
 
 def test_no_pointer_is_no_error() -> None:
     assert read_last_checkpoint(MemoryStorage()) is None
+
+
+def test_what_is_written_has_the_members_of_the_protocol_and_a_sound_checksum() -> None:
+    storage = MemoryStorage()
+    storage.put(LAST_CHECKPOINT, encode_last_checkpoint(LastCheckpoint(7, 12, 345, 10)))
+    assert read_last_checkpoint(storage) == 7
+    raw = json.loads(storage.read(LAST_CHECKPOINT))
+    assert raw.pop("checksum") == checksum_of(raw)
+    assert raw == {"version": 7, "size": 12, "sizeInBytes": 345, "numOfAddFiles": 10}
+
+
+def test_the_pointer_to_a_v2_checkpoint_says_what_is_in_its_top_file() -> None:
+    top = V2Checkpoint("é.json", 3, 4, [Action(protocol=Protocol(1, 2))], [Sidecar("s.parquet", 5, 6)])
+    storage = MemoryStorage()
+    storage.put(LAST_CHECKPOINT, encode_last_checkpoint(LastCheckpoint(7, 12, 345, 10, None, top)))
+    assert read_last_checkpoint(storage) == 7
+    assert json.loads(storage.read(LAST_CHECKPOINT))["v2Checkpoint"] == {
+        "path": "é.json",
+        "sizeInBytes": 3,
+        "modificationTime": 4,
+        "nonFileActions": [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}],
+        "sidecarFiles": [{"path": "s.parquet", "sizeInBytes": 5, "modificationTime": 6}],
+    }
+
+
+def test_another_writers_pointer_has_the_checksum_that_we_compute(corpus: Corpus) -> None:
+    pointer = corpus.table("kernel-pagination-v2-checkpoint-json") / LAST_CHECKPOINT
+    raw = json.loads(pointer.read_bytes())
+    assert raw["checksum"] == checksum_of(raw)

@@ -1,0 +1,259 @@
+"""Writing a checkpoint: the state of one version in one place, so that readers need no older commits.
+
+Protocol sections "Checkpoints", "V2 Spec" and "Last Checkpoint File". In this order, so that a process that dies leaves
+the old pointer or a complete new checkpoint:
+
+1. the gate, and whether a complete checkpoint is there already: that one is left alone, and compared with the log;
+2. a draft (:mod:`delta_log.checkpoint_draft`), which no reader can see;
+3. it is read back and compared with the replayed state: other actions one by one, files by a fingerprint; a version
+   checksum that disagrees with the state stops it, too;
+4. it is created by put-if-absent, and thereby visible;
+5. ``_last_checkpoint`` is moved, never backwards.
+
+Several writers of one version agree: a classic checkpoint is created once, and V2 ones have names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from delta_log import table_features
+from delta_log.checkpoint import CheckpointReader, UnreadableCheckpoint
+from delta_log.checkpoint_draft import CheckpointDraft
+from delta_log.checkpoint_schema import CheckpointSchema, StatsForms
+from delta_log.checkpoint_state import CheckpointState, fingerprint_of
+from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest, StorageError, UnsupportedFeature
+from delta_log.file_actions import Counts
+from delta_log.file_path import decode_paths
+from delta_log.last_checkpoint import (
+    LastCheckpoint,
+    V2Checkpoint,
+    encode_last_checkpoint,
+    read_last_checkpoint,
+)
+from delta_log.log_path import LAST_CHECKPOINT, SIDECAR_DIRECTORY, LogFileKind, checksum_key
+from delta_log.log_segment import Checkpoint, list_log
+from delta_log.runtime import Runtime
+from delta_log.snapshot import Snapshot
+from delta_log.storage import Storage
+from delta_log.table_features import Operation, supports
+from delta_log.version_checksum import disagreements, read_version_checksum
+
+CheckpointPolicy = Literal["classic", "v2"]
+CHECKPOINT_POLICY = "delta.checkpointPolicy"
+#: The pointer repeats what is in a V2 checkpoint's top file up to so many actions of each kind.
+_FEW_ACTIONS = 30
+#: What tells one live file from another; in everything else writers may lawfully differ.
+_IDENTITY = ("key", "size", "deletion_vector")
+
+
+class CheckpointMismatch(DeltaLogError):
+    """A checkpoint does not hold the state that the log replays to; ``differences`` names what is not the same."""
+
+    def __init__(self, key: str, differences: tuple[str, ...], *, published: bool) -> None:
+        remedy = (
+            "Another writer made it; it was left alone, and readers may use it all the same. Remove it while the "
+            "commits before it are still there, and have it written again."
+            if published
+            else "Nothing was published. Run again; if it stays so, this is a bug to report."
+        )
+        super().__init__(
+            f"The checkpoint {key} does not hold what the log replays to: {', '.join(differences)}. {remedy}"
+        )
+        self.key, self.differences, self.published = key, differences, published
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointResult:
+    """What was written, or found.
+
+    :param actions: rows, those of sidecars included.
+    :param keys: of all its files, the one that readers start from first.
+    :param stats_forms: some of ``json`` and ``struct``; empty where it was found.
+    :param already_there: a complete checkpoint of this version was found; at most the pointer was written.
+    """
+
+    version: int
+    policy: CheckpointPolicy
+    actions: int
+    num_add_files: int
+    size_bytes: int
+    keys: tuple[str, ...]
+    stats_forms: tuple[str, ...] = ()
+    already_there: bool = False
+
+
+def write_checkpoint(
+    storage: Storage, snapshot: Snapshot, runtime: Runtime, policy: CheckpointPolicy | None = None
+) -> CheckpointResult:
+    """Make a version openable without the commits before it.
+
+    :param policy: classic or V2; ``None``: what the table's ``delta.checkpointPolicy`` says, and any kind that is
+        there already will do.
+    :raises UnsupportedFeature: the protocol does not allow it; nothing was written.
+    :raises InvalidRequest: a V2 checkpoint is asked for, and the table does not support them; or the store cannot
+        write safely.
+    :raises CheckpointMismatch: what is there, or what was drafted, is not the state of the log.
+    :raises CorruptLog: the version checksum contradicts the log.
+    """
+    table_features.require(snapshot.protocol, Operation.CHECKPOINT)
+    chosen = _policy(snapshot, policy)
+    storage.require_writable()
+    state = CheckpointState.of(snapshot, runtime.now_ms())
+    there = _existing(storage, snapshot.version, policy)
+    if there is not None:
+        return _found(storage, state, there)
+    draft = CheckpointDraft(state, CheckpointSchema(StatsForms.of(snapshot), snapshot))
+    try:
+        if chosen == "v2":
+            draft.write_v2(storage, runtime)
+        else:
+            draft.write_classic()
+        _compare_draft(storage, draft)
+        _compare_checksum(storage, snapshot, draft.counts)
+    except DeltaLogError:
+        # No top file names them.
+        with suppress(StorageError):
+            storage.delete(draft.sidecar_keys)
+        raise
+    if not storage.put_if_absent(draft.key, draft.body):
+        there = _existing(storage, snapshot.version, chosen)
+        if there is None:
+            raise CorruptLog(draft.key, "it is there, and it is no checkpoint")
+        return _found(storage, state, there)
+    _point_to(storage, _pointer(storage, draft))
+    return CheckpointResult(
+        snapshot.version,
+        chosen,
+        draft.actions,
+        draft.counts.files,
+        draft.size_bytes,
+        draft.keys,
+        draft.schema.forms.names,
+    )
+
+
+def _policy(snapshot: Snapshot, asked: CheckpointPolicy | None) -> CheckpointPolicy:
+    able = supports(snapshot.protocol, "v2Checkpoint")
+    if asked == "v2" and not able:
+        raise InvalidRequest(
+            "This table cannot have V2 checkpoints: its protocol does not list the feature v2Checkpoint. Ask for a "
+            "classic one, or enable the feature."
+        )
+    if asked is not None:
+        return asked
+    configured = snapshot.properties.get(CHECKPOINT_POLICY, "classic").lower()
+    if configured not in ("classic", "v2"):
+        raise UnsupportedFeature((f"{CHECKPOINT_POLICY}={configured}",), Operation.CHECKPOINT.value)
+    return "v2" if configured == "v2" and able else "classic"
+
+
+def _compare_draft(storage: Storage, draft: CheckpointDraft) -> None:
+    try:
+        wrong = draft.differences(storage)
+    except UnreadableCheckpoint as error:
+        raise CheckpointMismatch(draft.key, (f"{error.path}: {error.why}",), published=False) from error
+    if wrong:
+        raise CheckpointMismatch(draft.key, wrong, published=False)
+
+
+def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> None:
+    """What the version's writer stated must be what we are about to state; a broken statement states nothing."""
+    try:
+        stated = read_version_checksum(storage, snapshot.version)
+    except CorruptLog:
+        return
+    wrong = () if stated is None else disagreements(stated, snapshot, counts)
+    if wrong:
+        raise CorruptLog(
+            checksum_key(snapshot.version),
+            f"it states another {', another '.join(wrong)} than the log replays to, and no checkpoint is written "
+            "before it is known which is right",
+        )
+
+
+# -- a checkpoint that is there already --------------------------------------------------------------------------
+
+
+def _existing(storage: Storage, version: int, policy: CheckpointPolicy | None) -> Checkpoint | None:
+    """A complete checkpoint of this very version; the one that readers prefer."""
+    found = [
+        checkpoint
+        for checkpoint in list_log(storage, version).checkpoints
+        if checkpoint.version == version and policy in (None, _policy_of(checkpoint))
+    ]
+    return found[-1] if found else None
+
+
+def _policy_of(checkpoint: Checkpoint) -> CheckpointPolicy:
+    return "v2" if checkpoint.files[0].kind is LogFileKind.UUID_CHECKPOINT else "classic"
+
+
+def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> CheckpointResult:
+    """Somebody's checkpoint of this version: trusted only so far as it agrees with the log."""
+    reader = CheckpointReader(storage, checkpoint)
+    other, policy = reader.other, _policy_of(checkpoint)
+    wrong = state.differences(other)
+    live = fingerprint_of(_by_key(reader.batches("add", ("path", *_IDENTITY[1:])), storage.uri))
+    if live != fingerprint_of(state.adds(_IDENTITY)):
+        wrong.append("add")
+    if wrong:
+        raise CheckpointMismatch(checkpoint.files[0].key, tuple(wrong), published=True)
+    actions = live.rows + sum(batch.num_rows for batch in reader.batches("remove", ("path",)))
+    actions += 2 + len(other.transactions) + len(other.domains) + len(other.sidecars)
+    # V2 content has a checkpointMetadata, and may stand under a classic name.
+    actions += policy == "v2" or bool(other.sidecars)
+    size_bytes = sum(file.info.size for file in checkpoint.files)
+    size_bytes += sum(sidecar.sizeInBytes for sidecar in other.sidecars)
+    if read_last_checkpoint(storage) != checkpoint.version:
+        top, parts = checkpoint.files[0].info, len(checkpoint.files)
+        pointer = LastCheckpoint(
+            checkpoint.version, actions, size_bytes, live.rows, parts if parts > 1 else None
+        )
+        if policy == "v2":
+            pointer.v2Checkpoint = V2Checkpoint(top.name, top.size, top.modification_time_ms)
+        _point_to(storage, pointer)
+    sidecars = [f"{SIDECAR_DIRECTORY}/{sidecar.path.rpartition('/')[2]}" for sidecar in other.sidecars]
+    keys = (*(file.key for file in checkpoint.files), *sidecars)
+    return CheckpointResult(
+        checkpoint.version, policy, actions, live.rows, size_bytes, keys, already_there=True
+    )
+
+
+def _by_key(batches: Iterable[pa.RecordBatch], table_uri: str) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.set_column(0, "key", decode_paths(batch.column("path"), table_uri))
+
+
+# -- the pointer -------------------------------------------------------------------------------------------------
+
+
+def _pointer(storage: Storage, draft: CheckpointDraft) -> LastCheckpoint:
+    pointer = LastCheckpoint(draft.state.version, draft.actions, draft.size_bytes, draft.counts.files)
+    if draft.top:
+        info = storage.head(draft.key)
+        if info is None:
+            raise CorruptLog(draft.key, "it was written a moment ago and is not there any more")
+        pointer.v2Checkpoint = V2Checkpoint(
+            info.name,
+            info.size,
+            info.modification_time_ms,
+            list(draft.top) if len(draft.top) <= _FEW_ACTIONS else None,
+            draft.sidecars if len(draft.sidecars) <= _FEW_ACTIONS else None,
+        )
+    return pointer
+
+
+def _point_to(storage: Storage, pointer: LastCheckpoint) -> None:
+    """Move the pointer, unless it names a newer checkpoint that is there."""
+    current = read_last_checkpoint(storage)
+    if current is not None and current > pointer.version:
+        newer = list_log(storage, current).checkpoints
+        if any(checkpoint.version == current for checkpoint in newer):
+            return
+    storage.put(LAST_CHECKPOINT, encode_last_checkpoint(pointer))

@@ -1,0 +1,35 @@
+"""Durations of properties, as Spark writes and reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from delta_log.errors import CorruptLog
+from delta_log.table_properties import interval_ms
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("interval 7 days", 7 * DAY_MS),
+        ("interval 1 week", 7 * DAY_MS),
+        ("30 days", 30 * DAY_MS),
+        ("INTERVAL 1 Day 12 Hours", 36 * 3_600_000),
+        ("interval 90 minutes 5 seconds 7 milliseconds", 5_405_007),
+        ("interval 1999 microseconds", 1),
+        ("interval 0 hours", 0),
+    ],
+)
+def test_a_duration_is_so_many_milliseconds(text: str, expected_ms: int) -> None:
+    assert interval_ms({"p": text}, "p") == expected_ms
+    assert interval_ms({}, "p") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "interval", "interval 1 month", "7", "interval -1 days", "interval days 1", "P7D"]
+)
+def test_what_is_no_fixed_duration_is_named(text: str) -> None:
+    with pytest.raises(CorruptLog, match=f"p is '{text}'"):
+        interval_ms({"p": text}, "p")
