@@ -11,10 +11,13 @@
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
     ├── CommitFailed            nothing was committed
     │   ├── ConcurrentDelete    a file that we read was removed by somebody else
+    │   ├── ConcurrentAppend    somebody else changed rows of a table that we read as a whole
     │   ├── MetadataChanged     schema or properties changed meanwhile
     │   ├── ProtocolChanged     the protocol changed meanwhile
     │   └── CommitContention    others were faster, time and again
+    ├── CheckpointMismatch      a checkpoint is not what the log replays to; of delta_log.checkpoint_writer
     └── StorageError            the store is at fault; the original error is ``__cause__``
+        └── CommitUnknown       and nobody can tell yet whether the commit took effect
 
 A message says the problem, the reason and the remedy; the facts are attributes, see :meth:`DeltaLogError.facts`.
 Any other exception that leaves this package is a bug of ours.
@@ -108,6 +111,10 @@ class ConcurrentDelete(CommitFailed):
     """A source file of ours was removed or got another deletion vector."""
 
 
+class ConcurrentAppend(CommitFailed):
+    """The rows of the table changed, and the commit rests on all of them."""
+
+
 class MetadataChanged(CommitFailed):
     """The table's schema or properties changed since the version that was read."""
 
@@ -128,3 +135,10 @@ class StorageError(DeltaLogError):
     def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+class CommitUnknown(StorageError):
+    """A commit was sent, the store gave no usable answer, and reading it back did not settle the matter.
+
+    Whoever repeats the work with the same transaction finds out: the repetition commits nothing if it was done.
+    """

@@ -15,6 +15,8 @@ from delta_log.storage import FileInfo
 LOG_DIRECTORY = "_delta_log"
 SIDECAR_DIRECTORY = "_delta_log/_sidecars"
 LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+#: ``modification_time_ms`` of a :func:`known_commit`.
+UNKNOWN_TIME_MS = -1
 
 
 class LogFileKind(Enum):
@@ -92,6 +94,12 @@ def commit_name(version: int) -> str:
 
 def commit_key(version: int) -> str:
     return f"{LOG_DIRECTORY}/{commit_name(version)}"
+
+
+def known_commit(version: int, size_bytes: int) -> LogFile:
+    """A commit that was read or written rather than listed: when its file was written is not known."""
+    info = FileInfo(commit_key(version), commit_name(version), size_bytes, UNKNOWN_TIME_MS)
+    return LogFile(LogFileKind.COMMIT, version, version, info)
 
 
 def checksum_key(version: int) -> str:

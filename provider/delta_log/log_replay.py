@@ -10,7 +10,7 @@ and is only ever filtered by what the tail has seen, which is :mod:`delta_log.fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,27 +71,37 @@ class Tail:
 
 def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> Tail:
     """Read and reconcile commits and compactions, given in ascending order."""
+    newest_first = list(reversed(files))
+    bodies = storage.read_many([f.key for f in newest_first])
+    return reconcile(
+        ((file, decode_actions(data, file.key)) for file, data in zip(newest_first, bodies, strict=True)),
+        table_uri,
+    )
+
+
+def reconcile(newest_first: Iterable[tuple[LogFile, Sequence[Action]]], table_uri: str) -> Tail:
+    """The actions of commits and compactions that still count, from theirs in descending order of version."""
     tail = Tail()
+    adds, removes = tail.adds, tail.removes
     file_actions: list[Add | Remove] = []
     live: set[str] = set()
-    newest_first = list(reversed(files))
-    for file, data in zip(newest_first, storage.read_many([f.key for f in newest_first]), strict=True):
-        file_actions += _take_others(tail, file, decode_actions(data, file.key))
+    for file, actions in newest_first:
+        file_actions += _take_others(tail, file, actions)
     for action, key in zip(
         file_actions, _decoded([action.path for action in file_actions], table_uri), strict=True
     ):
         identity = (
             key + SEPARATOR + ("" if action.deletionVector is None else action.deletionVector.unique_id)
         )
-        if identity in tail.adds or identity in tail.removes:
+        if identity in adds or identity in removes:
             continue
         if isinstance(action, Remove):
-            tail.removes[identity] = action
+            removes[identity] = action
             continue
         if key in live:
             raise CorruptLog(key, "two live adds name this file, under different deletion vectors")
         live.add(key)
-        tail.adds[identity] = action
+        adds[identity] = action
     return tail
 
 

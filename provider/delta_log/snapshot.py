@@ -8,6 +8,7 @@ gate: a table whose reader features we do not implement is refused here and nowh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import chain, islice
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from delta_log import table_features
-from delta_log.actions import Metadata, Protocol
+from delta_log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
 from delta_log.checkpoint import (
     ADD_SCHEMA,
     REMOVE_SCHEMA,
@@ -31,7 +32,8 @@ from delta_log.column_mapping import mapping_mode
 from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
 from delta_log.file_actions import Counts, FileActions
 from delta_log.history import commit_timestamp_ms
-from delta_log.log_replay import Tail, replay_tail
+from delta_log.log_path import UNKNOWN_TIME_MS, LogFile
+from delta_log.log_replay import Tail, reconcile, replay_tail
 from delta_log.log_segment import LogSegment, find_log_segment, list_log
 from delta_log.partition_values import parse_column
 from delta_log.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
@@ -111,16 +113,26 @@ class Snapshot:
         listing = list_log(self._storage, self.version)
         newer = [commit for version, commit in sorted(listing.commits.items()) if version > self.version]
         gap = len(newer) != max(0, listing.latest - self.version)
-        if gap or listing.commits.get(self.version) != self._segment.last_commit:
+        if gap or not _is_same(listing.commits.get(self.version), self._segment.last_commit):
             # Commits were cleaned, or the table was made anew: nothing of ours is certain any more.
             return Snapshot(self._storage, find_log_segment(self._storage))
         if not newer:
             return self
         if listing.checkpoints and len(self._segment.commits) + len(newer) > _LONG_TAIL:
             return Snapshot(self._storage, find_log_segment(self._storage))
-        tail = replay_tail(self._storage, newer, self._storage.uri)
+        return self._with(newer, replay_tail(self._storage, newer, self._storage.uri))
+
+    def advanced(self, newer: Sequence[tuple[LogFile, Sequence[Action]]]) -> Snapshot:
+        """A later version, from the commits after this one, given with their actions: nothing is read.
+
+        :raises UnsupportedFeature: see :meth:`refreshed`.
+        """
+        tail = reconcile(reversed(newer), self._storage.uri)
+        return self._with([file for file, _ in newer], tail)
+
+    def _with(self, newer: Sequence[LogFile], tail: Tail) -> Snapshot:
         segment = LogSegment(
-            version=listing.latest,
+            version=newer[-1].version,
             checkpoint=self._segment.checkpoint,
             commits=(*self._segment.commits, *newer),
             tail=(*self._segment.tail, *newer),
@@ -193,9 +205,19 @@ class Snapshot:
         return {app_id: transaction.version for app_id, transaction in self._transactions.items()}
 
     @property
+    def set_transactions(self) -> tuple[SetTransaction, ...]:
+        """The ``txn`` actions themselves, expired ones too."""
+        return tuple(self._transactions.values())
+
+    @property
     def domain_metadata(self) -> dict[str, str]:
         """Domain to configuration; removed domains are left out."""
-        return {name: domain.configuration for name, domain in self._domains.items() if not domain.removed}
+        return {domain.domain: domain.configuration for domain in self.domains}
+
+    @property
+    def domains(self) -> tuple[DomainMetadata, ...]:
+        """The ``domainMetadata`` actions themselves; removed domains are left out."""
+        return tuple(domain for domain in self._domains.values() if not domain.removed)
 
     @cached_property
     def timestamp_ms(self) -> int:
@@ -203,6 +225,11 @@ class Snapshot:
         return commit_timestamp_ms(
             self._storage, self._segment, self.properties, self._tail.commit_infos.get(self.version)
         )
+
+    @property
+    def commits_since_checkpoint(self) -> int:
+        """How many commits a reader of this version replays, as far as this snapshot knows the log."""
+        return len(self._segment.commits)
 
     @property
     def timestamp(self) -> datetime:
@@ -232,7 +259,7 @@ class Snapshot:
         """What :meth:`files` gives, streamed: memory stays bounded however many files there are."""
         chosen = _chosen(FILE_COLUMNS, columns)
         wanted = _with_partitions(chosen, where)
-        for batch in self._readable(lambda: _begun(self._adds.batches("add", wanted))):
+        for batch in _ahead(self._readable(lambda: _begun(self._adds.batches("add", wanted)))):
             selected = (
                 batch
                 if where is None
@@ -240,6 +267,11 @@ class Snapshot:
             )
             if selected.num_rows:
                 yield selected.select(list(chosen))
+
+    def tombstone_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """What :meth:`tombstones` gives, streamed."""
+        chosen = _chosen(TOMBSTONE_COLUMNS, columns)
+        return self._readable(lambda: _begun(self._removes.batches("remove", chosen)))
 
     def _collect(self, action: str, columns: tuple[str, ...], where: pc.Expression | None) -> pa.Table:
         wanted = _with_partitions(columns, where) or ("path",)
@@ -293,27 +325,28 @@ class Snapshot:
         return parse_stats_column(stats, self._stats_columns)
 
     @cached_property
-    def _counts(self) -> Counts:
+    def counts(self) -> Counts:
+        """Totals of the live files; after a refresh they are carried on where what they rest on was held."""
         return self._readable(lambda: self._adds.counts())  # noqa: PLW0108 - reading again takes other files
 
     @property
     def num_files(self) -> int:
-        return self._counts.files
+        return self.counts.files
 
     @property
     def size_bytes(self) -> int:
         """Of all live files, as they lie in storage."""
-        return self._counts.size_bytes
+        return self.counts.size_bytes
 
     @property
     def num_deletion_vectors(self) -> int:
         """Live files that have a deletion vector."""
-        return self._counts.deletion_vectors
+        return self.counts.deletion_vectors
 
     @property
     def num_deleted_rows(self) -> int:
         """Rows that those vectors hide."""
-        return self._counts.deleted_rows
+        return self.counts.deleted_rows
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
@@ -362,6 +395,13 @@ def _present(name: str, action: _Action | None, table_uri: str) -> _Action:
     return action
 
 
+def _is_same(listed: LogFile | None, ours: LogFile | None) -> bool:
+    """Is it the commit that we know, or one of another table in the place of ours?"""
+    if listed is None or ours is None or ours.info.modification_time_ms != UNKNOWN_TIME_MS:
+        return listed == ours
+    return listed.info.size == ours.info.size
+
+
 def _chosen(known: Sequence[str], columns: Sequence[str] | None) -> tuple[str, ...]:
     if columns is None:
         return tuple(known)
@@ -375,6 +415,15 @@ def _begun(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same, with the first batch read already: until then another checkpoint can take the place of a broken one."""
     first = list(islice(batches, 1))
     return chain(first, batches)
+
+
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same; the next batch is read while the caller works on one."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
+            yield batch
 
 
 def _with_partitions(columns: tuple[str, ...], where: pc.Expression | None) -> tuple[str, ...]:

@@ -1,64 +1,55 @@
 """Committing a version: put-if-absent, conflict rules, rebase.
 
 Protocol sections "Atomicity" and "In-Commit Timestamps". A commit is one object that nobody else has created yet.
-Whoever loses that race reads what won, asks :mod:`delta_log.conflict` whether its own commit still stands, and tries
-the next version. An outcome that is not known (the store failed after it got the bytes) is found out by reading the
-object back and comparing ``txnId``; nothing is ever repeated blindly.
+Whoever loses that race reads what won, asks :mod:`delta_log.conflict` how much of its own commit still stands, and
+tries the next version. An outcome that is not known (the store failed after it got the bytes, or a client library
+repeated a request behind our back) is found out by reading the object back and comparing ``txnId``; another body is
+never sent before that verdict.
+
+In the quiet case a commit costs three requests: one LIST, the commit, its checksum file.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from delta_log import table_features
-from delta_log.actions import Action, Add, Remove, SetTransaction, decode_actions, encode_actions
-from delta_log.conflict import Basis, Winner, conflict_of
-from delta_log.errors import CommitContention, CommitFailed, StorageError
-from delta_log.file_path import address_of
-from delta_log.history import ICT_ENABLED, read_commit_info
-from delta_log.log_path import commit_key
+from delta_log.actions import Add, decode_actions
+from delta_log.change import TRANSACTION_TAG, Attempt, Change, body_of
+from delta_log.conflict import Basis, Conflict, Head, Winner, adopted_rows, conflicts_of
+from delta_log.errors import CommitContention, CommitFailed, CommitUnknown, DeltaLogError, StorageError
+from delta_log.history import ICT_ENABLED
+from delta_log.log_path import commit_key, known_commit
 from delta_log.log_segment import list_log
+from delta_log.post_commit import look_after
+from delta_log.row_tracking import DOMAIN, high_water_mark
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation
 from delta_log.table_properties import flag
-from delta_log.version import VERSION
 
-ENGINE_INFO = f"airflow-provider-delta/{VERSION}"
-#: In ``commitInfo.tags``: the piece of work that a commit finishes, as ``appId:version``.
-TRANSACTION_TAG = "delta-maintenance.transaction"
+_LOG = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 50
-_MAX_WAIT_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a commit does, and what is said about it.
-
-    :param parameters: of the operation; anything but a string is written as JSON text.
-    :param metrics: integers; written as strings, as every writer does.
-    :param transaction: application id and version: this piece of work is done at most once.
-    """
-
-    operation: str
-    adds: Sequence[Add] = ()
-    removes: Sequence[Remove] = ()
-    parameters: Mapping[str, Any] | None = None
-    metrics: Mapping[str, int] | None = None
-    transaction: tuple[str, int] | None = None
-    tags: Mapping[str, str] | None = None
+_MAX_PUTS = 4
+_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.005, 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """``already_done``: ``version`` holds the same transaction, committed by an earlier or a concurrent try."""
+    """
+    :ivar already_done: ``version`` holds the same transaction, committed by an earlier or a concurrent try.
+    :ivar dropped: groups of the change, by number, that were left out because their sources changed, and why.
+    :ivar snapshot: the table as of ``version``, where we committed it: it cost no reading.
+    """
 
     version: int
     already_done: bool = False
+    dropped: Mapping[int, CommitFailed] = field(default_factory=dict)
+    snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
 
 
 class Transaction:
@@ -72,128 +63,197 @@ class Transaction:
     def __init__(self, storage: Storage, snapshot: Snapshot, gate: Operation, runtime: Runtime) -> None:
         table_features.require(snapshot.protocol, gate)
         storage.require_writable()
-        self._storage, self._snapshot, self._runtime = storage, snapshot, runtime
+        self._storage, self._snapshot, self._gate, self._runtime = storage, snapshot, gate, runtime
 
     def commit(self, change: Change) -> CommitResult:
         """Make the change the table's next version.
 
         :raises CommitFailed: another writer's commit contradicts ours; nothing was committed.
+        :raises UnsupportedFeature: another writer made the table one that we must not write to; the same.
+        :raises CommitUnknown: the store failed so that nobody can tell yet whether ours is in the log.
         :raises StorageError: the store failed, and ours is not in the log.
         """
-        basis = self._basis(change)
+        basis = change.basis(self._storage.uri, self._gate)
+        course = _Course(self._head(), tuple(range(len(change.groups))))
+        if change.transaction is not None:
+            course.last_app_version = self._snapshot.transactions.get(change.transaction[0])
         transaction_id = self._runtime.new_id()
-        enabled = flag(self._snapshot.properties, ICT_ENABLED)
-        previous_ms = self._snapshot.timestamp_ms if enabled else None
-        last_version = self._snapshot.transactions.get(basis.app_id) if basis.app_id is not None else None
-        version = self._snapshot.version + 1
-        winners: list[int] = []
-        for attempt in range(_MAX_ATTEMPTS):
-            self._require_no_hole(version)
-            body = self._body(change, transaction_id, previous_ms, last_version)
-            if self._put(version, body, transaction_id):
-                return CommitResult(version)
-            for winner in self._winners(version):
-                winners.append(winner.version)
-                done = _transaction_of(winner, basis)
-                if done == basis.app_version and done is not None:
-                    return CommitResult(winner.version, already_done=True)
-                conflict = conflict_of(winner, basis)
-                if conflict is not None:
-                    conflict.winning_commits = tuple(winners)
-                    raise conflict
-                last_version = max(
-                    filter(None, (last_version, _app_version(winner, basis.app_id))), default=None
-                )
-                if enabled:
-                    stamp = winner.commit_info.get("inCommitTimestamp")
-                    previous_ms = max(previous_ms or 0, stamp if isinstance(stamp, int) else 0)
-                version = winner.version + 1
-            self._runtime.sleep(min(_MAX_WAIT_SECONDS, 0.01 * 2**attempt) * self._runtime.jitter())
+        latest = self._latest(course.head.version + 1)
+        for tries in range(_MAX_ATTEMPTS):
+            version = course.head.version + 1
+            if latest < version:
+                body = body_of(change, self._attempt(course, transaction_id))
+                if self._put(version, body):
+                    return self._finished(course, _winner(version, body), transaction_id)
+            winners = self._winners(version, latest) if latest >= version else self._judges(version)
+            if winners and _is_ours(winners[0], transaction_id):
+                return self._finished(course, winners[0], transaction_id)
+            done = next((w.version for w in winners if _is_same_work(w, change.transaction)), None)
+            if done is not None:
+                return CommitResult(done, already_done=True)
+            for winner in winners:
+                course.pass_(winner, basis, change.transaction)
+            if tries:
+                wait = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2**tries)
+                self._runtime.sleep(wait * self._runtime.jitter())
         raise CommitContention(
-            f"Other writers took {_MAX_ATTEMPTS} versions in a row, up to {version - 1}. Nothing was committed; "
-            "run again when the table is quieter.",
-            version=version,
-            winning_commits=tuple(winners),
+            f"Other writers took {_MAX_ATTEMPTS} versions in a row, up to {course.head.version}. Nothing was "
+            "committed; run again when the table is quieter.",
+            version=course.head.version,
+            winning_commits=course.winning_commits,
         )
 
-    def _require_no_hole(self, version: int) -> None:
-        """A version that somebody committed long ago and log cleanup removed is free, and yet taken."""
-        latest = list_log(self._storage, self._snapshot.version).latest
-        if latest > version and self._storage.head(commit_key(version)) is None:
-            raise CommitFailed(
-                f"While this ran, others committed up to version {latest}, and their commits were cleaned from the "
-                "log again, so nobody can tell whether ours still stands. Nothing was committed; run again.",
-                version=version,
-            )
-
-    def _basis(self, change: Change) -> Basis:
-        uri = self._storage.uri
-        app_id, app_version = change.transaction or (None, None)
-        return Basis(
-            uri,
-            self._snapshot.protocol,
-            self._snapshot.metadata,
-            frozenset(address_of(remove.path, uri) for remove in change.removes),
-            app_id,
-            app_version,
+    def _head(self) -> Head:
+        snapshot = self._snapshot
+        return Head(
+            snapshot.version,
+            snapshot.protocol,
+            snapshot.metadata,
+            snapshot.timestamp_ms if flag(snapshot.properties, ICT_ENABLED) else None,
+            high_water_mark(snapshot.domain_metadata.get(DOMAIN)),
         )
 
-    def _put(self, version: int, body: bytes, transaction_id: str) -> bool:
-        try:
-            return self._storage.put_if_absent(commit_key(version), body)
-        except StorageError:
-            # Did it take effect all the same? Only the log knows.
-            info = read_commit_info(self._storage, version)
-            if info is not None and info.get("txnId") == transaction_id:
-                return True
-            if self._storage.head(commit_key(version)) is None:
-                raise
-            return False
+    def _latest(self, version: int) -> int:
+        """The newest version that others have committed while we worked; less than ``version``: none.
 
-    def _winners(self, version: int) -> Sequence[Winner]:
-        """Every commit from a version on, in order."""
-        found = []
-        while True:
-            key = commit_key(version)
+        :raises CommitFailed: a version between was committed long ago and cleaned from the log: it is free, and yet
+            taken.
+        """
+        listing = list_log(self._storage, self._snapshot.version)
+        if not all(winner in listing.commits for winner in range(version, listing.latest + 1)):
+            raise _cleaned(version, listing.latest)
+        return listing.latest
+
+    def _attempt(self, course: _Course, transaction_id: str) -> Attempt:
+        return Attempt(
+            course.head,
+            self._snapshot.version,
+            course.kept,
+            course.adopted,
+            transaction_id,
+            course.last_app_version,
+            self._runtime.now_ms(),
+            self._storage.uri,
+        )
+
+    def _put(self, version: int, body: bytes) -> bool:
+        """Did our body become that version? ``False``: the version is there; whose it is, its ``txnId`` tells.
+
+        The same bytes under the same condition may be sent again: at most one of them takes effect.
+
+        :raises CommitUnknown: the version is not there, but a request may still be on its way to it.
+        """
+        key = commit_key(version)
+        for tries in range(_MAX_PUTS):
             try:
-                found.append(Winner(version, decode_actions(self._storage.read(key), key)))
+                return self._storage.put_if_absent(key, body)
+            except StorageError as error:
+                failure = error
+            with suppress(StorageError):
+                if self._storage.head(key) is not None:
+                    return False
+            self._runtime.sleep(_FIRST_WAIT_SECONDS * 2**tries * self._runtime.jitter())
+        raise CommitUnknown(
+            f"The store failed {_MAX_PUTS} times to write version {version}, and did not say whether it took effect "
+            f"({failure}). Run again: a repetition finds out and does nothing twice.",
+            key,
+        ) from failure
+
+    def _judges(self, version: int) -> Sequence[Winner]:
+        """The winners from a version on, of which the first may be ours: a put came back without a verdict.
+
+        :raises CommitUnknown: they cannot be read.
+        """
+        try:
+            return self._winners(version, version - 1)
+        except StorageError as error:
+            raise CommitUnknown(
+                f"Version {version} is there, and whether it is ours cannot be read ({error}). Run again: a repetition "
+                "finds out and does nothing twice.",
+                commit_key(version),
+            ) from error
+
+    def _winners(self, version: int, latest: int) -> Sequence[Winner]:
+        """Every commit from a version on, in order.
+
+        :param latest: so far they are known to be there, and are read side by side.
+        """
+        known = range(version, latest + 1)
+        try:
+            bodies = list(self._storage.read_many([commit_key(v) for v in known]))
+        except FileNotFoundError:
+            raise _cleaned(version, latest) from None
+        found = [_winner(v, body) for v, body in zip(known, bodies, strict=True)]
+        version += len(found)
+        while True:
+            try:
+                found.append(_winner(version, self._storage.read(commit_key(version))))
             except FileNotFoundError:
                 return found
             version += 1
 
-    def _body(
-        self, change: Change, transaction_id: str, previous_ms: int | None, last_version: int | None
-    ) -> bytes:
-        now_ms = self._runtime.now_ms()
-        info: dict[str, Any] = {"timestamp": now_ms}
-        if previous_ms is not None:
-            info["inCommitTimestamp"] = max(now_ms, previous_ms + 1)
-        info |= {
-            "operation": change.operation,
-            "operationParameters": {
-                name: value if isinstance(value, str) else json.dumps(value)
-                for name, value in (change.parameters or {}).items()
-            },
-            "readVersion": self._snapshot.version,
-            "isolationLevel": "SnapshotIsolation",
-            "isBlindAppend": False,
-            "operationMetrics": {name: str(value) for name, value in (change.metrics or {}).items()},
-            "engineInfo": ENGINE_INFO,
-            "txnId": transaction_id,
-        }
-        tags = dict(change.tags or {})
-        actions: list[Action] = []
-        if change.transaction is not None:
-            app_id, app_version = change.transaction
-            tags[TRANSACTION_TAG] = f"{app_id}:{app_version}"
-            # An application's version never falls: older work that is done late leaves its mark in the tag alone.
-            recorded = max(app_version, last_version if last_version is not None else app_version)
-            actions.append(Action(txn=SetTransaction(app_id, recorded, now_ms)))
-        if tags:
-            info["tags"] = tags
-        actions += [Action(remove=remove) for remove in change.removes]
-        actions += [Action(add=add) for add in change.adds]
-        return encode_actions([Action(commitInfo=info), *actions])
+    def _finished(self, course: _Course, ours: Winner, transaction_id: str) -> CommitResult:
+        """The commit stands, whatever becomes of the rest."""
+        version, winners = ours.version, [*course.winners, ours]
+        try:
+            snapshot = self._snapshot.advanced(
+                [(known_commit(winner.version, winner.size_bytes), winner.actions) for winner in winners]
+            )
+        except DeltaLogError as error:
+            _LOG.warning("%s: version %d cannot be read: %s", self._storage.uri, version, error)
+            return CommitResult(version, dropped=course.dropped)
+        look_after(snapshot, self._storage, transaction_id, self._runtime)
+        return CommitResult(version, dropped=course.dropped, snapshot=snapshot)
+
+
+@dataclass(slots=True)
+class _Course:
+    """How far a commit has come: the version that it would follow, and what of it still stands."""
+
+    head: Head
+    kept: tuple[int, ...]
+    last_app_version: int | None = None
+    winners: list[Winner] = field(default_factory=list)
+    dropped: dict[int, CommitFailed] = field(default_factory=dict)
+    adopted: dict[str, Add] = field(default_factory=dict)
+
+    @property
+    def winning_commits(self) -> tuple[int, ...]:
+        return tuple(winner.version for winner in self.winners)
+
+    def pass_(self, winner: Winner, basis: Basis, transaction: tuple[str, int] | None) -> None:
+        """Step behind a winner.
+
+        :raises CommitFailed: nothing of ours can follow it.
+        """
+        self.winners.append(winner)
+        for conflict in conflicts_of(winner, self.head, basis):
+            self._suffer(conflict)
+        self.adopted.update(adopted_rows(winner, basis))
+        self.head = self.head.after(winner)
+        if transaction is not None:
+            versions = (self.last_app_version, _app_version(winner, transaction[0]))
+            self.last_app_version = max((v for v in versions if v is not None), default=None)
+
+    def _suffer(self, conflict: Conflict) -> None:
+        if conflict.group is not None:
+            self.dropped.setdefault(conflict.group, conflict.error)
+            self.kept = tuple(number for number in self.kept if number != conflict.group)
+        if conflict.group is None or not self.kept:
+            conflict.error.winning_commits = self.winning_commits
+            raise conflict.error
+
+
+def _cleaned(version: int, latest: int) -> CommitFailed:
+    return CommitFailed(
+        f"While this ran, others committed up to version {latest}, and their commits were cleaned from the log again, so "
+        "nobody can tell whether ours still stands. Nothing was committed; run again.",
+        version=version,
+    )
+
+
+def _winner(version: int, body: bytes) -> Winner:
+    return Winner(version, decode_actions(body, commit_key(version)), len(body))
 
 
 def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_version: int) -> int | None:
@@ -209,7 +269,7 @@ def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_vers
     commits = list_log(storage).commits
     for version in sorted((v for v in commits if v <= snapshot.version), reverse=True):
         try:
-            winner = Winner(version, decode_actions(storage.read(commit_key(version)), commit_key(version)))
+            winner = _winner(version, storage.read(commit_key(version)))
         except FileNotFoundError:
             break  # cleaned meanwhile, and everything older with it
         if _tag_of(winner) == basis_tag:
@@ -224,12 +284,18 @@ def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_vers
     return snapshot.version if last == app_version else None
 
 
-def _transaction_of(winner: Winner, basis: Basis) -> int | None:
-    if basis.app_id is None:
-        return None
-    if _tag_of(winner) == f"{basis.app_id}:{basis.app_version}":
-        return basis.app_version
-    return _app_version(winner, basis.app_id) if _tag_of(winner) is None else None
+def _is_ours(winner: Winner, transaction_id: str) -> bool:
+    return winner.commit_info.get("txnId") == transaction_id
+
+
+def _is_same_work(winner: Winner, transaction: tuple[str, int] | None) -> bool:
+    if transaction is None:
+        return False
+    app_id, app_version = transaction
+    tag = _tag_of(winner)
+    if tag is not None:
+        return tag == f"{app_id}:{app_version}"
+    return _app_version(winner, app_id) == app_version
 
 
 def _tag_of(winner: Winner) -> str | None:
@@ -237,5 +303,5 @@ def _tag_of(winner: Winner) -> str | None:
     return tags.get(TRANSACTION_TAG) if isinstance(tags, dict) else None
 
 
-def _app_version(winner: Winner, app_id: str | None) -> int | None:
+def _app_version(winner: Winner, app_id: str) -> int | None:
     return next((a.txn.version for a in winner.actions if a.txn is not None and a.txn.appId == app_id), None)

@@ -15,7 +15,7 @@ Rules of this file:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -35,6 +35,9 @@ ENGINES = ("auto", "local", "spark")
 #: same transaction had committed. ``planned``: a dry run. ``needs_spark``: ``engine="auto"`` found the work too
 #: large for this process; nothing was written. ``failed``: see ``error``.
 STATUSES = ("committed", "nothing_to_do", "already_done", "planned", "needs_spark", "failed")
+
+#: So many of the bins that were left out are told one by one.
+MAX_DROPPED = 20
 
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_CONFLICT = 0, 1, 2, 3
 
@@ -116,6 +119,8 @@ class JobReport:
     :param engine: the engine that did the work, and ``engine_reason`` why that one.
     :param metrics: named as Spark names them (``numAddedFiles``, …); integers.
     :param plan: for a dry run what would be done.
+    :param dropped_bins: bins that were rewritten and left out of the commit, since somebody else changed their sources
+        meanwhile; ``dropped`` tells the first of them. Their rows are where the other writer left them.
     :param error: ``{"type", "message", "retryable", …facts}`` where ``status`` is ``failed``.
     """
 
@@ -130,6 +135,8 @@ class JobReport:
     transaction: TransactionId | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] | None = None
+    dropped_bins: int = 0
+    dropped: Sequence[Mapping[str, Any]] | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
     error: Mapping[str, Any] | None = None

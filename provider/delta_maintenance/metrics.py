@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from delta_log.errors import CommitFailed
 from delta_maintenance.rewrite.task import BinManifest
 
 
@@ -22,6 +24,19 @@ def commit_metrics(manifests: Sequence[BinManifest]) -> dict[str, int]:
         "p50FileSize": _percentile(added, 2),
         "p75FileSize": _percentile(added, 3),
         "maxFileSize": added[-1] if added else 0,
+    }
+
+
+def dropped_bin(manifest: BinManifest, conflict: CommitFailed) -> dict[str, Any]:
+    """A bin that was left out of the commit, as the report tells it."""
+    return {
+        "bin": manifest.bin_id,
+        "partition_values": dict(manifest.partition_values),
+        "files": len(manifest.sources),
+        "bytes": manifest.bytes_in,
+        "type": type(conflict).__name__,
+        "message": str(conflict),
+        "version": conflict.version,
     }
 
 

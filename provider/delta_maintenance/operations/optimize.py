@@ -5,7 +5,7 @@ Each step's decision is made elsewhere by a pure function; this is their order:
 1. the gate, and whether this very piece of work was done before;
 2. the plan, on a fresh snapshot (a dry run ends here);
 3. the rewrite of each bin, on the engine that fits, each leaving a manifest;
-4. one commit, under the conflict rules;
+4. one commit, under the conflict rules: bins whose sources changed meanwhile are left out of it;
 5. the report. Manifests go when the commit stands.
 
 A run that dies anywhere before 4 has changed nothing, and neither has one whose commit was refused; the next try takes
@@ -15,20 +15,22 @@ may hold the same manifests and be about to commit them, or have done so. What n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from delta_log.actions import Add, DeletionVector, Remove
+from delta_log.change import Change, FileGroup
 from delta_log.runtime import Runtime
 from delta_log.schema import storable
 from delta_log.snapshot import Snapshot
 from delta_log.table import Table
 from delta_log.table_features import Operation
-from delta_log.transaction import Change, Transaction, find_transaction
-from delta_maintenance.contract import JobReport, JobSpec
+from delta_log.transaction import Transaction, find_transaction
+from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
 from delta_maintenance.engine.engine import Engine, EngineChoice
-from delta_maintenance.metrics import commit_metrics
+from delta_maintenance.metrics import commit_metrics, dropped_bin
 from delta_maintenance.plan.optimize import plan_optimize
 from delta_maintenance.plan.optimize_plan import OptimizePlan
 from delta_maintenance.plan.options import OptimizeOptions
@@ -86,32 +88,38 @@ def run(
     if choice.engine is None:
         return finished("needs_spark", engine_reason=choice.reason, plan=plan.to_dict())
     manifests = _rewrite(plan, spec, snapshot, table.uri, make_engine(choice.engine), progress)
-    metrics = commit_metrics(manifests)
     change = Change(
         operation="OPTIMIZE",
-        adds=_adds(manifests),
-        removes=_removes(manifests, runtime.now_ms()),
+        groups=[_group(manifest, runtime.now_ms()) for manifest in manifests],
         parameters={
             "predicate": [options.where] if options.where else [],
             "zOrderBy": [],
             "clusterBy": [],
             "auto": False,
         },
-        metrics=metrics,
+        metrics=lambda kept: commit_metrics([manifests[number] for number in kept]),
         transaction=(identity.app_id, identity.version) if identity is not None else None,
         tags={**spec.tags, "delta-maintenance.run": spec.run_id},
     )
-    progress.message(f"committing {len(change.adds)} new files in place of {len(change.removes)}")
+    progress.message(f"committing {len(manifests)} bins")
     result = transaction.commit(change)
     forget(manifests, table.storage)
     if result.already_done:
         return finished("already_done", version=result.version)
+    for number, conflict in result.dropped.items():
+        progress.message(f"left out bin {manifests[number].bin_id}: {conflict}")
     return finished(
         "committed",
         version=result.version,
         engine=choice.engine,
         engine_reason=choice.reason,
-        metrics=metrics,
+        metrics=commit_metrics([m for n, m in enumerate(manifests) if n not in result.dropped]),
+        dropped_bins=len(result.dropped),
+        dropped=[
+            dropped_bin(manifests[number], conflict)
+            for number, conflict in islice(result.dropped.items(), MAX_DROPPED)
+        ]
+        or None,
     )
 
 
@@ -131,8 +139,8 @@ def _rewrite(
     return sorted(manifests, key=lambda manifest: order[manifest.bin_id])
 
 
-def _adds(manifests: Sequence[BinManifest]) -> list[Add]:
-    return [
+def _group(manifest: BinManifest, now_ms: int) -> FileGroup:
+    adds = [
         Add(
             path=output.path,
             partitionValues=dict(manifest.partition_values),
@@ -142,13 +150,9 @@ def _adds(manifests: Sequence[BinManifest]) -> list[Add]:
             stats=output.stats,
             tags=dict(output.tags) or None,
         )
-        for manifest in manifests
         for output in manifest.outputs
     ]
-
-
-def _removes(manifests: Sequence[BinManifest], now_ms: int) -> list[Remove]:
-    return [_remove(source, now_ms) for manifest in manifests for source in manifest.sources]
+    return FileGroup(adds, [_remove(source, now_ms) for source in manifest.sources])
 
 
 def _remove(source: SourceFile, now_ms: int) -> Remove:

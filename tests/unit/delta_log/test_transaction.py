@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 from delta_log.actions import Add, Remove
+from delta_log.change import Change, FileGroup
 from delta_log.errors import (
     CommitContention,
     CommitFailed,
+    CommitUnknown,
+    ConcurrentAppend,
     ConcurrentDelete,
+    DeltaLogError,
+    InvalidRequest,
     MetadataChanged,
     ProtocolChanged,
     StorageError,
@@ -24,7 +29,7 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation
 from delta_log.testing import FaultyStorage, MemoryStorage
-from delta_log.transaction import Change, CommitResult, Transaction, find_transaction
+from delta_log.transaction import CommitResult, Transaction, find_transaction
 
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
@@ -68,8 +73,12 @@ def compaction(transaction: tuple[str, int] | None = None) -> Change:
     """a and b become ab."""
     return Change(
         operation="OPTIMIZE",
-        adds=[Add(path="ab", size=2, dataChange=False, partitionValues={})],
-        removes=[Remove(path=path, deletionTimestamp=1, dataChange=False) for path in ("a", "b")],
+        groups=[
+            FileGroup(
+                [Add(path="ab", size=2, dataChange=False, partitionValues={})],
+                [Remove(path=path, deletionTimestamp=1, dataChange=False) for path in ("a", "b")],
+            )
+        ],
         parameters={"predicate": ["x > 1"], "auto": False},
         metrics={"numAddedFiles": 1},
         transaction=transaction,
@@ -152,7 +161,9 @@ def test_the_same_transaction_is_committed_once(storage: MemoryStorage) -> None:
 def test_an_older_transaction_is_not_taken_for_done_and_never_lowers_the_version(
     storage: MemoryStorage,
 ) -> None:
-    newer = Change("OPTIMIZE", removes=[Remove(path="c", dataChange=False)], transaction=("app", 20))
+    newer = Change(
+        "OPTIMIZE", [FileGroup(removes=[Remove(path="c", dataChange=False)])], transaction=("app", 20)
+    )
     assert commit(storage, newer) == CommitResult(1)
     assert find_transaction(snapshot_of(storage), storage, "app", 10) is None
     assert commit(storage, compaction(("app", 10)), read_version=1) == CommitResult(2)
@@ -254,3 +265,324 @@ def test_another_writer_at_any_call_of_a_commit_leaves_a_serial_history(
         assert live(storage) == {"a2", "b", "c"}
     else:
         assert live(storage) == {"ab", "c"}
+
+
+# -- groups that lose their sources ------------------------------------------------------------------------------
+
+
+def two_groups(transaction: tuple[str, int] | None = None) -> Change:
+    """a becomes a1, and independently b and c become bc."""
+    return Change(
+        operation="OPTIMIZE",
+        groups=[
+            FileGroup([new_file("a1")], [old_file("a")]),
+            FileGroup([new_file("bc")], [old_file("b"), old_file("c")]),
+        ],
+        metrics=lambda kept: {"groups": len(kept)},
+        transaction=transaction,
+    )
+
+
+def new_file(path: str, **more: Any) -> Add:
+    return Add(path=path, size=2, dataChange=False, partitionValues={}, **more)
+
+
+def old_file(path: str, **more: Any) -> Remove:
+    return Remove(path=path, deletionTimestamp=1, dataChange=False, **more)
+
+
+def test_a_group_that_lost_its_sources_is_left_out_and_the_rest_is_committed(storage: MemoryStorage) -> None:
+    write(storage, 1, {"commitInfo": {"operation": "DELETE"}}, remove("b"), add("b2"))
+    result = commit(storage, two_groups(("app", 1)))
+    assert result == CommitResult(2, dropped=result.dropped)
+    assert {number: type(error) for number, error in result.dropped.items()} == {1: ConcurrentDelete}
+    assert live(storage) == {"a1", "b2", "c"}
+    assert actions_of(storage, 2)[0]["commitInfo"]["operationMetrics"] == {"groups": "1"}
+
+
+def test_when_every_group_lost_its_sources_nothing_is_committed(storage: MemoryStorage) -> None:
+    write(storage, 1, remove("b"))
+    write(storage, 2, remove("a"))
+    with pytest.raises(ConcurrentDelete) as caught:
+        commit(storage, two_groups())
+    assert caught.value.winning_commits == (1, 2)
+    assert live(storage) == {"c"}
+
+
+def test_two_groups_with_one_source_and_mixed_kinds_of_change_are_refused(storage: MemoryStorage) -> None:
+    twice = Change("OPTIMIZE", [FileGroup(removes=[old_file("a")]), FileGroup(removes=[old_file("./a")])])
+    mixed = Change("WRITE", [FileGroup([Add(path="d", size=1, dataChange=True)], [old_file("a")])])
+    for change in (twice, mixed):
+        with pytest.raises(InvalidRequest):
+            commit(storage, change)
+    assert storage.head(commit_key(1)) is None
+
+
+# -- the rows of the conflict table ------------------------------------------------------------------------------
+
+
+def metadata(**changed: Any) -> dict[str, Any]:
+    return {"metaData": {**METADATA["metaData"], **changed}}
+
+
+def identity_schema(mark: int) -> str:
+    schema = json.loads(SCHEMA)
+    schema["fields"][0]["metadata"] = {"delta.identity.highWaterMark": mark}
+    return json.dumps(schema)
+
+
+@pytest.mark.parametrize(
+    "winner",
+    [
+        metadata(schemaString=identity_schema(7)),
+        metadata(configuration={"delta.enableDeletionVectors": "true"}),
+        metadata(configuration={"delta.checkpointPolicy": "v2"}, name="renamed", description="new"),
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [
+            "appendOnly", "invariants", "inCommitTimestamp"]}},
+        {"domainMetadata": {"domain": "theirs", "configuration": "{}", "removed": False}},
+        {"txn": {"appId": "theirs", "version": 4}},
+        {"cdc": {"path": "_change_data/x", "size": 1, "partitionValues": {}, "dataChange": False}},
+        {"unheard": {"of": 1}},
+    ],
+    ids=["identity", "vectors on", "v2 policy", "feature added", "domain", "txn", "cdc", "unknown"],
+)  # fmt: skip
+def test_winners_that_do_not_concern_a_rewrite(storage: MemoryStorage, winner: dict[str, Any]) -> None:
+    write(storage, 1, {"commitInfo": {}}, winner)
+    assert commit(storage, compaction()) == CommitResult(2)
+    assert live(storage) == {"ab", "c"}
+
+
+def test_in_commit_timestamps_that_a_winner_enabled_are_obeyed(storage: MemoryStorage) -> None:
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]}
+    listed = {"protocol": {**protocol, "writerFeatures": ["appendOnly", "invariants", "inCommitTimestamp"]}}
+    enabled = metadata(configuration={"delta.enableInCommitTimestamps": "true"})
+    write(storage, 1, {"commitInfo": {"inCommitTimestamp": 7_000}}, listed, enabled)
+    assert commit(storage, compaction()) == CommitResult(2)
+    assert actions_of(storage, 2)[0]["commitInfo"]["inCommitTimestamp"] == 7_001
+
+
+@pytest.mark.parametrize(
+    ("winner", "error"),
+    [
+        (metadata(id="another"), MetadataChanged),
+        (metadata(schemaString=SCHEMA.replace('"x"', '"y"')), MetadataChanged),
+        (metadata(partitionColumns=["x"]), MetadataChanged),
+        (metadata(configuration={"delta.columnMapping.mode": "name"}), MetadataChanged),
+        ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 1}}, ProtocolChanged),
+        ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [
+            "appendOnly", "invariants", "columnMappingUsageTracking"]}}, ProtocolChanged),
+        ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [
+            "appendOnly", "invariants", "unheardOf"]}}, UnsupportedFeature),
+        ({"add": {**add("a")["add"], "size": 9}}, ConcurrentDelete),
+        ({"add": {**add("a")["add"], "deletionVector": {
+            "storageType": "i", "pathOrInlineDv": "v", "sizeInBytes": 4, "cardinality": 1}}}, ConcurrentDelete),
+    ],
+    ids=["identity", "schema", "partitioning", "mapping", "feature removed", "feature of writing", "unknown feature",
+         "another file", "another vector"],
+)  # fmt: skip
+def test_winners_that_stop_a_rewrite(
+    storage: MemoryStorage, winner: dict[str, Any], error: type[DeltaLogError]
+) -> None:
+    write(storage, 1, {"commitInfo": {}}, winner)
+    sized = Change("OPTIMIZE", [FileGroup([new_file("ab")], [old_file("a", size=1), old_file("b", size=1)])])
+    with pytest.raises(error):
+        commit(storage, sized)
+    assert storage.head(commit_key(2)) is None
+
+
+def test_commits_without_files_pass_everything_but_the_gate(storage: MemoryStorage) -> None:
+    write(storage, 1, metadata(schemaString=SCHEMA.replace('"x"', '"y"')), remove("a"), add("d"))
+    assert commit(storage, Change("VACUUM START")) == CommitResult(2)
+    write(
+        storage,
+        3,
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["unheardOf"]}},
+    )
+    with pytest.raises(UnsupportedFeature):
+        commit(storage, Change("VACUUM END"))
+
+
+def test_a_commit_that_rests_on_the_whole_table_suffers_no_change_of_rows(storage: MemoryStorage) -> None:
+    restore = Change(
+        "RESTORE",
+        [FileGroup(removes=[Remove(path="a", dataChange=True)])],
+        whole_table=True,
+        rests_on_domains=frozenset({"mine"}),
+    )
+    rearranged = {"add": {**add("d")["add"], "dataChange": False}}
+    write(storage, 1, rearranged)
+    assert commit(storage, restore) == CommitResult(2)
+    write(storage, 3, add("e"))
+    with pytest.raises(ConcurrentAppend):
+        commit(storage, restore, read_version=2)
+    write(storage, 4, {"domainMetadata": {"domain": "mine", "configuration": "", "removed": False}})
+    with pytest.raises(MetadataChanged):
+        commit(storage, restore, read_version=3)
+
+
+# -- row tracking ------------------------------------------------------------------------------------------------
+
+TRACKED = {
+    "protocol": {
+        "minReaderVersion": 1,
+        "minWriterVersion": 7,
+        "writerFeatures": ["rowTracking", "domainMetadata"],
+    }
+}
+
+
+def mark(value: int) -> dict[str, Any]:
+    return {
+        "domainMetadata": {
+            "domain": "delta.rowTracking",
+            "configuration": json.dumps({"rowIdHighWaterMark": value}),
+            "removed": False,
+        }
+    }
+
+
+def tracked_add(path: str, base: int, version: int, rows: int = 10) -> dict[str, Any]:
+    stats = json.dumps({"numRecords": rows})
+    return {
+        "add": {**add(path)["add"], "baseRowId": base, "defaultRowCommitVersion": version, "stats": stats}
+    }
+
+
+@pytest.fixture
+def tracked() -> MemoryStorage:
+    storage = MemoryStorage()
+    write(storage, 0, TRACKED, METADATA, tracked_add("a", 0, 0), tracked_add("b", 10, 0), mark(19))
+    return storage
+
+
+def rewrite_of_a() -> Change:
+    return Change(
+        "OPTIMIZE",
+        [
+            FileGroup(
+                [new_file("a1", stats='{"numRecords":4}'), new_file("a2", stats='{"numRecords":6}')],
+                [old_file("a", size=1, baseRowId=0, defaultRowCommitVersion=0)],
+            )
+        ],
+    )
+
+
+def commit_tracked(storage: Storage, change: Change) -> CommitResult:
+    # Reading is the only gate that such a table passes today.
+    return Transaction(storage, snapshot_of(storage, 0), Operation.READ, NO_WAIT).commit(change)
+
+
+def test_new_files_get_row_ids_above_those_of_every_winner(tracked: MemoryStorage) -> None:
+    write(tracked, 1, tracked_add("d", 20, 1), mark(29))
+    assert commit_tracked(tracked, rewrite_of_a()) == CommitResult(2)
+    adds = [action["add"] for action in actions_of(tracked, 2) if "add" in action]
+    assert [(a["baseRowId"], a["defaultRowCommitVersion"]) for a in adds] == [(30, 2), (34, 2)]
+    assert mark(39)["domainMetadata"] in [action.get("domainMetadata") for action in actions_of(tracked, 2)]
+
+
+def test_a_source_that_was_given_row_ids_meanwhile_is_removed_with_them(tracked: MemoryStorage) -> None:
+    write(tracked, 1, tracked_add("a", 20, 1), mark(29))
+    assert commit_tracked(tracked, rewrite_of_a()) == CommitResult(2)
+    removed = next(action["remove"] for action in actions_of(tracked, 2) if "remove" in action)
+    assert (removed["baseRowId"], removed["defaultRowCommitVersion"]) == (20, 1)
+
+
+def test_a_source_whose_tracked_row_ids_changed_is_lost() -> None:
+    storage = MemoryStorage()
+    enabled = metadata(configuration={"delta.enableRowTracking": "true"})
+    write(storage, 0, TRACKED, enabled, tracked_add("a", 0, 0), mark(9))
+    write(storage, 1, tracked_add("a", 10, 1), mark(19))
+    with pytest.raises(ConcurrentDelete, match="row ids"):
+        commit_tracked(storage, rewrite_of_a())
+
+
+def test_a_file_known_already_keeps_its_ids_and_one_without_a_count_is_refused(
+    tracked: MemoryStorage,
+) -> None:
+    known = new_file("a", baseRowId=0, defaultRowCommitVersion=0, stats='{"numRecords":10}')
+    assert commit_tracked(tracked, Change("X", [FileGroup([known], [old_file("b")])])) == CommitResult(1)
+    assert not any("domainMetadata" in action for action in actions_of(tracked, 1))
+    with pytest.raises(InvalidRequest, match="numRecords"):
+        commit_tracked(tracked, Change("X", [FileGroup([new_file("n")])]))
+
+
+# -- outcomes that nobody knows ----------------------------------------------------------------------------------
+
+
+def test_a_put_that_takes_effect_after_the_answer_was_given_up_is_still_one_commit(
+    storage: MemoryStorage,
+) -> None:
+    """The first request is on its way for so long that the second one meets it."""
+    late: list[bytes] = []
+
+    def in_flight(name: str, key: str) -> None:
+        if name == "put_if_absent" and not late:
+            late.append(b"")
+            raise StorageError("timed out", key)
+
+    class Repeats(FaultyStorage):
+        def put_if_absent(self, key: str, data: bytes) -> bool:
+            if late == [b""]:
+                late.append(data)
+                assert storage.put_if_absent(key, data)  # the lost request arrives
+            return super().put_if_absent(key, data)
+
+    assert commit(Repeats(storage, before=in_flight), compaction()) == CommitResult(1)
+    assert storage.head(commit_key(2)) is None
+    assert len(late) == 2
+
+
+def test_a_client_that_repeats_behind_our_back_does_not_make_us_lose_to_ourselves(
+    storage: MemoryStorage,
+) -> None:
+    class Repeats(FaultyStorage):
+        def put_if_absent(self, key: str, data: bytes) -> bool:
+            super().put_if_absent(key, data)
+            return super().put_if_absent(key, data)
+
+    assert commit(Repeats(storage), compaction()) == CommitResult(1)
+    assert storage.head(commit_key(2)) is None
+
+
+def test_a_store_that_never_answers_leaves_the_outcome_unknown(storage: MemoryStorage) -> None:
+    def silent(name: str, key: str) -> None:
+        if key == commit_key(1):
+            raise StorageError("timed out", key)
+
+    with pytest.raises(CommitUnknown, match="Run again"):
+        commit(FaultyStorage(storage, before=silent), compaction())
+
+
+def test_a_quiet_commit_costs_three_requests(storage: MemoryStorage) -> None:
+    calls: list[tuple[str, str]] = []
+    snapshot = snapshot_of(storage)
+    counted = FaultyStorage(storage, before=lambda name, key: calls.append((name, key)))
+    Transaction(counted, snapshot, Operation.OPTIMIZE, NO_WAIT).commit(compaction())
+    assert [name for name, _ in calls] == ["list_from", "put_if_absent", "put_if_absent"]
+
+
+def test_the_snapshot_after_a_commit_is_the_one_that_a_reader_finds(storage: MemoryStorage) -> None:
+    write(storage, 1, {"commitInfo": {}}, add("d"))
+    result = commit(storage, compaction())
+    fresh = snapshot_of(storage)
+    assert result.snapshot is not None
+    assert result.snapshot.version == fresh.version == 2
+    assert result.snapshot.files().sort_by("key").equals(fresh.files().sort_by("key"))
+    assert result.snapshot.tombstones().sort_by("key").equals(fresh.tombstones().sort_by("key"))
+    assert result.snapshot.num_files == 3
+    assert result.snapshot.refreshed() is result.snapshot
+    write(storage, 3, add("e"))
+    assert result.snapshot.refreshed().num_files == 4
+
+
+def test_a_verdict_that_cannot_be_read_leaves_the_outcome_unknown(storage: MemoryStorage) -> None:
+    snapshot = snapshot_of(storage)
+
+    def lose_the_answer(name: str, key: str) -> None:
+        if name in ("put_if_absent", "read") and key == commit_key(1):
+            raise StorageError("timed out", key)
+
+    faulty = FaultyStorage(storage, after=lose_the_answer)
+    with pytest.raises(CommitUnknown, match="Run again"):
+        Transaction(faulty, snapshot, Operation.OPTIMIZE, NO_WAIT).commit(compaction())
+    assert live(storage) == {"ab", "c"}

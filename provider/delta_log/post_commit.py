@@ -1,0 +1,43 @@
+"""What follows a commit of ours, for the sake of those who read the table next: its checksum file and, when one is
+due, a checkpoint.
+
+Neither is part of the commit. Whatever goes wrong here is told in the log of this process and changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from delta_log.checkpoint_writer import write_checkpoint
+from delta_log.runtime import Runtime
+from delta_log.snapshot import Snapshot
+from delta_log.storage import Storage
+from delta_log.table_properties import positive_number
+from delta_log.version_checksum import write_version_checksum
+
+_LOG = logging.getLogger(__name__)
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+#: The protocol names no default; this is Spark's.
+_DEFAULT_INTERVAL = 10
+
+
+def look_after(snapshot: Snapshot, storage: Storage, transaction_id: str, runtime: Runtime) -> None:
+    """Write what readers of a version that we just committed are glad of.
+
+    :param snapshot: of that version.
+    """
+    try:
+        write_version_checksum(storage, snapshot, transaction_id)
+    except Exception as error:  # noqa: BLE001 - the commit stands, and whoever made it must be told so
+        _LOG.warning("%s: no checksum file for version %d: %s", storage.uri, snapshot.version, error)
+    try:
+        if is_checkpoint_due(snapshot):
+            write_checkpoint(storage, snapshot, runtime)
+    except Exception as error:  # noqa: BLE001 - the same
+        _LOG.warning("%s: no checkpoint of version %d: %s", storage.uri, snapshot.version, error)
+
+
+def is_checkpoint_due(snapshot: Snapshot) -> bool:
+    """Has the log grown by ``delta.checkpointInterval`` commits since the newest checkpoint that we know of?"""
+    interval = positive_number(snapshot.properties, CHECKPOINT_INTERVAL, _DEFAULT_INTERVAL)
+    return snapshot.version > 0 and snapshot.commits_since_checkpoint >= interval
