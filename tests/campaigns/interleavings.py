@@ -1,0 +1,107 @@
+"""Every interleaving of two writers with at most one fault, and of one with two; samples of three, with two faults.
+
+    ./dev campaign interleavings [--faults 1] [--samples 2000] [--seed 0] [--only compaction,delete]
+
+Prints what was explored for each set of actors, then breaks the code on purpose and tells how each break was caught. Ends
+with 1 where something was violated or a break went unseen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import combinations_with_replacement
+
+from tests.explorer import actors
+from tests.explorer.breaks import BREAKS
+from tests.explorer.history import Violation
+from tests.explorer.search import Found, Search
+
+Kinds = tuple[str, ...]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="./dev campaign interleavings")
+    parser.add_argument("--faults", type=int, default=1, help="at most so many in every schedule of a pair")
+    parser.add_argument(
+        "--samples", type=int, default=2_000, help="random schedules of three actors, and of two faults"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="one set of actors, separated by commas")
+    options = parser.parse_args(arguments)
+    kinds = [tuple(options.only.split(","))] if options.only else list(_pairs())
+    total, violated = Found(), 0
+    with multiprocessing.get_context("spawn").Pool(
+        os.cpu_count(), logging.disable, (logging.CRITICAL,)
+    ) as pool:
+        for pair, found in pool.imap_unordered(_exhaustive, [(pair, options.faults) for pair in kinds]):
+            violated += _told(" + ".join(pair), found, total)
+        print(f"every schedule with at most {options.faults} faults: {total}", flush=True)
+        alone = Found()
+        jobs_alone = [] if options.only else [((kind,), 2) for kind in actors.ACTORS]
+        for one, found in pool.imap_unordered(_exhaustive, jobs_alone):
+            violated += _told(f"{one[0]} alone", found, alone)
+        print(f"every schedule of one writer with at most 2 faults: {alone}", flush=True)
+        sampled = Found()
+        jobs = [] if options.only else list(_samples(options.samples, options.seed))
+        for what, found in pool.imap_unordered(_sampled, jobs):
+            violated += _told(what, found, sampled)
+        print(f"sampled: {sampled}", flush=True)
+    logging.disable(logging.CRITICAL)
+    unseen = 0
+    for broken in BREAKS:
+        caught = broken.is_caught()
+        unseen += caught is None
+        print(
+            f"{'caught' if caught else 'UNSEEN'}: {broken.what}{f': {caught}' if caught else ''}", flush=True
+        )
+    print(f"{violated} violations; {len(BREAKS) - unseen} of {len(BREAKS)} breaks caught")
+    return 1 if violated or unseen else 0
+
+
+def _pairs() -> Iterator[Kinds]:
+    yield from combinations_with_replacement(actors.ACTORS, 2)
+
+
+def _samples(runs: int, seed: int) -> Iterator[tuple[Kinds, int, int, int]]:
+    """In portions: actors, faults, runs, seed."""
+    chance = random.Random(seed)
+    portion = 50
+    for number in range(max(1, runs // portion)):
+        count = 3 if number % 2 else 2
+        yield tuple(chance.choices(list(actors.ACTORS), k=count)), 2, portion, seed * 1_000_003 + number
+
+
+def _exhaustive(job: tuple[Kinds, int]) -> tuple[Kinds, Found | str]:
+    kinds, faults = job
+    try:
+        return kinds, Search(kinds, actors.table()).exhaustive(faults)
+    except Violation as violation:
+        return kinds, str(violation)
+
+
+def _sampled(job: tuple[Kinds, int, int, int]) -> tuple[str, Found | str]:
+    kinds, faults, runs, seed = job
+    what = f"{' + '.join(kinds)}, seed {seed}"
+    try:
+        return what, Search(kinds, actors.table()).sampled(faults, runs, seed)
+    except Violation as violation:
+        return what, str(violation)
+
+
+def _told(what: str, found: Found | str, total: Found) -> int:
+    if isinstance(found, str):
+        print(f"VIOLATED by {what}: {found}", flush=True)
+        return 1
+    total.include(found)
+    print(f"{what}: {found}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

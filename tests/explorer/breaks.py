@@ -1,0 +1,143 @@
+"""The code broken on purpose, one thing at a time: the explorer has to notice each.
+
+A break names the actors, the faults and the table that bring it to light, and patches the code under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+from delta_log import conflict, transaction
+from delta_log.conflict import Basis, Conflict, Head, Winner
+from delta_log.errors import StorageError
+from delta_log.file_path import address_of
+from delta_log.log_path import commit_key
+from tests.explorer import actors
+from tests.explorer.history import Violation
+from tests.explorer.search import Found, Search
+from tests.explorer.world import ActorStorage
+
+Patch = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Break:
+    what: str
+    kinds: tuple[str, ...]
+    patched: Patch
+    faults: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    #: So many random schedules, where all of them would be too many.
+    samples: int = 0
+
+    def explore(self, *, broken: bool) -> Found:
+        """Search as far as the break shows; in the sound code the same search finds nothing."""
+        search = Search(self.kinds, actors.table(self.properties))
+        with self.patched() if broken else nullcontext():
+            if self.samples:
+                return search.sampled(self.faults, self.samples, seed=0)
+            return search.exhaustive(self.faults)
+
+    def is_caught(self) -> str | None:
+        """What the explorer says of it, or ``None``: the break went unseen."""
+        try:
+            self.explore(broken=True)
+        except Violation as violation:
+            return str(violation).partition("\n")[0]
+        return None
+
+
+def _without_rule(name: str) -> Patch:
+    rest = {other: rule for other, rule in conflict.RULES.items() if other != name}
+    return lambda: patch.object(conflict, "RULES", rest)
+
+
+def _overwrites(storage: ActorStorage, key: str, data: bytes) -> bool:
+    storage.put(key, data)
+    return True
+
+
+def _checks_then_writes(storage: ActorStorage, key: str, data: bytes) -> bool:
+    if storage.head(key) is not None:
+        return False
+    storage.put(key, data)
+    return True
+
+
+def _blind_to_new_vectors(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+    """Takes a source that only got a deletion vector for unchanged."""
+    added = {address_of(a.add.path, basis.table_uri) for a in winner.actions if a.add is not None}
+    for found in _SOUND_RULES["remove of a source"](winner, head, basis):
+        if not any(key in added for key, (group, _) in basis.sources.items() if group == found.group):
+            yield found
+
+
+def _last_only(self: transaction.Transaction, version: int, latest: int) -> Sequence[Winner]:
+    return _WINNERS(self, version, latest)[-1:]
+
+
+_SOUND_RULES = dict(conflict.RULES)
+_WINNERS = transaction.Transaction._winners
+_AFTER = Head.after
+
+
+def _head_keeps(name: str) -> Patch:
+    def after(head: Head, winner: Winner) -> Head:
+        return replace(_AFTER(head, winner), **{name: getattr(head, name)})
+
+    return lambda: patch.object(Head, "after", after)
+
+
+def _trusts_an_error(self: transaction.Transaction, version: int, body: bytes) -> bool:
+    """Takes a put that failed for one that did nothing, and goes on to the next version."""
+    try:
+        return bool(self._storage.put_if_absent(commit_key(version), body))
+    except StorageError:
+        return False
+
+
+@contextmanager
+def _several(*patches: Any) -> Iterator[None]:
+    if not patches:
+        yield
+        return
+    with patches[0], _several(*patches[1:]):
+        yield
+
+
+BREAKS = [
+    Break("put-if-absent overwrites", ("append", "append"),
+          lambda: patch.object(ActorStorage, "put_if_absent", _overwrites)),
+    Break("put-if-absent checks, then writes", ("append", "append"),
+          lambda: patch.object(ActorStorage, "put_if_absent", _checks_then_writes)),
+    Break("rule left out: protocol", ("append", "upgrade"), _without_rule("protocol")),
+    Break("rule left out: metaData", ("compaction", "widen"), _without_rule("metaData")),
+    Break("rule left out: domainMetadata", ("cluster", "recluster"), _without_rule("domainMetadata")),
+    Break("rule left out: remove of a source", ("compaction", "update"), _without_rule("remove of a source")),
+    Break("rule left out: add of a source", ("compaction", "backfill"), _without_rule("add of a source")),
+    Break("rule left out: changed rows", ("restore", "append"), _without_rule("changed rows")),
+    Break("removes a source with a stale deletion vector", ("compaction", "delete"),
+          lambda: _several(patch.object(conflict, "_same_logical_file", lambda *_: True),
+                           patch.object(conflict, "RULES", {
+                               **_SOUND_RULES, "remove of a source": _blind_to_new_vectors}))),
+    Break("row ids are not taken anew", ("append", "append"), _head_keeps("row_id_mark")),
+    Break("in-commit timestamps are not moved on", ("append", "append"), _head_keeps("in_commit_timestamp_ms")),
+    Break("newer row ids of a source are not adopted", ("compaction", "backfill"),
+          lambda: patch.object(transaction, "adopted_rows", lambda *_: {}),
+          properties={"delta.enableRowTracking": "false"}),
+    Break("a failed put is taken for one without effect", ("append",),
+          lambda: _several(patch.object(transaction.Transaction, "_put", _trusts_an_error),
+                           patch.object(transaction, "_is_ours", lambda *_: False)), faults=1),
+    Break("a commit of ours is not recognised when it is read back", ("append",),
+          lambda: patch.object(transaction, "_is_ours", lambda *_: False), faults=1),
+    Break("a concurrent try's commit is not recognised", ("compaction", "compaction"),
+          lambda: patch.object(transaction, "_is_same_work", lambda *_: False)),
+    Break("an earlier try's commit is not looked for", ("compaction",),
+          lambda: patch.object(actors, "find_transaction", lambda *_: None), faults=1),
+    Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
+          lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
+]  # fmt: skip

@@ -1,0 +1,320 @@
+"""A store in which nothing happens by itself: every call of every actor waits until a schedule lets it go on.
+
+Actors are greenlets, so that a run is one thread, and the same choices give the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from greenlet import greenlet
+
+from delta_log.errors import StorageError
+from delta_log.runtime import Runtime
+from delta_log.storage import FileInfo, Storage
+
+NOW_MS = 1_800_000_000_000
+#: Everything is written at this time, so that the order of writes shows in nothing but the content.
+WRITTEN_MS = NOW_MS - 1_000
+WRITES = frozenset({"put", "put_if_absent", "delete"})
+
+
+class ProcessDied(BaseException):
+    """The actor's process is gone: nothing in the product may catch it."""
+
+
+class Call(NamedTuple):
+    """A storage call that an actor is about to make."""
+
+    name: str
+    key: str
+    data: bytes = b""
+    start: int = 0
+    length: int | None = None
+
+
+class Choice(NamedTuple):
+    """What happens next.
+
+    ``go``: the actor's call takes place. ``fail``: it fails without effect. ``lost``: it takes effect, and the actor is
+    told that it failed. ``late``: the actor is told that it failed, and it takes effect later. ``die``: the process ends
+    right before the call. ``arrive``: what was late takes effect now.
+    """
+
+    what: str
+    who: int
+
+    @property
+    def is_fault(self) -> bool:
+        return self.what not in ("go", "arrive")
+
+
+@dataclass
+class Store:
+    """Objects by key."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    #: Everything that was ever written.
+    contents: dict[str, bytes] = field(default_factory=dict)
+    #: Is a conditional put conditional? Switched off to see whether anybody notices.
+    honest: bool = True
+
+    def perform(self, call: Call) -> Any:
+        name, key = call.name, call.key
+        if name == "read":
+            if key not in self.objects:
+                raise FileNotFoundError(key)
+            end = None if call.length is None else call.start + call.length
+            return self.objects[key][call.start : end]
+        if name == "head":
+            return self._info(key) if key in self.objects else None
+        if name == "list_from":
+            directory, _, start = key.rpartition("/")
+            prefix = f"{directory}/" if directory else ""
+            names = sorted(k for k in self.objects if k.startswith(prefix) and "/" not in k[len(prefix) :])
+            return [self._info(k) for k in names if k[len(prefix) :] >= start]
+        if name == "delete":
+            self.objects.pop(key, None)
+            return None
+        if name == "put_if_absent" and self.honest and key in self.objects:
+            return False
+        self.objects[key] = self.contents[key] = call.data
+        return True
+
+    def _info(self, key: str) -> FileInfo:
+        return FileInfo(key, key.rpartition("/")[2], len(self.objects[key]), WRITTEN_MS)
+
+
+class ActorStorage(Storage):
+    """One actor's view of the store: each call is handed to the world, which decides when and whether it happens."""
+
+    concurrency = 1
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.dead = False
+
+    def _ask(self, call: Call) -> Any:
+        if self.dead:
+            raise ProcessDied
+        answer = greenlet.getcurrent().parent.switch(call)
+        if isinstance(answer, BaseException):
+            self.dead = isinstance(answer, ProcessDied)
+            raise answer
+        return answer
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        return bytes(self._ask(Call("read", key, start=start, length=length)))
+
+    def read_many(self, keys: list[str]) -> Iterator[bytes]:
+        return map(self.read, keys)
+
+    def open_read(self, key: str) -> Any:
+        return pa.BufferReader(self.read(key))
+
+    @contextmanager
+    def open_write(self, key: str) -> Iterator[Any]:
+        sink = pa.BufferOutputStream()
+        yield sink
+        self._ask(Call("put", key, sink.getvalue().to_pybytes()))
+
+    def put(self, key: str, data: bytes) -> None:
+        self._ask(Call("put", key, data))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        return bool(self._ask(Call("put_if_absent", key, data)))
+
+    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
+        return iter(self._ask(Call("list_from", f"{directory}/{start_name}" if directory else start_name)))
+
+    def head(self, key: str) -> FileInfo | None:
+        found: FileInfo | None = self._ask(Call("head", key))
+        return found
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._ask(Call("delete", key))
+
+
+class Context(NamedTuple):
+    """What an actor works with."""
+
+    name: str
+    storage: Storage
+    runtime: Runtime
+    contents: Mapping[str, bytes]
+
+
+#: Does its work and says what came of it (a version, ``None`` for nothing to do), or raises.
+Actor = Callable[[Context], Any]
+
+
+@dataclass
+class Outcome:
+    """How an actor ended: with a result, with an error, or by dying."""
+
+    result: Any = None
+    error: Exception | None = None
+    died: bool = False
+
+
+class World:
+    """Some actors and a store, run by choices from the beginning.
+
+    :param restarted: numbers of actors that are started again, once, where their process died, as a scheduler would.
+    """
+
+    def __init__(
+        self,
+        objects: dict[str, bytes],
+        actors: list[tuple[str, Actor]],
+        *,
+        restarted: Collection[int] = (),
+        honest: bool = True,
+    ) -> None:
+        self.store = Store(dict(objects), dict(objects), honest)
+        self.uri = "memory://table"
+        self.late: list[Call] = []
+        self.outcomes: list[Outcome | None] = [None] * len(actors)
+        #: What each actor has seen so far; with it and its code, its state is known.
+        self.seen: list[int] = [0] * len(actors)
+        self.written = 0
+        self._actors, self._retries = actors, [int(index in restarted) for index in range(len(actors))]
+        self._pending: list[Call | None] = [None] * len(actors)
+        self._greenlets: list[greenlet] = []
+        for index in range(len(actors)):
+            self._greenlets.append(self._start(index, 0))
+            self._resume(index, None)
+
+    def _start(self, index: int, attempt: int) -> greenlet:
+        name, actor = self._actors[index]
+        ids = iter(range(1_000))
+        runtime = Runtime(
+            now_ms=lambda: NOW_MS,
+            new_id=lambda: f"{name}-{index}-{attempt}-{next(ids)}",
+            jitter=lambda: 0.5,
+            sleep=lambda seconds: None,
+        )
+        storage = ActorStorage(self.uri)
+
+        def run(_: object) -> Outcome:
+            try:
+                return Outcome(actor(Context(name, storage, runtime, self.store.contents)))
+            except ProcessDied:
+                return Outcome(died=True)
+            except Exception as error:
+                return Outcome(error=error)
+
+        return greenlet(run)
+
+    def _resume(self, index: int, answer: Any) -> None:
+        came = self._greenlets[index].switch(answer)
+        if isinstance(came, Outcome):
+            self._pending[index] = None
+            if came.died and self._retries[index]:
+                self._retries[index] -= 1
+                self._greenlets[index] = self._start(index, self._retries[index] + 1)
+                self._resume(index, None)
+                return
+            self.outcomes[index] = came
+        else:
+            self._pending[index] = came
+
+    def close(self) -> None:
+        """End what still runs, so that nothing of it is left."""
+        for index, pending in enumerate(self._pending):
+            if pending is not None:
+                self._retries[index] = 0
+                self._resume(index, ProcessDied())
+
+    @property
+    def finished(self) -> bool:
+        return not self.late and all(outcome is not None for outcome in self.outcomes)
+
+    def pending(self, who: int) -> Call | None:
+        return self._pending[who]
+
+    def choices(self, faults_left: int) -> list[Choice]:
+        """Everything that may happen next, but for orders that make no difference.
+
+        Where an actor is at a call that means nothing to the others, and theirs nothing to it, the others wait: whatever
+        they do first leads to the same states.
+        """
+        waiting = {who: call for who, call in enumerate(self._pending) if call is not None}
+        private = next((who for who, call in waiting.items() if self._is_private(call)), None)
+        if private is not None:
+            waiting = {private: waiting[private]}
+        found = [Choice("go", who) for who in waiting]
+        if private is None:
+            found += [Choice("arrive", index) for index in range(len(self.late))]
+        if faults_left:
+            for who, call in waiting.items():
+                found += [Choice("fail", who), Choice("die", who)]
+                if call.name in WRITES:
+                    found.append(Choice("lost", who))
+                if call.name == "put_if_absent":
+                    found.append(Choice("late", who))
+        return found
+
+    def _is_private(self, call: Call) -> bool:
+        """Reading a commit, which never changes; writing a checksum file, or data under a name of one's own."""
+        in_log = call.key.startswith("_delta_log/")
+        if call.name == "read":
+            return in_log and _is_commit(call.key) and call.key in self.store.objects
+        return call.key.endswith(".crc") if in_log else call.name == "put"
+
+    def take(self, choice: Choice) -> bool:
+        """Let it happen; has the store changed?"""
+        before = self.written
+        if choice.what == "arrive":
+            self._perform(self.late.pop(choice.who))
+            return self.written != before
+        call = self._pending[choice.who]
+        assert call is not None
+        answer: Any
+        if choice.what == "die":
+            answer = ProcessDied()
+        elif choice.what == "go":
+            try:
+                answer = self._perform(call)
+            except FileNotFoundError as error:
+                answer = error
+        else:
+            if choice.what == "lost":
+                self._perform(call)
+            elif choice.what == "late":
+                self.late.append(call)
+            answer = StorageError(f"{call.key}: {choice.what}", call.key)
+        if isinstance(answer, list):
+            told: Any = tuple((info.key, info.size) for info in answer if not info.key.endswith(".crc"))
+        else:
+            told = answer if isinstance(answer, (bytes, bool)) else repr(answer)
+        self.seen[choice.who] = hash((self.seen[choice.who], choice.what, call.name, call.key, told))
+        self._resume(choice.who, answer)
+        return self.written != before
+
+    def _perform(self, call: Call) -> Any:
+        known = self.store.objects.get(call.key)
+        answer = self.store.perform(call)
+        if self.store.objects.get(call.key) is not known:
+            self.written += 1
+        return answer
+
+    def state(self) -> int:
+        """What decides all that can still happen."""
+        return hash(
+            (
+                frozenset(self.store.objects.items()),
+                tuple(self.seen),
+                tuple(self._retries),
+                frozenset(self.late),
+            )
+        )
+
+
+def _is_commit(key: str) -> bool:
+    return key.endswith(".json") and key.count(".") == 1
