@@ -50,14 +50,10 @@ def our_streamed_stats(uri: str) -> dict[str, Any]:
 
 def our_held_stats(uri: str) -> dict[str, Any]:
     snapshot = Table(uri).snapshot()
-    held = [
-        (batch, snapshot.parsed_stats(batch.column("stats")))
-        for batch in snapshot.file_batches([*_LIST, "stats"])
-    ]
-    return {
-        "files": sum(batch.num_rows for batch, _ in held),
-        "bytes": sum(pc.sum(batch.column("size")).as_py() for batch, _ in held),
-    }
+    files = snapshot.files([*_LIST, "stats"])
+    parsed = snapshot.parsed_stats(files.column("stats"))
+    assert len(parsed) == files.num_rows
+    return _facts(files)
 
 
 def delta_rs_add_actions(uri: str) -> dict[str, Any]:

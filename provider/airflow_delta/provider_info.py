@@ -54,7 +54,14 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Keeps Delta Lake tables healthy: compaction through PySpark, without a JVM Delta library.",
         "integrations": [{"integration-name": "Delta Lake", "external-doc-url": "https://delta.io/"}],
         "operators": [
-            {"integration-name": "Delta Lake", "python-modules": ["airflow_delta.operators.optimize"]}
+            {
+                "integration-name": "Delta Lake",
+                "python-modules": [
+                    "airflow_delta.operators.checkpoint",
+                    "airflow_delta.operators.optimize",
+                    "airflow_delta.operators.vacuum",
+                ],
+            }
         ],
         "hooks": [{"integration-name": "Delta Lake", "python-modules": ["airflow_delta.hooks.delta_table"]}],
         "connection-types": [

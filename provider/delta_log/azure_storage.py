@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from delta_log.errors import StorageError
-from delta_log.object_storage import TOKEN, CreationConflict, ObjectStorage, Upload
+from delta_log.object_storage import TOKEN, ContentChanged, CreationConflict, ObjectStorage, Tail, Upload
 from delta_log.object_tree import KeySpan, SpanPage
 from delta_log.remote_storage import file_info
 from delta_log.storage import FileInfo
@@ -62,27 +62,45 @@ class AzureStorage(ObjectStorage):
             )
         return StorageError(f"{uri}: the store failed ({code or type(error).__name__}: {message}).", uri)
 
-    async def _read(self, key: str, start: int, length: int | None) -> bytes:
+    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
+        from azure.core import MatchConditions
+
+        asked = {"etag": tag, "match_condition": MatchConditions.IfNotModified} if tag is not None else {}
         try:
-            stream = await self._blob(key).download_blob(offset=start, length=length)
+            stream = await self._blob(key).download_blob(offset=start, length=length, **asked)
             return bytes(await stream.readall())
         except Exception as error:
             if _code_of(error) in _ABSENT:
                 raise FileNotFoundError(key) from error
             if _code_of(error) == "InvalidRange":  # beyond the end
                 return b""
+            if _code_of(error) == "ConditionNotMet":
+                raise ContentChanged(self._uri_of(key)) from error
             raise
 
+    async def _read_tail(self, key: str, length: int) -> Tail:
+        """Two requests: this store has no ranges that count from the end."""
+        found = await self._properties(key)
+        if found is None:
+            raise FileNotFoundError(key)
+        data = await self._read(key, max(0, found.size - length), length, found.etag) if found.size else b""
+        return Tail(data, found.size, found.etag)
+
     async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
+        found = await self._properties(key)
+        if found is None:
+            return None
+        return file_info(key, found.size, found.last_modified.timestamp()), found.metadata
+
+    async def _properties(self, key: str) -> Any:
+        """Of a blob, which is no directory; ``None``: there is none."""
         try:
             found = await self._blob(key).get_blob_properties()
         except Exception as error:
             if _code_of(error) in _ABSENT:
                 return None
             raise
-        if _is_directory(found):
-            return None
-        return file_info(key, found.size, found.last_modified.timestamp()), found.metadata
+        return None if _is_directory(found) else found
 
     async def _list_page(
         self, directory: str, start_name: str, page: str | None
@@ -117,7 +135,7 @@ class AzureStorage(ObjectStorage):
         directories: list[str] = []
         async for item in await anext(pages):
             if not hasattr(item, "size"):
-                directories.append(item.name[root:].rstrip("/"))
+                directories.append(item.name[root:].removesuffix("/"))
             elif not _is_directory(item):
                 found.append(file_info(item.name[root:], item.size, item.last_modified.timestamp()))
         return SpanPage(found, directories, pages.continuation_token or None)
@@ -172,8 +190,8 @@ class _BlockUpload(Upload):
             if self._token is not None and _code_of(error) in _EXISTS:
                 return False
             # Whoever creates the blob discards the uncommitted blocks of all others.
-            if self._token is not None and _code_of(error) == "InvalidBlockList":
-                if await self._storage._head(self._key) is not None:
+            if _code_of(error) == "InvalidBlockList":
+                if self._token is not None and await self._storage._head(self._key) is not None:
                     return False
                 raise CreationConflict(self._storage._uri_of(self._key)) from error
             raise

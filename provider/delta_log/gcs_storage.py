@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.object_storage import TOKEN, ObjectStorage, Upload
+from delta_log.object_storage import TOKEN, ContentChanged, ObjectStorage, Tail, Upload
 from delta_log.object_tree import KeySpan, SpanPage
 from delta_log.remote_storage import file_info
 from delta_log.storage import FileInfo
@@ -46,12 +46,13 @@ class GcsStorage(ObjectStorage):
             return StorageError(f"{uri}: there is no bucket {self.bucket}. Check the address.", uri)
         return super()._failure(error, key)
 
-    async def _read(self, key: str, start: int, length: int | None) -> bytes:
+    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
         if not start and length is None:
-            return (await self._get(key, None))[0]
+            return (await self._get(key, None, tag)).data
         try:
-            return (await self._get(key, f"bytes={start}-{'' if length is None else start + length - 1}"))[0]
-        except FileNotFoundError:
+            wanted = f"bytes={start}-{'' if length is None else start + length - 1}"
+            return (await self._get(key, wanted, tag)).data
+        except (FileNotFoundError, ContentChanged):
             raise
         except Exception:  # gcsfs has several errors for a range that cannot be had
             found = await self._head(key)
@@ -59,7 +60,7 @@ class GcsStorage(ObjectStorage):
                 return b""
             raise
 
-    async def _read_tail(self, key: str, length: int) -> tuple[bytes, int]:
+    async def _read_tail(self, key: str, length: int) -> Tail:
         try:
             return await self._get(key, f"bytes=-{length}")
         except FileNotFoundError:
@@ -67,18 +68,23 @@ class GcsStorage(ObjectStorage):
         except Exception:  # the same of an empty object
             found = await self._head(key)
             if found is not None and found[0].size == 0:
-                return b"", 0
+                return Tail(b"", 0, None)
             raise
 
-    async def _get(self, key: str, wanted: str | None) -> tuple[bytes, int]:
-        """A range of an object, and the object's size."""
+    async def _get(self, key: str, wanted: str | None, tag: str | None = None) -> Tail:
+        """A range of an object; its tag is its generation."""
         url = f"{self._fs._location}/download/storage/v1/b/{{}}/o/{{}}"
         asked = {"Range": wanted} if wanted is not None else {}
-        headers, content = await self._fs._call(
-            "GET", url, self.bucket, self.object_key(key), headers=asked, alt="media"
-        )
+        try:
+            headers, content = await self._fs._call(
+                "GET", url, self.bucket, self.object_key(key), headers=asked, alt="media", generation=tag
+            )
+        except FileNotFoundError as error:
+            if tag is not None and await self._head(key) is not None:
+                raise ContentChanged(self._uri_of(key)) from error
+            raise
         _, _, size = headers.get("Content-Range", "").rpartition("/")
-        return bytes(content), int(size or len(content))
+        return Tail(bytes(content), int(size or len(content)), headers.get("X-Goog-Generation"))
 
     async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
         try:

@@ -34,6 +34,7 @@ class LocalStorage(Storage):
     """A directory. Reads take plain system calls: threads would only make them slower."""
 
     concurrency = 1
+    has_directories = True
 
     def __init__(self, path: str) -> None:
         if not path:
@@ -192,7 +193,9 @@ def _entries(path: str, prefix: str, page_files: int) -> Iterator[tuple[TreePage
                 return
             if not _is_text((*files, *directories)):
                 others += [key for key in (*files, *directories) if not _is_text((key,))]
-                files, directories = ([key for key in keys if _is_text((key,))] for keys in (files, directories))
+                files, directories = (
+                    [key for key in keys if _is_text((key,))] for keys in (files, directories)
+                )
             yield TreePage(files, others=others), directories
 
 

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -42,6 +43,22 @@ class CreationConflict(StorageError):
             f"{uri} was not created: the store was busy with other writers of it. Run again when they are done.",
             uri,
         )
+
+
+class ContentChanged(StorageError):
+    """An open file was overwritten; pieces of two contents would make up a third."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"{uri} was overwritten while it was read. Run again.", uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last bytes of an object, its size, and what tells its content from another one under the same key."""
+
+    data: bytes
+    size: int
+    tag: str | None
 
 
 class Upload(ABC):
@@ -77,22 +94,20 @@ class ObjectStorage(RemoteStorage):
     page_keys: int | None = None
 
     @abstractmethod
-    async def _read(self, key: str, start: int, length: int | None) -> bytes:
+    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
         """``length`` is not 0; empty where ``start`` is beyond the end.
 
+        :param tag: which content to read.
         :raises FileNotFoundError: no such object.
+        :raises ContentChanged: it has another content by now.
         """
 
-    async def _read_tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """The last bytes of an object, at most ``length``, and its size; one request, where the store can do that.
+    @abstractmethod
+    async def _read_tail(self, key: str, length: int) -> Tail:
+        """The last bytes of an object, at most ``length``; by one request, where the store can do that.
 
         :raises FileNotFoundError: no such object.
         """
-        found = await self._head(key)
-        if found is None:
-            raise FileNotFoundError(key)
-        size = found[0].size
-        return await self._read(key, max(0, size - length), length) if size else b"", size
 
     @abstractmethod
     async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
@@ -144,8 +159,13 @@ class ObjectStorage(RemoteStorage):
     def open_read(self, key: str) -> Any:
         """Parquet's footer is at the end, and a small file is read whole by the same request."""
         with self._errors(key, may_be_absent=True):
-            tail, size = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
-        return opened(self, key, size, tail)
+            tail: Tail = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
+
+        def read(start: int, length: int) -> bytes:
+            with self._errors(key, may_be_absent=True):
+                return bytes(self._wait_for(self._read, key, start, length, tail.tag))
+
+        return opened(read, tail.size, tail.data)
 
     def head(self, key: str) -> FileInfo | None:
         with self._errors(key):

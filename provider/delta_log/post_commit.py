@@ -7,6 +7,7 @@ Neither is part of the commit. Whatever goes wrong here is told in the log of th
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from delta_log.checkpoint_writer import write_checkpoint
 from delta_log.runtime import Runtime
@@ -39,5 +40,10 @@ def look_after(snapshot: Snapshot, storage: Storage, transaction_id: str, runtim
 
 def is_checkpoint_due(snapshot: Snapshot) -> bool:
     """Has the log grown by ``delta.checkpointInterval`` commits since the newest checkpoint that we know of?"""
-    interval = positive_number(snapshot.properties, CHECKPOINT_INTERVAL, _DEFAULT_INTERVAL)
+    interval = checkpoint_interval(snapshot.properties)
     return snapshot.version > 0 and snapshot.commits_since_checkpoint >= interval
+
+
+def checkpoint_interval(properties: Mapping[str, str | None]) -> int:
+    """Commits between two checkpoints."""
+    return positive_number(properties, CHECKPOINT_INTERVAL, _DEFAULT_INTERVAL)

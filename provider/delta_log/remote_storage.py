@@ -61,7 +61,7 @@ class RemoteStorage(Storage):
             raise InvalidRequest(
                 f"{table_uri} needs a package that is not installed ({error}). {remedy}"
             ) from error
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every client library has exceptions of its own
             # Some clients put credentials into URLs, and URLs into errors.
             said = str(error).partition("\n")[0]
             secret = any(value in unquote_plus(said) for value in _texts(storage_options))
@@ -113,7 +113,7 @@ class RemoteStorage(Storage):
         info = self.head(key)
         if info is None:
             raise FileNotFoundError(self._uri_of(key))
-        return opened(self, key, info.size)
+        return opened(lambda start, length: self.read(key, start, length), info.size)
 
     def open_write(self, key: str) -> AbstractContextManager[IO[bytes]]:
         self._refuse()
@@ -163,7 +163,9 @@ class RemoteStorage(Storage):
             keys = [prefix + entry["name"].rstrip("/").rpartition("/")[2] for entry in entries]
             kinds = [entry.get("type") for entry in entries]
             found = [
-                self._info(key, e) for key, e, kind in zip(keys, entries, kinds, strict=True) if kind == "file"
+                self._info(key, e)
+                for key, e, kind in zip(keys, entries, kinds, strict=True)
+                if kind == "file"
             ]
             yield tree_page(found, [key for key, k in zip(keys, kinds, strict=True) if k not in _LISTED])
             remaining += enter([key for key, kind in zip(keys, kinds, strict=True) if kind == "directory"])
@@ -210,20 +212,24 @@ def file_info(key: str, size: int, modified_seconds: float) -> FileInfo:
 READ_AHEAD_BYTES = 4 << 20
 
 
-def opened(storage: Storage, key: str, size: int, tail: bytes = b"") -> io.BufferedReader:
+#: Reads a range: its start, and its length.
+ReadRange = Callable[[int, int], bytes]
+
+
+def opened(read: ReadRange, size: int, tail: bytes = b"") -> io.BufferedReader:
     """An object as a seekable file.
 
     :param tail: its last bytes, where they are known.
     """
-    return io.BufferedReader(_RangedFile(storage, key, size, tail), READ_AHEAD_BYTES)
+    return io.BufferedReader(_RangedFile(read, size, tail), READ_AHEAD_BYTES)
 
 
 class _RangedFile(io.RawIOBase):
     """Every read beyond the known tail is a request for a range."""
 
-    def __init__(self, storage: Storage, key: str, size: int, tail: bytes) -> None:
+    def __init__(self, read: ReadRange, size: int, tail: bytes) -> None:
         super().__init__()
-        self._storage, self._key, self._size, self._tail = storage, key, size, tail
+        self._read_range, self._size, self._tail = read, size, tail
         self._position = 0
 
     def readable(self) -> bool:
@@ -248,7 +254,7 @@ class _RangedFile(io.RawIOBase):
         if before_tail <= 0:
             data = self._tail[-before_tail : wanted - before_tail]
         else:
-            data = self._storage.read(self._key, self._position, min(wanted, before_tail))
+            data = self._read_range(self._position, min(wanted, before_tail))
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)

@@ -14,12 +14,13 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.object_storage import TOKEN, CreationConflict, ObjectStorage, Upload
+from delta_log.object_storage import TOKEN, ContentChanged, CreationConflict, ObjectStorage, Tail, Upload
 from delta_log.object_tree import KeySpan, SpanPage
 from delta_log.remote_storage import file_info
 from delta_log.storage import FileInfo
@@ -39,7 +40,9 @@ class S3Storage(ObjectStorage):
     """A bucket; a listing starts where it is asked to, however long the log is."""
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
-        super().__init__(table_uri, storage_options)
+        # botocore keeps ten connections unless told otherwise.
+        config = {"max_pool_connections": 2 * self.concurrency, **storage_options.get("config_kwargs", {})}
+        super().__init__(table_uri, {**storage_options, "config_kwargs": config})
         self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
         if self.bucket.endswith("--x-s3"):
             raise InvalidRequest(
@@ -74,23 +77,27 @@ class S3Storage(ObjectStorage):
             )
         return super()._failure(error, key)
 
-    async def _read(self, key: str, start: int, length: int | None) -> bytes:
-        wanted = f"bytes={start}-{'' if length is None else start + length - 1}"
-        return (await self._get(key, wanted if start or length is not None else None))[0]
+    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
+        asked = {"IfMatch": tag} if tag is not None else {}
+        if start or length is not None:
+            asked["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
+        return (await self._get(key, asked)).data
 
-    async def _read_tail(self, key: str, length: int) -> tuple[bytes, int]:
-        return await self._get(key, f"bytes=-{length}")
+    async def _read_tail(self, key: str, length: int) -> Tail:
+        return await self._get(key, {"Range": f"bytes=-{length}"})
 
-    async def _get(self, key: str, wanted: str | None) -> tuple[bytes, int]:
-        """A range of an object, empty where it is beyond the end, and the object's size where there is some."""
-        asked = {"Range": wanted} if wanted is not None else {}
+    async def _get(self, key: str, asked: Mapping[str, str]) -> Tail:
+        """A range of an object; empty, and of an object without size, where it is beyond the end."""
         for attempt in range(_MAX_READS):
             try:
                 answer = await self.call("get_object", Key=self.object_key(key), **asked)
             except OSError as error:
-                if _answer_of(error)[0] == 416:  # Range Not Satisfiable
-                    return b"", 0
-                if _answer_of(error)[1] == "NoSuchBucket":
+                status, code = _answer_of(error)
+                if status == 416:  # Range Not Satisfiable
+                    return Tail(b"", 0, None)
+                if status == 412:
+                    raise ContentChanged(self._uri_of(key)) from error
+                if code == "NoSuchBucket":
                     raise self._failure(error, key) from error
                 raise
             try:
@@ -100,7 +107,7 @@ class S3Storage(ObjectStorage):
                     raise
             else:
                 _, _, size = answer.get("ContentRange", "").rpartition("/")
-                return content, int(size or len(content))
+                return Tail(content, int(size or len(content)), answer.get("ETag"))
             finally:
                 answer["Body"].close()
             await asyncio.sleep(0.1 * 2**attempt)
@@ -236,7 +243,9 @@ class S3Storage(ObjectStorage):
                 raise
             raise self._refusal("it says that If-None-Match is not implemented") from error
         finally:
-            self.delete([key])
+            # Who may not delete leaves a hidden object of one byte.
+            with suppress(StorageError):
+                self.delete([key])
         if won != 1:
             raise self._refusal(f"of 5 writers of one object, {won} were told that they had created it")
         return upload_refused
@@ -245,13 +254,12 @@ class S3Storage(ObjectStorage):
         async def refused() -> bool:
             upload = await self._begin_upload(key, "probe")
             await upload.put_part(0, b"6", last=True)
-            try:
-                done = await upload.complete()
-            except Exception:  # noqa: BLE001 - whatever it was, such a server gets single requests
-                done = True
-            if not done:
+            created = True
+            with suppress(Exception):  # whatever it was, such a server gets single requests
+                created = await upload.complete()
+            with suppress(Exception):
                 await upload.abort()
-            return not done
+            return not created
 
         with self._errors(key):
             return bool(self._wait_for(refused))

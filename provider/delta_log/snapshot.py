@@ -227,9 +227,19 @@ class Snapshot:
         )
 
     @property
+    def checkpoint_version(self) -> int | None:
+        """Of the newest checkpoint at or before this version, as far as this snapshot knows the log."""
+        return self._segment.checkpoint.version if self._segment.checkpoint else None
+
+    @property
     def commits_since_checkpoint(self) -> int:
-        """How many commits a reader of this version replays, as far as this snapshot knows the log."""
+        """How many commits a reader of this version replays."""
         return len(self._segment.commits)
+
+    @property
+    def bytes_since_checkpoint(self) -> int:
+        """What those commits weigh."""
+        return sum(commit.info.size for commit in self._segment.commits)
 
     @property
     def timestamp(self) -> datetime:

@@ -67,6 +67,8 @@ class Storage(ABC):
     uri: str
     #: How many requests at once pay off here.
     concurrency: int = 16
+    #: Directories are there by themselves, and links may lead out of the table.
+    has_directories: bool = False
 
     @abstractmethod
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from delta_log.errors import InvalidRequest, NotATable
 from delta_log.history import read_history
@@ -24,10 +25,17 @@ class Table:
 
     def __init__(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self.storage: Storage = open_storage(uri, storage_options)
+        self._storage_options = dict(storage_options or {})
 
     @property
     def uri(self) -> str:
         return self.storage.uri
+
+    def storage_at(self, uri: str) -> Storage:
+        """Another place: with this table's storage options where it is a store of the same kind, else without."""
+        same = urlsplit(uri).scheme == urlsplit(self.uri).scheme
+        options = {name: value for name, value in self._storage_options.items() if name != "lock"}
+        return open_storage(uri, options if same else None)
 
     def snapshot(
         self,

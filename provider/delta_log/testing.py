@@ -118,7 +118,7 @@ class FaultyStorage(Storage):
         after: Callable[[str, str], None] | None = None,
     ) -> None:
         self._inner, self._before, self._after = inner, before, after
-        self.uri, self.concurrency = inner.uri, 1
+        self.uri, self.concurrency, self.has_directories = inner.uri, 1, inner.has_directories
 
     def _call(self, name: str, key: str, call: Callable[[], Any]) -> Any:
         if self._before is not None:
@@ -232,6 +232,15 @@ class StorageContract:
             file.seek(256)
             assert file.read(3) == b"\x00\x01\x02"
             assert file.tell() == 259
+
+    def test_an_open_file_never_mixes_two_contents(self, storage: Storage) -> None:
+        storage.put("a", b"1" * self.large_bytes)
+        with storage.open_read("a") as file:
+            assert file.read(10) == b"1" * 10
+            storage.put("a", b"2" * self.large_bytes)
+            with suppress(StorageError):
+                file.seek(0)
+                assert file.read() == b"1" * self.large_bytes
 
     def test_several_keys_are_read_in_their_order(self, storage: Storage) -> None:
         keys = [f"many/{number}" for number in range(20)]

@@ -24,8 +24,8 @@ from delta_log.stats_layout import Cut
 _BRACE = ord("{")
 #: What one thread parses at a time; small, so that all threads have work. No file's statistics are longer.
 _BLOCK_BYTES = 2 << 20
-#: Of one step; few enough for the processor's caches.
-_ROWS = 1 << 13
+#: Of one step, and one thread: as many as a batch of a streamed snapshot has, so that only held columns are divided.
+_ROWS = 1 << 14
 _NO_BOUNDS = ("binary", "boolean", "variant", "void")
 
 

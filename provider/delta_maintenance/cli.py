@@ -191,7 +191,66 @@ def optimize(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return report, render_report(report)
 
 
-COMMANDS = {"inspect": inspect, "history": history, "optimize": optimize}
+def checkpoint(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Write a checkpoint; the result is the job's report."""
+    from delta_log.runtime import Runtime
+    from delta_maintenance.cli_text import render_checkpoint
+    from delta_maintenance.job import JobSite, run_job
+    from delta_maintenance.progress import HumanProgress
+
+    wanted = {"policy": options.policy, "if_due": options.if_due or None}
+    runtime = Runtime()
+    spec = JobSpec(
+        operation="checkpoint",
+        table=options.table,
+        run_id=f"cli-{runtime.new_id()}",
+        options={name: value for name, value in wanted.items() if value is not None},
+        engine="local",
+        dry_run=options.dry_run,
+    )
+    site = JobSite(storage_options(options.storage_options, os.environ), runtime=runtime)
+    report = run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
+    return report, "" if "error" in report else render_checkpoint(report)
+
+
+def vacuum(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Delete what nobody needs any more; the result is the job's report."""
+    from delta_log.runtime import Runtime
+    from delta_maintenance.cli_text import render_vacuum
+    from delta_maintenance.job import JobSite, run_job
+    from delta_maintenance.progress import HumanProgress
+
+    wanted = {
+        "retain_hours": options.retain_hours,
+        "retention_check": False if options.no_retention_check else None,
+        "lite": options.lite or None,
+        "inventory": options.inventory,
+        "where": options.where,
+        "require_proof": options.require_proof or None,
+        "output": options.output,
+    }
+    runtime = Runtime()
+    spec = JobSpec(
+        operation="vacuum",
+        table=options.table,
+        run_id=f"cli-{runtime.new_id()}",
+        options={name: value for name, value in wanted.items() if value is not None},
+        engine="local",
+        transaction=options.txn,
+        dry_run=options.dry_run,
+    )
+    site = JobSite(storage_options(options.storage_options, os.environ), runtime=runtime)
+    report = run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
+    return report, "" if "error" in report else render_vacuum(report)
+
+
+COMMANDS = {
+    "inspect": inspect,
+    "history": history,
+    "optimize": optimize,
+    "checkpoint": checkpoint,
+    "vacuum": vacuum,
+}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
-from delta_maintenance.contract import ENGINES, STORAGE_OPTIONS_VARIABLE, TransactionId
+from delta_maintenance.contract import CHECKPOINT_POLICIES, ENGINES, STORAGE_OPTIONS_VARIABLE, TransactionId
 
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -39,6 +39,8 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
             "--timestamp", type=_timestamp, metavar="T", help="as of this time, such as 2026-01-31T12:00:00Z"
         )
     _add_optimize(added["optimize"])
+    _add_checkpoint(added["checkpoint"])
+    _add_vacuum(added["vacuum"])
     return parser
 
 
@@ -46,6 +48,8 @@ _SUMMARIES = {
     "inspect": "what a version of a table is: protocol, schema, files, deletions",
     "history": "the commits of a table, newest first",
     "optimize": "compact small files, purge deleted rows",
+    "checkpoint": "write a checkpoint, so that readers need no commits before it",
+    "vacuum": "delete files that no version in retention needs",
 }
 
 
@@ -62,6 +66,18 @@ def _add_command(group: Any, name: str, command: Command, summary: str) -> argpa
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     return parser
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy", choices=CHECKPOINT_POLICIES, help="its kind (default: what the table's properties say)"
+    )
+    parser.add_argument(
+        "--if-due", action="store_true", help="only where readers have much of the log to replay"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say whether one is due, and why; write nothing"
+    )
 
 
 def _add_optimize(parser: argparse.ArgumentParser) -> None:
@@ -106,6 +122,41 @@ def _add_optimize(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_vacuum(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what to delete")
+    what.add_argument(
+        "--retain-hours",
+        type=_hours,
+        metavar="H",
+        help="keep what was needed so recently (default: the table's)",
+    )
+    what.add_argument("--where", metavar="EXPR", help="only partitions for which this SQL predicate is true")
+    found = what.add_mutually_exclusive_group()
+    found.add_argument(
+        "--lite", action="store_true", help="what the log removed; list nothing, find no orphans"
+    )
+    found.add_argument(
+        "--inventory", metavar="URI", help="a Parquet or CSV listing, or an S3 Inventory's manifest.json"
+    )
+    how = parser.add_argument_group("how to run")
+    how.add_argument("--dry-run", action="store_true", help="print the plan; delete nothing")
+    how.add_argument("--output", metavar="URI", help="write every path there, one JSON object a line")
+    how.add_argument(
+        "--require-proof", action="store_true", help="refuse where the log cannot prove what has to stay"
+    )
+    how.add_argument(
+        "--no-retention-check",
+        action="store_true",
+        help="allow less than the table's retention; deletes what others may be using",
+    )
+    how.add_argument(
+        "--txn",
+        type=_transaction,
+        metavar="APP_ID:VERSION",
+        help="names this piece of work; if it was done before, do nothing",
+    )
+
+
 def _argument(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     """A converter for argparse whose own message is shown."""
 
@@ -138,6 +189,17 @@ def _ratio(text: str) -> float:
         value = -1
     if not 0 <= value <= 1:
         raise ValueError(f"{text!r} is not a number from 0 to 1")
+    return value
+
+
+@_argument
+def _hours(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 876_600:
+        raise ValueError(f"{text!r} is not a number of hours, such as 168")
     return value
 
 

@@ -8,7 +8,15 @@ from datetime import datetime, timezone
 from typing import Any
 
 from delta_maintenance.plan.optimize_plan import render_plan
+from delta_maintenance.plan.vacuum_plan import reason_lines, render_vacuum_plan
 from delta_maintenance.progress import format_bytes
+
+#: Of the second reading of the log.
+_PROOFS = {
+    "commits": "every commit of the log",
+    "checkpoint_and_checksum": "a checkpoint and the version's checksum",
+    "checkpoint": "a checkpoint alone, which nothing vouches for",
+}
 
 
 def render_facts(facts: Mapping[str, Any]) -> str:
@@ -74,6 +82,22 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def render_checkpoint(report: Mapping[str, Any]) -> str:
+    """Of a CHECKPOINT that did not fail."""
+    plan, version = report["plan"], report["read_version"]
+    because = "; ".join(plan["reasons"])
+    if report["status"] == "planned":
+        return f"A checkpoint of version {version} is {'due' if plan['due'] else 'not due'}: {because}."
+    if report["status"] == "nothing_to_do":
+        there = f"version {version} has one already" if report.get("version") is not None else because
+        return f"No checkpoint written: {there}."
+    metrics, seconds = report["metrics"], (report["finished_ms"] - report["started_ms"]) / 1000
+    return (
+        f"Wrote a checkpoint of version {version} in {seconds:.1f} s: {metrics['numOfAddFiles']:,} live files, "
+        f"{metrics['size']:,} actions, {format_bytes(metrics['sizeInBytes'])} in {metrics['numCheckpointFiles']:,} files"
+    )
+
+
 def render_report(report: Mapping[str, Any]) -> str:
     """Of a job that did not fail."""
     status = report["status"]
@@ -101,3 +125,31 @@ def render_report(report: Mapping[str, Any]) -> str:
         lines.append(f"  {report['dropped_bins']:,} bins left out, their files were changed meanwhile:")
         lines += [f"    {dropped['files']:,} files: {dropped['message']}" for dropped in report["dropped"]]
     return "\n".join(lines)
+
+
+def render_vacuum(report: Mapping[str, Any]) -> str:
+    """Of a VACUUM that did not fail."""
+    plan = report.get("plan")
+    if report["status"] == "already_done" or plan is None:
+        return f"Already done: version {report['version']} holds this very transaction."
+    if report["status"] == "planned":
+        return render_vacuum_plan(plan)
+    warnings = [f"  warning: {warning}" for warning in plan["warnings"]]
+    if report["status"] == "nothing_to_do":
+        looked = f"{plan['numListedFiles']:,} files looked at"
+        return "\n".join([f"Nothing to delete at version {report['read_version']}; {looked}.", *warnings])
+    metrics, seconds = report["metrics"], (report["finished_ms"] - report["started_ms"]) / 1000
+    lines = [
+        f"Deleted {metrics['numDeletedFiles']:,} files, {format_bytes(metrics['sizeOfDeletedData'])}, in {seconds:.1f} s",
+        *reason_lines(plan["reasons"]),
+    ]
+    if metrics["numDeletedDirectories"]:
+        lines.append(f"  {metrics['numDeletedDirectories']:,} empty directories")
+    if plan["numSparedFiles"]:
+        lines.append(f"  {plan['numSparedFiles']:,} files were left, newer commits name them")
+    lines.append(
+        f"  recorded as version {report['version']}; what has to stay was proved by {_PROOFS[plan['proof']]}"
+    )
+    where = "found in the store" if plan["confirmedBy"] == "listing" else "not among what was deleted"
+    lines.append(f"  all {plan['liveFilesConfirmed']:,} live files were {where} afterwards")
+    return "\n".join([*lines, *warnings])

@@ -28,13 +28,14 @@ STORAGE_OPTIONS_VARIABLE = "DELTA_MAINTENANCE_STORAGE_OPTIONS"
 PROGRESS_PREFIX = "DELTA_PROGRESS "
 REPORT_PREFIX = "DELTA_REPORT "
 
-OPERATIONS = ("optimize",)
+OPERATIONS = ("optimize", "checkpoint", "vacuum")
 ENGINES = ("auto", "local", "spark")
+CHECKPOINT_POLICIES = ("classic", "v2")
 
-#: ``committed``: a version was added. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the
+#: ``committed``: a version was added. ``written``: what adds no version was written (a checkpoint). ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the
 #: same transaction had committed. ``planned``: a dry run. ``needs_spark``: ``engine="auto"`` found the work too
 #: large for this process; nothing was written. ``failed``: see ``error``.
-STATUSES = ("committed", "nothing_to_do", "already_done", "planned", "needs_spark", "failed")
+STATUSES = ("committed", "written", "nothing_to_do", "already_done", "planned", "needs_spark", "failed")
 
 #: So many of the bins that were left out are told one by one.
 MAX_DROPPED = 20

@@ -19,7 +19,7 @@ from delta_log.table import Table
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
 from delta_maintenance.engine.engine import Engine, EngineChoice, choose_engine, describe_error
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.operations import optimize
+from delta_maintenance.operations import checkpoint, optimize, vacuum
 from delta_maintenance.progress import ProgressReporter
 
 
@@ -38,7 +38,12 @@ class JobSite:
     runtime: Runtime = field(default_factory=Runtime)
 
 
-_OPERATIONS = {"optimize": optimize.run}
+_OPERATIONS = {
+    "optimize": optimize.run,
+    # It needs no engine.
+    "checkpoint": lambda spec, table, _choose, _make, *rest: checkpoint.run(spec, table, *rest),
+    "vacuum": vacuum.run,
+}
 
 
 def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobReport:

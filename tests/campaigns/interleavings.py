@@ -23,6 +23,7 @@ from tests.explorer.history import Violation
 from tests.explorer.search import Found, Search
 
 Kinds = tuple[str, ...]
+_VACUUM_SAMPLES = 1_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,8 +80,12 @@ def _samples(runs: int, seed: int) -> Iterator[tuple[Kinds, int, int, int]]:
 
 def _exhaustive(job: tuple[Kinds, int]) -> tuple[Kinds, Found | str]:
     kinds, faults = job
+    search = Search(kinds, actors.table())
     try:
-        return kinds, Search(kinds, actors.table()).exhaustive(faults)
+        if kinds.count("vacuum") > 1 or ("vacuum" in kinds and len(kinds) > 1 and faults):
+            # A vacuum looks at so much that all orders are too many.
+            return kinds, search.sampled(faults, _VACUUM_SAMPLES, 0)
+        return kinds, search.exhaustive(faults)
     except Violation as violation:
         return kinds, str(violation)
 

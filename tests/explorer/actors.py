@@ -15,8 +15,13 @@ from delta_log.change import Change, FileGroup
 from delta_log.checkpoint_writer import write_checkpoint
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
+from delta_log.storage import open_storage
 from delta_log.table_features import Operation
 from delta_log.transaction import Transaction, find_transaction
+from delta_maintenance.operations.vacuum import vacuum as carry_out
+from delta_maintenance.operations.vacuum_survey import survey
+from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.progress import SilentProgress
 from tests.explorer.history import Effect, Violation, hidden_rows
 from tests.explorer.world import NOW_MS, Actor, Context
 
@@ -313,23 +318,10 @@ def checkpoint(context: Context) -> int | None:
 
 def vacuum(context: Context) -> int | None:
     """Deletes what no version of the last week needs: lists, then reads the log, says what it does, and does it."""
-    listed = [info.key for info in context.storage.list_from("")]
     snapshot = open_table(context)
-    kept = {*live_files(snapshot)}
-    kept |= {
-        row["path"]
-        for row in snapshot.tombstones().to_pylist()
-        if (row["deletion_timestamp"] or 0) > NOW_MS - 7 * DAY_MS
-    }
-    # A file that is being written is young; only these two are old.
-    dead = [key for key in listed if key in ("old", "orphan") and key not in kept]
-    if not dead:
-        return None
-    transaction = Transaction(context.storage, snapshot, GATE, context.runtime)
-    started = transaction.commit(tagged(context, "VACUUM START", []))
-    context.storage.delete(dead)
-    assert started.snapshot is not None
-    return commit(context, started.snapshot, tagged(context, "VACUUM END", []))
+    found = survey(context.storage, open_storage, snapshot, VacuumOptions(), NOW_MS, SilentProgress())
+    tags = {"actor": context.name}
+    return carry_out(context.storage, found, SilentProgress(), context.runtime, tags).version
 
 
 def _file_with(context: Context, snapshot: Snapshot, row: str) -> dict[str, Any] | None:

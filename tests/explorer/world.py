@@ -15,11 +15,13 @@ from greenlet import greenlet
 
 from delta_log.errors import StorageError
 from delta_log.runtime import Runtime
-from delta_log.storage import FileInfo, Storage
+from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 
 NOW_MS = 1_800_000_000_000
 #: Everything is written at this time, so that the order of writes shows in nothing but the content.
 WRITTEN_MS = NOW_MS - 1_000
+#: What is there at the beginning is older than any retention.
+FIRST_MS = NOW_MS - 30 * 86_400_000
 WRITES = frozenset({"put", "put_if_absent", "delete"})
 
 
@@ -60,6 +62,8 @@ class Store:
     objects: dict[str, bytes] = field(default_factory=dict)
     #: Everything that was ever written.
     contents: dict[str, bytes] = field(default_factory=dict)
+    #: Keys that were there at the beginning.
+    first: frozenset[str] = frozenset()
     #: Is a conditional put conditional? Switched off to see whether anybody notices.
     honest: bool = True
 
@@ -77,6 +81,8 @@ class Store:
             prefix = f"{directory}/" if directory else ""
             names = sorted(k for k in self.objects if k.startswith(prefix) and "/" not in k[len(prefix) :])
             return [self._info(k) for k in names if k[len(prefix) :] >= start]
+        if name == "list_tree":
+            return [self._info(k) for k in sorted(self.objects) if not k.startswith("_delta_log/")]
         if name == "delete":
             self.objects.pop(key, None)
             return None
@@ -86,7 +92,9 @@ class Store:
         return True
 
     def _info(self, key: str) -> FileInfo:
-        return FileInfo(key, key.rpartition("/")[2], len(self.objects[key]), WRITTEN_MS)
+        return FileInfo(
+            key, key.rpartition("/")[2], len(self.objects[key]), FIRST_MS if key in self.first else WRITTEN_MS
+        )
 
 
 class ActorStorage(Storage):
@@ -130,6 +138,15 @@ class ActorStorage(Storage):
 
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
         return iter(self._ask(Call("list_from", f"{directory}/{start_name}" if directory else start_name)))
+
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        """All but the log, at one moment; there are no directories besides."""
+        files = self._ask(Call("list_tree", ""))
+        yield TreePage(
+            [info.key for info in files],
+            [info.size for info in files],
+            [info.modification_time_ms for info in files],
+        )
 
     def head(self, key: str) -> FileInfo | None:
         found: FileInfo | None = self._ask(Call("head", key))
@@ -176,7 +193,7 @@ class World:
         restarted: Collection[int] = (),
         honest: bool = True,
     ) -> None:
-        self.store = Store(dict(objects), dict(objects), honest)
+        self.store = Store(dict(objects), dict(objects), frozenset(objects), honest)
         self.uri = "memory://table"
         self.late: list[Call] = []
         self.outcomes: list[Outcome | None] = [None] * len(actors)
@@ -261,11 +278,12 @@ class World:
         return found
 
     def _is_private(self, call: Call) -> bool:
-        """Reading a commit, which never changes; writing a checksum file, or data under a name of one's own."""
+        """Reading a commit, which never changes; writing a note, or data under a name of one's own."""
         in_log = call.key.startswith("_delta_log/")
         if call.name == "read":
             return in_log and _is_commit(call.key) and call.key in self.store.objects
-        return call.key.endswith(".crc") if in_log else call.name == "put"
+        # Only a vacuum that lists nothing would ask for what another one noted.
+        return call.key.endswith((".crc", "_last_vacuum_info")) if in_log else call.name == "put"
 
     def take(self, choice: Choice) -> bool:
         """Let it happen; has the store changed?"""

@@ -13,7 +13,7 @@ from tests.servers.process import running
 from tests.servers.program import NodeProgram
 
 #: The first that can start a listing within a directory, as delta-rs has it do.
-AZURITE = NodeProgram("azurite", "3.37.0", "dist/src/azurite.js")
+AZURITE = NodeProgram("azurite", "3.37.0", "dist/src/azurite.js", as_of="2026-09-15")
 #: Well known: every emulator has them.
 _ACCOUNT = "devstoreaccount1"
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

@@ -93,11 +93,16 @@ class GoProgram:
 
 @dataclass(frozen=True)
 class NodeProgram:
-    """A program of an npm package; ``script`` is its path there."""
+    """A program of an npm package.
+
+    :ivar script: its path there.
+    :ivar as_of: a date; what it depends on is as it was then.
+    """
 
     name: str
     version: str
     script: str
+    as_of: str
 
     def find(self, say: Say) -> list[str]:
         """The start of its command line."""
@@ -113,9 +118,16 @@ class NodeProgram:
             if bundled.exists()
             else [shutil.which("npm") or absent("npm", self.name)]
         )
-        command = [*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(directory)]
+        options = [
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            f"--before={self.as_of}",
+            "--prefix",
+            str(directory),
+        ]
         what = f"{self.name}, a server for the tests of object stores"
-        _run([*command, f"{self.name}@{self.version}"], directory, {}, what)
+        _run([*npm, "install", *options, f"{self.name}@{self.version}"], directory, {}, what)
 
 
 def _cached(name: str, make: Callable[[Path], None], say: Say) -> Path:
@@ -158,8 +170,8 @@ def _run(command: Sequence[str], directory: Path, environment: Mapping[str, str]
         check=False,
     )
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
-        absent(what, f"`{Path(command[0]).name} {' '.join(command[1:])}` failed: {lines[-1][:300]}")
+        said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-5:])[-500:] or "it said nothing"
+        absent(what, f"`{Path(command[0]).name} {' '.join(command[1:])}` failed: {said}")
 
 
 def teller(config: pytest.Config) -> Say:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from airflow_delta.operators.checkpoint import DeltaCheckpointOperator
 from airflow_delta.operators.optimize import DeltaOptimizeOperator
+from airflow_delta.operators.vacuum import DeltaVacuumOperator
 
-__all__ = ["DeltaOptimizeOperator"]
+__all__ = ["DeltaCheckpointOperator", "DeltaOptimizeOperator", "DeltaVacuumOperator"]

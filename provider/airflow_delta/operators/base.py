@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_delta.runners.job_output import JobProgress
 
-_COMMITTED = ("committed", "already_done")
+_DONE = ("committed", "written", "already_done")
 
 
 class DeltaJobOperator(BaseOperator):
@@ -248,7 +248,8 @@ class DeltaJobOperator(BaseOperator):
         what = {
             "committed": f"Committed version {report.version}.",
             "already_done": f"An earlier try of this task had committed version {report.version}; nothing to do again.",
-            "nothing_to_do": "Nothing to do; nothing was committed.",
+            "written": f"Written for version {report.version}.",
+            "nothing_to_do": "Nothing to do; nothing was written.",
             "planned": "Planned only; nothing was written. The plan is this task's XCom.",
         }.get(report.status, report.status)
         self.log.info("%s", what)
@@ -257,7 +258,7 @@ class DeltaJobOperator(BaseOperator):
 
     def _emit(self, context: Context, report: JobReport) -> None:
         """Also for ``already_done``: the try that committed did not live to tell."""
-        if report.status not in _COMMITTED:
+        if report.status not in _DONE:
             return
         extra: dict[str, Any] = {
             "operation": report.operation,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,6 +42,12 @@ class EngineChoice:
 
     engine: str | None
     reason: str
+
+
+#: Of a spec and the bytes that are planned.
+ChooseEngine = Callable[[JobSpec, int], EngineChoice]
+#: By name.
+MakeEngine = Callable[[str], Engine]
 
 
 def choose_engine(

@@ -15,7 +15,6 @@ may hold the same manifests and be about to commit them, or have done so. What n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -29,7 +28,7 @@ from delta_log.table import Table
 from delta_log.table_features import Operation
 from delta_log.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
-from delta_maintenance.engine.engine import Engine, EngineChoice
+from delta_maintenance.engine.engine import ChooseEngine, Engine, MakeEngine
 from delta_maintenance.metrics import commit_metrics, dropped_bin
 from delta_maintenance.plan.optimize import plan_optimize
 from delta_maintenance.plan.optimize_plan import OptimizePlan
@@ -38,9 +37,6 @@ from delta_maintenance.plan.tasks import tasks_of
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.task import BinManifest, SourceFile
-
-ChooseEngine = Callable[[JobSpec, int], EngineChoice]
-MakeEngine = Callable[[str], Engine]
 
 
 def run(

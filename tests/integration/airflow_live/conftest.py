@@ -40,7 +40,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, followed_table: Path) -> I
     live = LiveAirflow(home, dags, settings | {"FOLLOWED_TABLE": str(followed_table)})
     try:
         live.start()
-        for dag_id in ("optimize", "nightly_optimize", "after_maintenance"):
+        for dag_id in ("optimize", "nightly_optimize", "checkpoint_after_load", "after_maintenance"):
             live.wait_for_dag(dag_id)
         yield live
     finally:

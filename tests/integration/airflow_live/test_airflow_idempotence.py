@@ -70,6 +70,20 @@ def test_the_nightly_example_compacts_a_table_through_spark(
     assert f"Committed version {before + 1}." in log
 
 
+def test_the_example_of_a_checkpoint_after_a_load_writes_one(
+    airflow: LiveAirflow, write_table: WriteTable
+) -> None:
+    table = write_table("events")
+    version = version_of(table)
+    run_id = airflow.trigger("checkpoint_after_load", conf={"table": str(table)})
+    assert airflow.wait_for_run("checkpoint_after_load", run_id) == "success"
+    report = airflow.xcom("checkpoint_after_load", run_id, "checkpoint")
+    assert (report["status"], report["version"], report["metrics"]["numOfAddFiles"]) == ("written", version, 6)
+    assert (table / "_delta_log" / f"{version:020d}.checkpoint.parquet").exists()
+    (event,) = events_of(airflow, table)
+    assert (event["extra"]["operation"], event["extra"]["version"]) == ("checkpoint", version)
+
+
 @pytest.mark.parametrize("dag_id", ["fails_after_commit", "killed_after_commit"])
 def test_a_retry_after_the_commit_adds_no_version(
     airflow: LiveAirflow, write_table: WriteTable, dag_id: str

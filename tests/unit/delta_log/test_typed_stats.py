@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -53,7 +54,7 @@ TYPED_BOUNDS = {
 TYPED = {**STATS, "minValues": TYPED_BOUNDS, "maxValues": TYPED_BOUNDS}
 
 
-def parsed(texts: list[str | None]) -> list[Any]:
+def parsed(texts: Sequence[str | None]) -> list[Any]:
     column = pa.array(["not looked at", *texts], pa.string()).slice(1)
     found = parse_stats_column(column, COLUMNS)
     assert found.type == stats_type(COLUMNS)
@@ -65,7 +66,7 @@ def changed(**members: Any) -> str:
     return json.dumps({**STATS, **members}, ensure_ascii=False)
 
 
-def one_by_one(texts: list[str | None]) -> list[Any]:
+def one_by_one(texts: Sequence[str | None]) -> list[Any]:
     """Alone, a text has no neighbour whose layout could be taken for its own."""
     return [parsed([text])[0] for text in texts]
 
@@ -162,6 +163,12 @@ def test_a_long_layout_among_short_texts() -> None:
         assert [row["numRecords"] for row in parsed(texts)] == [
             2 if text == short else None for text in texts
         ]
+
+
+def test_more_texts_than_are_read_in_one_step() -> None:
+    counts = range(40_000)
+    texts = [f'{{"numRecords": {count}}}' if count % 7 else None for count in counts]
+    assert [row["numRecords"] for row in parsed(texts)] == [count if count % 7 else None for count in counts]
 
 
 def test_a_key_that_occurs_twice_is_left_to_the_parser() -> None:

@@ -1,0 +1,21 @@
+"""After a bulk load, a checkpoint: whoever opens the table next reads one file instead of every commit of the load."""
+
+from __future__ import annotations
+
+# [START checkpoint_after_load]
+from airflow.sdk import DAG, Param, task
+
+from airflow_delta.operators import DeltaCheckpointOperator
+
+with DAG(
+    "checkpoint_after_load",
+    schedule=None,
+    params={"table": Param("s3://lake/events", type="string", description="Address of a Delta table")},
+):
+
+    @task
+    def load() -> None:
+        """Whatever writes to the table."""
+
+    load() >> DeltaCheckpointOperator(task_id="checkpoint", table="{{ params.table }}", if_due=False)
+# [END checkpoint_after_load]

@@ -1,0 +1,200 @@
+"""Everything below a table's root on an object store, listed by several requests at a time.
+
+A listing is a chain of pages, each of which names the next, so one chain takes as long as all its answers. Here the
+tree is cut first: its upper levels are listed directory by directory, all of a level at once, until there are more
+directories than lanes. From there on each lane lists *spans*: runs of neighbouring directories, by one chain of full
+pages, wherever the store can start and end a listing at a key. So many small directories cost few requests, and no
+directory that the caller refused lies within a span.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from queue import Empty, Full, Queue
+
+from delta_log.storage import EnterDirectories, FileInfo, TreePage
+
+_MAX_SHALLOW_LEVELS = 6
+#: So many spans for each lane, since nobody knows how many files a directory holds.
+_SPANS_PER_LANE = 4
+#: Keys that no path of a log spells: empty segments, ``.`` and ``..``.
+_ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """The keys that begin with a prefix (empty, or with a slash at its end) and lie in ``[start, end)``.
+
+    :param deep: also below the prefix's directories; else these are listed themselves.
+    :param end: ``None``: all that follow.
+    """
+
+    prefix: str
+    deep: bool = False
+    start: str = ""
+    end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpanPage:
+    """One answer of a store: files, directories (keys without a slash at the end), and the name of the next page."""
+
+    files: Sequence[FileInfo]
+    directories: Sequence[str]
+    following: str | None
+
+
+ListSpan = Callable[[KeySpan, "str | None"], SpanPage]
+
+
+def list_object_tree(
+    list_span: ListSpan, enter: EnterDirectories, lanes: int, *, has_ranges: bool
+) -> Iterator[TreePage]:
+    """The pages of a whole tree.
+
+    :param list_span: one page of a span; called from several threads.
+    :param has_ranges: the store can start and end a listing at a key; else a span is one directory.
+    """
+    with ThreadPoolExecutor(lanes) as pool:
+        runs: list[_Run] = []
+        level = [""]
+        for _ in range(_MAX_SHALLOW_LEVELS):
+            following: list[str] = []
+            runs = []
+            listings = {pool.submit(_shallow, list_span, directory): directory for directory in level}
+            for done in as_completed(listings):
+                directory, (pages, found) = listings[done], done.result()
+                yield from pages
+                entered = set(enter(found)) if found else set()
+                following += (name for name in found if name in entered)
+                runs += _runs(directory, found, entered, has_ranges=has_ranges)
+            level = following
+            if not level or len(level) >= lanes:
+                break
+        if level:
+            per_span = max(1, len(level) // (lanes * _SPANS_PER_LANE))
+            yield from _side_by_side(pool, lanes, list_span, [s for run in runs for s in run.spans(per_span)])
+
+
+def _shallow(list_span: ListSpan, directory: str) -> tuple[list[TreePage], list[str]]:
+    """One directory: its files, and the directories in it."""
+    span = KeySpan(f"{directory}/" if directory else "")
+    pages: list[TreePage] = []
+    directories: list[str] = []
+    following = None
+    while True:
+        page = list_span(span, following)
+        pages.append(_tree_page(page.files))
+        directories += page.directories
+        following = page.following
+        if following is None:
+            break
+    directories = list(
+        dict.fromkeys(directories)
+    )  # a page may begin with the directory that ended the one before
+    odd = [name for name in directories if _ODD_KEY.search(name)]
+    if odd:
+        pages.append(TreePage(others=odd))
+    return pages, [name for name in directories if not _ODD_KEY.search(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring directories of one parent, in the order of their keys, with nothing refused between them."""
+
+    prefix: str
+    directories: Sequence[str]
+
+    def spans(self, directories: int) -> Iterator[KeySpan]:
+        """Of at most so many directories each."""
+        for first in range(0, len(self.directories), directories):
+            part = self.directories[first : first + directories]
+            if len(part) == 1:
+                yield KeySpan(f"{part[0]}/", deep=True)
+            else:  # the character after the slash ends the last directory
+                yield KeySpan(self.prefix, True, f"{part[0]}/", f"{part[-1]}0")
+
+
+def _runs(directory: str, found: Sequence[str], entered: set[str], *, has_ranges: bool) -> list[_Run]:
+    prefix = f"{directory}/" if directory else ""
+    runs: list[list[str]] = [[]]
+    # By their keys, with the slash: "a-b/" lies before "a/".
+    for name in sorted(found, key=lambda name: f"{name}/"):
+        if name in entered:
+            runs[-1].append(name)
+        if runs[-1] and not (name in entered and has_ranges):
+            runs.append([])
+    return [_Run(prefix, run) for run in runs if run]
+
+
+def _side_by_side(
+    pool: ThreadPoolExecutor, lanes: int, list_span: ListSpan, spans: Sequence[KeySpan]
+) -> Iterator[TreePage]:
+    """The pages of several spans as they come; at most a few wait for the caller."""
+    pages: Queue[TreePage | BaseException | None] = Queue(2 * lanes)
+    stopped = threading.Event()
+
+    def put(item: TreePage | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                pages.put(item, timeout=0.5)
+            except Full:
+                continue
+            return
+
+    def work(span: KeySpan) -> None:
+        following = None
+        try:
+            while not stopped.is_set():
+                page = list_span(span, following)
+                put(_tree_page(_below(page.files, span)))
+                following = page.following
+                if following is None:
+                    break
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            put(error)
+        put(None)
+
+    running = [pool.submit(work, span) for span in spans]
+    remaining = len(running)
+    try:
+        while remaining:
+            try:
+                item = pages.get(timeout=1)
+            except Empty:
+                continue
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                remaining -= 1
+            else:
+                yield item
+    finally:
+        stopped.set()
+        for future in running:
+            future.cancel()
+
+
+def _below(files: Sequence[FileInfo], span: KeySpan) -> list[FileInfo]:
+    """Without the files beside the directories of a span: those were listed with their level."""
+    if not span.start:
+        return list(files)
+    at = len(span.prefix)
+    return [info for info in files if "/" in info.key[at:]]
+
+
+def _tree_page(files: Sequence[FileInfo]) -> TreePage:
+    odd = [info.key for info in files if _ODD_KEY.search(info.key)]
+    if odd:
+        files = [info for info in files if not _ODD_KEY.search(info.key)]
+    return TreePage(
+        [info.key for info in files],
+        [info.size for info in files],
+        [info.modification_time_ms for info in files],
+        # An object whose name ends with a slash stands for a directory.
+        others=[key for key in odd if not key.endswith("/")],
+    )

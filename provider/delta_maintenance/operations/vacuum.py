@@ -1,0 +1,235 @@
+"""VACUUM, from a wish to a report: list, read the log, plan, prove, delete, and look again.
+
+Each step's decision is made elsewhere; this is their order:
+
+1. the gate, and whether this very piece of work was done before;
+2. the listing, then the snapshot, then the plan (a dry run ends here);
+3. the plan's own check: every live file is there now, and a second reading of the log protects the same files;
+4. the commit ``VACUUM START``; after it the batches, before each of which newer commits are looked at;
+5. the commit ``VACUUM END``, which says how it went, and a last look whether every live file is there.
+
+A run that dies anywhere leaves the table whole: both commits hold nothing but what is said about the run. Its
+repetition lists anew and deletes what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from delta_log import table_features
+from delta_log.change import Change
+from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.runtime import Runtime
+from delta_log.snapshot import Snapshot
+from delta_log.storage import Storage
+from delta_log.table import Table
+from delta_log.table_features import Operation
+from delta_log.transaction import CommitResult, Transaction, find_transaction
+from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.operations.inventory import OpenPlace
+from delta_maintenance.operations.lite_vacuum import remember_settled_version
+from delta_maintenance.operations.vacuum_deletion import Deletion, confirm_live_files, missing_live_files
+from delta_maintenance.operations.vacuum_proof import Proof, prove
+from delta_maintenance.operations.vacuum_survey import Survey, survey
+from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.plan.vacuum import VacuumRefused
+from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.plan.vacuum_plan import VacuumPlan
+from delta_maintenance.progress import ProgressReporter
+
+
+def run(
+    spec: JobSpec,
+    table: Table,
+    choose_engine: Callable[..., Any],
+    make_engine: Callable[..., Any],
+    progress: ProgressReporter,
+    runtime: Runtime,
+) -> JobReport:
+    """Do what the spec asks.
+
+    :raises DeltaLogError: see :func:`vacuum`.
+    """
+    del choose_engine, make_engine  # listing and deleting is the store's work
+    started_ms = runtime.now_ms()
+    options = VacuumOptions.from_mapping(spec.options)
+    snapshot = table.snapshot()
+    report = JobReport(
+        operation=spec.operation,
+        table=spec.table,
+        status="planned",
+        run_id=spec.run_id,
+        read_version=snapshot.version,
+        transaction=spec.transaction,
+        started_ms=started_ms,
+    )
+    identity = spec.transaction
+    table_features.require(snapshot.protocol, Operation.VACUUM)
+    if not spec.dry_run:
+        table.storage.require_writable()
+        if identity is not None:
+            done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
+            if done is not None:
+                return replace(report, status="already_done", version=done, finished_ms=runtime.now_ms())
+    output = _Output.of(options.output, table.storage_at) if options.output is not None else None
+    found = survey(table.storage, table.storage_at, snapshot, options, started_ms, progress)
+    if output is not None:
+        output.write(found.plan)
+    report = replace(report, read_version=found.plan.read_version)
+    if spec.dry_run:
+        return replace(report, plan=found.plan.to_dict(), finished_ms=runtime.now_ms())
+    tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
+    transaction = (identity.app_id, identity.version) if identity is not None else None
+    outcome = vacuum(table.storage, found, progress, runtime, tags, transaction)
+    return replace(
+        report,
+        status="nothing_to_do" if outcome.version is None else "committed",
+        version=outcome.version,
+        metrics=outcome.metrics,
+        plan={**found.plan.to_dict(), **outcome.facts},
+        finished_ms=runtime.now_ms(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumOutcome:
+    """
+    :param version: of ``VACUUM END``; ``None``: there was nothing to delete, and nothing was committed.
+    :param facts: about proof and confirmation.
+    """
+
+    version: int | None
+    metrics: Mapping[str, int]
+    facts: Mapping[str, Any]
+
+
+def vacuum(
+    storage: Storage,
+    found: Survey,
+    progress: ProgressReporter,
+    runtime: Runtime,
+    tags: Mapping[str, str],
+    transaction: tuple[str, int] | None = None,
+) -> VacuumOutcome:
+    """Carry a plan out.
+
+    :raises VacuumRefused: the plan could not be proved, and nothing was deleted.
+    :raises VacuumIncomplete: some of it was deleted; a ``VACUUM END`` says ``FAILED``, if it could be committed.
+    :raises LiveFilesMissing: afterwards, something alive is not there.
+    """
+    plan, basis = found.plan, found.basis
+    if plan.is_empty:
+        _remember(storage, plan)
+        return VacuumOutcome(None, _metrics(plan, 0, 0, 0), {})
+    hidden = HiddenNames.of(basis.snapshot)
+    proof = _checked(storage, found, hidden, progress)
+    writing = _Commits(storage, runtime, tags)
+    started = writing.commit(
+        basis.snapshot,
+        Change(
+            "VACUUM START",
+            parameters=_start_parameters(plan),
+            metrics={"numFilesToDelete": plan.candidates.num_rows, "sizeOfDataToDelete": plan.size_bytes},
+        ),
+    )
+    deletion = Deletion(storage, basis.snapshot, plan, progress)
+    try:
+        deletion.look_again(started.snapshot)
+        deletion.run()
+    except DeltaLogError:
+        with suppress(DeltaLogError):
+            metrics = {"numDeletedFiles": deletion.num_files, "sizeOfDeletedData": deletion.size_bytes}
+            end = Change("VACUUM END", parameters={"status": "FAILED"}, metrics=metrics)
+            writing.commit(started.snapshot or deletion.snapshot, end)
+        raise
+    metrics = _metrics(plan, deletion.num_files, deletion.size_bytes, deletion.num_directories)
+    ended = writing.commit(
+        deletion.snapshot,
+        Change("VACUUM END", parameters={"status": "COMPLETED"}, metrics=metrics, transaction=transaction),
+    )
+    _remember(storage, plan)
+    latest = ended.snapshot or deletion.snapshot.refreshed()
+    confirmed = confirm_live_files(storage, latest, plan, progress, hidden)
+    facts = {"proof": proof.strength, "numSparedFiles": deletion.num_spared, **confirmed}
+    return VacuumOutcome(ended.version, metrics, facts)
+
+
+def _checked(storage: Storage, found: Survey, hidden: HiddenNames, progress: ProgressReporter) -> Proof:
+    basis, plan = found.basis, found.plan
+    if plan.mode == "full":
+        missing = missing_live_files(storage, basis.snapshot, basis.listing, hidden)
+        if missing:
+            raise VacuumRefused(
+                f"{len(missing)} live files of version {plan.read_version} are not in the store, for example "
+                f"{missing[0]!r}. The table is damaged, or this is not its place, and what would be deleted may be needed to "
+                "repair it. Nothing was deleted."
+            )
+    progress.message("proving the protected files by a second reading of the log")
+    return prove(storage, basis, plan)
+
+
+def _remember(storage: Storage, plan: VacuumPlan) -> None:
+    """For the next lite vacuum; one of some partitions leaves others undone."""
+    if plan.where is None and plan.settled_version is not None:
+        remember_settled_version(storage, plan.settled_version)
+
+
+def _metrics(plan: VacuumPlan, files: int, size_bytes: int, directories: int) -> dict[str, int]:
+    return {
+        "numDeletedFiles": files,
+        "sizeOfDeletedData": size_bytes,
+        "numDeletedDirectories": directories,
+        "numVacuumedDirectories": plan.num_directories,
+    }
+
+
+def _start_parameters(plan: VacuumPlan) -> dict[str, Any]:
+    retention = plan.retention
+    asked = {} if retention.asked_ms is None else {"specifiedRetentionMillis": retention.asked_ms}
+    return {
+        "retentionCheckEnabled": retention.checked,
+        "defaultRetentionMillis": retention.configured_ms,
+        **asked,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Commits:
+    storage: Storage
+    runtime: Runtime
+    tags: Mapping[str, str]
+
+    def commit(self, snapshot: Snapshot, change: Change) -> CommitResult:
+        transaction = Transaction(self.storage, snapshot, Operation.VACUUM, self.runtime)
+        return transaction.commit(replace(change, tags=self.tags))
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where every path goes."""
+
+    uri: str
+    storage: Storage
+    name: str
+
+    @classmethod
+    def of(cls, uri: str, open_place: OpenPlace) -> _Output:
+        """
+        :raises InvalidRequest: there is something already.
+        """
+        directory, _, name = uri.rpartition("/")
+        if not name:
+            raise InvalidRequest(f"{uri} is a directory; name a new file for the paths.")
+        root = open_place(directory or ("/" if uri.startswith("/") else "."))
+        if root.head(name) is not None:
+            raise InvalidRequest(f"{uri} is there already. Name a new file for the paths.")
+        return cls(uri, root, name)
+
+    def write(self, plan: VacuumPlan) -> None:
+        with self.storage.open_write(self.name) as file:
+            for lines in chain((b"",), plan.lines()):
+                file.write(lines)

@@ -1,0 +1,221 @@
+"""Deleting what a plan names, batch by batch, and seeing afterwards that everything alive is there.
+
+Before each batch the log is looked at: what a newer commit names leaves the plan, whatever it was taken for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.actions import decode_actions
+from delta_log.errors import DeltaLogError, StorageError
+from delta_log.log_path import commit_key
+from delta_log.snapshot import Snapshot
+from delta_log.storage import Storage
+from delta_maintenance.operations.vacuum_survey import list_files, require_same_table
+from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.plan.protected_files import mentions_of, vector_keys
+from delta_maintenance.plan.vacuum import VacuumRefused
+from delta_maintenance.plan.vacuum_listing import Listing
+from delta_maintenance.plan.vacuum_plan import VacuumPlan
+from delta_maintenance.progress import ProgressReporter, format_bytes
+
+#: What one request of a bulk delete takes, and how many of them are under way together.
+_REQUEST_KEYS, _REQUESTS = 1_000, 4
+_EXAMPLES = 5
+
+
+class VacuumIncomplete(DeltaLogError):
+    """Some files were deleted, and others that should go were not. Running again goes on.
+
+    :ivar deleted_files: that are gone, of ``deleted_bytes``; ``remaining_files`` are not.
+    """
+
+    def __init__(
+        self, cause: Exception, deleted_files: int, deleted_bytes: int, remaining_files: int
+    ) -> None:
+        super().__init__(
+            f"{cause} {deleted_files:,} files ({format_bytes(deleted_bytes)}) were deleted, {remaining_files:,} are left. "
+            "No file that is needed was touched; running again goes on from here."
+        )
+        self.retryable = getattr(cause, "retryable", True)
+        self.deleted_files, self.deleted_bytes, self.remaining_files = (
+            deleted_files,
+            deleted_bytes,
+            remaining_files,
+        )
+
+
+class LiveFilesMissing(DeltaLogError):
+    """After the vacuum, files of the latest version are not there.
+
+    :ivar num_missing: how many; ``missing`` names some.
+    """
+
+    def __init__(self, version: int, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"{len(missing)} live files of version {version} are not in the store, for example {missing[0]!r}. None of "
+            "them was among those that this vacuum deleted. Restore them, or the version before."
+        )
+        self.num_missing, self.missing = len(missing), tuple(missing[:_EXAMPLES])
+
+
+class Deletion:
+    """The course of one vacuum.
+
+    :param snapshot: that was planned on.
+    :ivar num_files: deleted so far, of ``size_bytes``; ``num_spared``: left alone, since newer commits name them.
+    """
+
+    def __init__(
+        self, storage: Storage, snapshot: Snapshot, plan: VacuumPlan, progress: ProgressReporter
+    ) -> None:
+        self._storage, self._snapshot, self._plan, self._progress = storage, snapshot, plan, progress
+        self._spared = pa.chunked_array([], pa.string())
+        self.num_files = self.size_bytes = self.num_spared = self.num_directories = 0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest that was looked at."""
+        return self._snapshot
+
+    def run(self) -> None:
+        """
+        :raises VacuumIncomplete: the store failed, or the table turned out to be another one; counts say how far it came.
+        """
+        candidates = self._plan.candidates
+        step = _REQUEST_KEYS * _REQUESTS
+        total = candidates.num_rows
+        self._progress.message(f"deleting {total:,} files, {format_bytes(self._plan.size_bytes)}")
+        done = 0
+        for start in range(0, total, step):
+            batch = candidates.slice(start, step)
+            try:
+                self.look_again()
+                batch = self._without_spared(batch)
+                self._delete(batch)
+            except DeltaLogError as error:
+                self._count_deleted(batch)
+                left = total - self.num_files - self.num_spared
+                raise VacuumIncomplete(error, self.num_files, self.size_bytes, left) from error
+            self.num_files += batch.num_rows
+            self.size_bytes += pc.sum(batch.column("size")).as_py() or 0
+            if done < (done := (start + step) * 10 // total):
+                self._progress.message(
+                    f"deleted {self.num_files:,} of {total:,} files, {format_bytes(self.size_bytes)}"
+                )
+        for directory in self._plan.directories:
+            self.num_directories += self._storage.remove_dir(directory)
+
+    def look_again(self, newest: Snapshot | None = None) -> None:
+        """Take what commits since the last look name out of the plan.
+
+        :param newest: the latest version, where it is known already.
+        """
+        known = self._snapshot
+        newest = newest or known.refreshed()
+        if newest is known:
+            return
+        require_same_table(known, newest)
+        keys = [commit_key(version) for version in range(known.version + 1, newest.version + 1)]
+        named = [
+            mentions_of(decode_actions(body, key), 0, self._storage.uri).column("key")
+            for key, body in zip(keys, self._bodies(keys), strict=True)
+        ]
+        chunks = [chunk for column in named for chunk in column.chunks]
+        self._spared = pa.chunked_array([*self._spared.chunks, *chunks], pa.string())
+        self._snapshot = newest
+
+    def _bodies(self, keys: list[str]) -> Iterator[bytes]:
+        try:
+            yield from self._storage.read_many(keys)
+        except FileNotFoundError as error:
+            raise VacuumRefused(
+                f"{error}: a commit was cleaned from the log before it could be looked at. Nothing more is deleted."
+            ) from error
+
+    def _without_spared(self, batch: pa.Table) -> pa.Table:
+        if not len(self._spared):
+            return batch
+        spared = pc.is_in(batch.column("key"), value_set=self._spared)
+        self.num_spared += pc.sum(spared).as_py() or 0
+        return batch.filter(pc.invert(spared))
+
+    def _delete(self, batch: pa.Table) -> None:
+        keys = batch.column("key").to_pylist()
+        if self._storage.concurrency == 1 or len(keys) <= _REQUEST_KEYS:
+            self._storage.delete(keys)
+            return
+        parts = [keys[start : start + _REQUEST_KEYS] for start in range(0, len(keys), _REQUEST_KEYS)]
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            for _ in pool.map(self._storage.delete, parts):
+                pass
+
+    def _count_deleted(self, batch: pa.Table) -> None:
+        """Of a batch that failed, what is gone; what cannot be looked at counts as left."""
+        rows = zip(batch.column("key").to_pylist(), batch.column("size").to_pylist(), strict=True)
+        try:
+            for key, size in rows:
+                if self._storage.head(key) is None:
+                    self.num_files += 1
+                    self.size_bytes += size or 0
+        except StorageError:
+            return
+
+
+def missing_live_files(
+    storage: Storage, snapshot: Snapshot, listing: Listing, hidden: HiddenNames
+) -> list[str]:
+    """Live files below the root that are not there: what a listing does not show is looked at one by one."""
+    live = live_keys(snapshot, storage.uri)
+    unlisted = live.filter(pc.invert(pc.is_in(live, value_set=listing.files.column("key")))).to_pylist()
+    checked = [key for key in unlisted if not _left_out(key, listing, hidden)]
+    return [key for key, info in zip(checked, storage.head_many(checked), strict=True) if info is None]
+
+
+def live_keys(snapshot: Snapshot, table_uri: str) -> pa.ChunkedArray:
+    """Live files and their deletion vectors, below the root."""
+    files = snapshot.files(["key", "deletion_vector"])
+    vectors = vector_keys(files.column("deletion_vector"), table_uri)
+    keys = pa.chunked_array([*files.column("key").chunks, *vectors.chunks], pa.string())
+    return keys.filter(pc.invert(pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))))
+
+
+def _left_out(key: str, listing: Listing, hidden: HiddenNames) -> bool:
+    if hidden.hides(key):
+        return True
+    directory = key.rpartition("/")[0]
+    while directory:
+        if directory in listing.not_entered:
+            return True
+        directory = directory.rpartition("/")[0]
+    return False
+
+
+def confirm_live_files(
+    storage: Storage, snapshot: Snapshot, plan: VacuumPlan, progress: ProgressReporter, hidden: HiddenNames
+) -> dict[str, Any]:
+    """See that nothing alive is gone.
+
+    A full vacuum lists once more; the others, which are for those who do not want to list, ask the log alone.
+
+    :raises LiveFilesMissing: something is.
+    """
+    live = live_keys(snapshot, storage.uri)
+    keys = plan.candidates.column("key")
+    if plan.mode != "full" or plan.where is not None:
+        named = keys.filter(pc.is_in(keys, value_set=live)).to_pylist()
+        gone = [key for key, info in zip(named, storage.head_many(named), strict=True) if info is None]
+    else:
+        progress.message("looking whether every live file is there")
+        listing = list_files(storage, hidden, None, progress)
+        gone = missing_live_files(storage, snapshot, listing, hidden)
+    if gone:
+        raise LiveFilesMissing(snapshot.version, gone)
+    how = "listing" if plan.mode == "full" and plan.where is None else "log"
+    return {"liveFilesConfirmed": len(live), "confirmedBy": how}

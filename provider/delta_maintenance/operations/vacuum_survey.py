@@ -1,0 +1,165 @@
+"""Looking at a table for VACUUM: first what is there, then what the log says, and then the plan.
+
+The order matters, see :mod:`delta_maintenance.plan.vacuum_listing`. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log import table_features
+from delta_log.actions import decode_actions
+from delta_log.log_segment import LogListing, list_log
+from delta_log.snapshot import Snapshot
+from delta_log.storage import Storage
+from delta_log.table_features import Operation
+from delta_maintenance.operations.inventory import OpenPlace, read_inventory
+from delta_maintenance.operations.lite_vacuum import removed_files, still_there
+from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.plan.partition_scope import PartitionScope
+from delta_maintenance.plan.protected_files import MENTION_SCHEMA, mentions_of, protected_files
+from delta_maintenance.plan.retention import retention_of
+from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused, plan_vacuum, suspects
+from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, Listing, ListingCollector
+from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.plan.vacuum_plan import VacuumPlan
+from delta_maintenance.progress import ProgressReporter
+
+_LOOKED_AT_ONCE = 1 << 13
+_TOLD_FILES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A plan, and what it rests on."""
+
+    basis: VacuumBasis
+    plan: VacuumPlan
+
+
+def survey(
+    storage: Storage,
+    open_place: OpenPlace,
+    snapshot: Snapshot,
+    options: VacuumOptions,
+    now_ms: int,
+    progress: ProgressReporter,
+) -> Survey:
+    """
+    :param open_place: opens the directory of an inventory.
+    :param snapshot: any version; it says how the table is laid out. The plan is made on the latest.
+    :raises VacuumRefused: see :mod:`delta_maintenance.plan.vacuum`.
+    :raises InvalidRequest: the options make no sense for this table.
+    :raises UnsupportedFeature: the table needs what we do not know of.
+    """
+    retention_of(snapshot.properties, options, now_ms)
+    scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
+    listing = None
+    if options.inventory is not None:
+        progress.message(f"reading the inventory {options.inventory}")
+        listing = read_inventory(options.inventory, open_place, storage.uri, HiddenNames.of(snapshot))
+    elif not options.lite:
+        listing = list_files(storage, HiddenNames.of(snapshot), scope, progress)
+    latest = snapshot.refreshed()
+    require_same_table(snapshot, latest)
+    retention = retention_of(latest.properties, options, now_ms)
+    log = list_log(storage)
+    settled = _settled_version(log, retention.cutoff_ms)
+    hidden = HiddenNames.of(latest)
+    if listing is None:
+        progress.message(f"reading the log's removals up to version {settled}")
+        listing = removed_files(storage, log.commits, settled, hidden)
+    progress.message(f"working out what {latest.num_files:,} live files and the retention protect")
+    recent = _recent_mentions(storage, log, retention.cutoff_ms, every=retention.is_longer_than_configured)
+    basis = VacuumBasis(
+        snapshot=latest,
+        listing=listing,
+        protected=protected_files(latest, recent, retention.cutoff_ms, storage.uri),
+        retention=retention,
+        options=options,
+        now_ms=now_ms,
+        settled_version=settled,
+        earliest_commit_ms=None
+        if 0 in log.commits
+        else min((f.info.modification_time_ms for f in log.commits.values()), default=now_ms),
+        scope=PartitionScope.of(latest, options.where) if options.where is not None else None,
+        table_uri=storage.uri,
+    )
+    found = suspects(basis)
+    if options.mode == "lite" or (options.mode == "inventory" and storage.has_directories):
+        found = still_there(storage, found, hidden)
+    return Survey(basis, plan_vacuum(basis, _looked_at(storage, found)))
+
+
+def require_same_table(known: Snapshot, found: Snapshot) -> None:
+    """
+    :raises VacuumRefused: the table was replaced by another one.
+    :raises UnsupportedFeature: it has come to need what we do not know of.
+    """
+    table_features.require(found.protocol, Operation.VACUUM)
+    if found.metadata.id != known.metadata.id or found.version < known.version:
+        raise VacuumRefused(
+            f"The table at this address was another one a moment ago (id {known.metadata.id}, now {found.metadata.id}). "
+            "Nothing more is deleted. Run again when its owner is done."
+        )
+
+
+def list_files(
+    storage: Storage, hidden: HiddenNames, scope: PartitionScope | None, progress: ProgressReporter
+) -> Listing:
+    collector, told = ListingCollector(hidden, scope), 0
+    progress.message("listing")
+    for page in storage.list_tree(collector.enter):
+        collector.take(page)
+        if collector.num_files >= told + _TOLD_FILES:
+            told = collector.num_files
+            progress.message(f"listing: {told:,} files so far")
+    return collector.listing()
+
+
+def _settled_version(log: LogListing, cutoff_ms: int) -> int | None:
+    settled = None
+    for version in sorted(log.commits):
+        if log.commits[version].info.modification_time_ms >= cutoff_ms:
+            break
+        settled = version
+    return settled
+
+
+def _recent_mentions(storage: Storage, log: LogListing, cutoff_ms: int, *, every: bool) -> pa.Table:
+    """What the commits since the cutoff name: their files were needed then, whatever their timestamps say."""
+    files = [
+        log.commits[version]
+        for version in sorted(log.commits)
+        if every or log.commits[version].info.modification_time_ms >= cutoff_ms
+    ]
+    bodies = storage.read_many([file.key for file in files])
+    mentioned = [
+        mentions_of(decode_actions(body, file.key), file.info.modification_time_ms, storage.uri)
+        for file, body in zip(files, bodies, strict=True)
+    ]
+    return pa.concat_tables([MENTION_SCHEMA.empty_table(), *mentioned])
+
+
+def _looked_at(storage: Storage, found: pa.Table) -> pa.Table:
+    """The same with times and sizes; what is gone meanwhile is left out."""
+    unknown = pc.is_null(found.column("modification_time_ms"))
+    if not found.num_rows or not pc.any(unknown).as_py():
+        return found
+    batches = [*_looked_up(storage, found.filter(unknown).column("key"))]
+    known = found.filter(pc.invert(unknown))
+    return pa.concat_tables([known, pa.Table.from_batches(batches, LISTING_SCHEMA)])
+
+
+def _looked_up(storage: Storage, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(keys), _LOOKED_AT_ONCE):
+        infos = storage.head_many(keys.slice(start, _LOOKED_AT_ONCE).to_pylist())
+        rows = [(info.key, info.size, info.modification_time_ms) for info in infos if info is not None]
+        columns = zip(*rows, strict=True) if rows else ((), (), ())
+        yield pa.record_batch(
+            [pa.array(c, f.type) for c, f in zip(columns, LISTING_SCHEMA, strict=True)], schema=LISTING_SCHEMA
+        )

@@ -1,0 +1,152 @@
+"""What lies below a table's root, as VACUUM sees it: columns of files, and the directories where a store has them.
+
+A listing is made before the snapshot is opened: a file that is written and committed between the two is in the
+snapshot and not in the listing, and so is no candidate; the other way round it would be taken for an orphan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.storage import TreePage
+from delta_maintenance.plan.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
+from delta_maintenance.plan.partition_scope import PartitionScope
+
+#: ``size`` in bytes, ``modification_time_ms`` by the store's clock; both null where the listing did not tell.
+LISTING_SCHEMA = pa.schema([("key", pa.string()), ("size", pa.int64()), ("modification_time_ms", pa.int64())])
+_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """
+    :param files: :data:`LISTING_SCHEMA`; none of them hidden, no key twice.
+    :param directories: when each was changed last; only where the store has directories.
+    :param untouched: directories in which something lies that VACUUM does not look at, or must not touch.
+    :param not_entered: directories that were left out, hidden or not in scope.
+    :param num_directories: that were looked into, the root among them.
+    :param others: symbolic links, and whatever else is neither file nor directory.
+    :param other_tables: roots of other tables below this one's.
+    """
+
+    files: pa.Table
+    directories: dict[str, int] = field(default_factory=dict)
+    untouched: frozenset[str] = frozenset()
+    not_entered: frozenset[str] = frozenset()
+    num_directories: int = 0
+    others: int = 0
+    other_tables: tuple[str, ...] = ()
+
+
+class ListingCollector:
+    """Makes a :class:`Listing` of the pages of a storage's ``list_tree``.
+
+    :param scope: directories of partitions that are not in it are not entered.
+    """
+
+    def __init__(self, hidden: HiddenNames, scope: PartitionScope | None = None) -> None:
+        self._hidden, self._scope = hidden, scope
+        self._batches: list[pa.RecordBatch] = []
+        self._keys: list[str] = []
+        self._sizes: list[int | None] = []
+        self._times: list[int | None] = []
+        self._directories: dict[str, int] = {}
+        self._untouched: set[str] = set()
+        self._not_entered: set[str] = set()
+        self._parents: set[str] = set()
+        self._other_tables: set[str] = set()
+        self._others = 0
+        self.num_files = 0
+
+    def enter(self, directories: Sequence[str]) -> Collection[str]:
+        """Which of some directories to look into."""
+        self._other_tables |= other_tables(directories, self._hidden)
+        entered = [directory for directory in directories if not self._hidden.hides(directory)]
+        if self._scope is not None:
+            inside = self._scope.contains(entered)
+            entered = [d for d, answer in zip(entered, inside, strict=True) if answer is not False]
+        left_out = set(directories).difference(entered)
+        self._not_entered |= left_out
+        # The table's own log keeps no directory from being empty but the root.
+        self._untouched.update(_parent(directory) for directory in left_out if directory != LOG_DIRECTORY)
+        return entered
+
+    def take(self, page: TreePage) -> None:
+        self._keys += page.keys
+        unknown = [None] * len(page.keys)
+        self._sizes += unknown if page.sizes is None else page.sizes
+        self._times += unknown if page.modification_times_ms is None else page.modification_times_ms
+        self._directories.update(page.directories)
+        self._others += len(page.others)
+        self._untouched.update(map(_parent, page.others))
+        if len(self._keys) >= _BATCH_ROWS:
+            self._flush()
+
+    def listing(self) -> Listing:
+        self._flush()
+        return Listing(
+            pa.Table.from_batches(self._batches, LISTING_SCHEMA),
+            self._directories,
+            frozenset(self._untouched),
+            frozenset(self._not_entered),
+            max(len(self._parents), len(self._directories)) + 1,
+            self._others,
+            tuple(sorted(self._other_tables)),
+        )
+
+    def _flush(self) -> None:
+        batch = pa.record_batch(
+            [
+                pa.array(self._keys, pa.string()),
+                pa.array(self._sizes, pa.int64()),
+                pa.array(self._times, pa.int64()),
+            ],
+            schema=LISTING_SCHEMA,
+        )
+        self._keys, self._sizes, self._times = [], [], []
+        if not batch.num_rows:
+            return
+        keys = batch.column(0)
+        self.num_files += len(keys)
+        within = keys.filter(pc.match_substring(keys, f"/{LOG_DIRECTORY}/"))
+        self._other_tables |= other_tables(within.to_pylist(), self._hidden)
+        hidden = self._hidden.mask(keys)
+        self._untouched.update(map(_parent, keys.filter(hidden).to_pylist()))
+        batch = batch.filter(pc.invert(hidden))
+        self._parents.update(parents_of(batch.column(0)))
+        self._batches.append(batch)
+
+
+def listing_of(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:
+    """A listing from rows that somebody else made; where a key comes twice, the newest row counts."""
+    collector = ListingCollector(hidden)
+    for batch in files:
+        columns = batch.to_pydict()
+        collector.take(TreePage(columns["key"], columns["size"], columns["modification_time_ms"]))
+    listing = collector.listing()
+    # Nulls, which nothing can be newer than, come last.
+    order = pc.sort_indices(listing.files, [("key", "ascending"), ("modification_time_ms", "descending")])
+    rows = listing.files.take(order).combine_chunks()
+    if rows.num_rows:
+        keys = rows.column("key").combine_chunks()
+        again = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        rows = rows.filter(pa.array(np.concatenate([[True], ~again])))
+    return Listing(
+        rows,
+        num_directories=listing.num_directories,
+        other_tables=listing.other_tables,
+    )
+
+
+def parents_of(keys: pa.Array | pa.ChunkedArray) -> set[str]:
+    """The directories of some files, each once; the root is the empty text."""
+    return set(pc.unique(pc.replace_substring_regex(keys, r"/?[^/]*$", "")).to_pylist())
+
+
+def _parent(key: str) -> str:
+    return key.rpartition("/")[0]

@@ -1,0 +1,70 @@
+"""The example of a vacuum that a person has to approve: what was agreed to goes, and nothing more."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from tests.vacuum_runs import age, files_below
+
+from live_airflow import LiveAirflow
+
+pytestmark = pytest.mark.airflow
+
+WriteTable = Callable[[str], Path]
+DAG_ID = "vacuum_with_approval"
+
+
+def with_orphans(table: Path, *names: str) -> None:
+    for name in names:
+        (table / name).write_bytes(b"nobody's")
+        os.utime(table / name, (time.time() - 40 * 86_400,) * 2)
+
+
+def planned(airflow: LiveAirflow, table: Path) -> str:
+    """A run that has planned, and waits for a person."""
+    airflow.wait_for_dag(DAG_ID)
+    run_id = airflow.trigger(DAG_ID, conf={"table": str(table)})
+    deadline = time.monotonic() + 180
+    while airflow.task(DAG_ID, run_id, "approve")["state"] not in ("awaiting_input", "deferred"):
+        assert time.monotonic() < deadline, airflow.task(DAG_ID, run_id, "plan")
+        time.sleep(1)
+    return run_id
+
+
+def answer(airflow: LiveAirflow, run_id: str, choice: str, table: Path) -> None:
+    path = f"/api/v2/dags/{DAG_ID}/dagRuns/{quote(run_id, safe='')}/taskInstances/approve/-1/hitlDetails"
+    # The form that people see sends the DAG's parameters back.
+    airflow.call("PATCH", path, {"chosen_options": [choice], "params_input": {"table": str(table)}})
+
+
+def test_what_was_approved_is_deleted(airflow: LiveAirflow, write_table: WriteTable) -> None:
+    table = write_table("approved")
+    age(table)
+    with_orphans(table, "one.parquet", "two.parquet")
+    before = files_below(table)
+    run_id = planned(airflow, table)
+    assert files_below(table) == before
+    answer(airflow, run_id, "Approve", table)
+    assert airflow.wait_for_run(DAG_ID, run_id) == "success", airflow.task_log(DAG_ID, run_id, "approve", 1)
+    assert before - files_below(table) == {"one.parquet", "two.parquet"}
+
+
+def test_a_plan_that_has_grown_since_is_not_carried_out(
+    airflow: LiveAirflow, write_table: WriteTable
+) -> None:
+    table = write_table("grown")
+    age(table)
+    with_orphans(table, "one.parquet")
+    run_id = planned(airflow, table)
+    with_orphans(table, "another.parquet")
+    before = files_below(table)
+    answer(airflow, run_id, "Approve", table)
+    assert airflow.wait_for_run(DAG_ID, run_id) == "failed"
+    assert files_below(table) == before
+    log = "\n".join(airflow.task_log(DAG_ID, run_id, "vacuum", 1))
+    assert "grown beyond what was approved: 2 files" in log

@@ -1,0 +1,23 @@
+"""What delta-spark makes of each version: ``python -m tests.mixed_writers.spark_reader ORDER``, for `order.commits`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from tests.mixed_writers.fleet import Order
+from tests.mixed_writers.writer import spark_session
+
+
+def main(order: Order) -> None:
+    session = spark_session(order)
+    for version in range(order.commits):
+        data = session.read.format("delta").option("versionAsOf", version).load(order.writer.table)
+        row = data.selectExpr("count(*) AS n", "sum(id) AS s").first()
+        assert row is not None
+        sys.stdout.write(json.dumps({"version": version, "rows": row["n"], "sum": row["s"] or 0}) + "\n")
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(Order.from_json(sys.argv[1]))
