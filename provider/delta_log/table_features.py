@@ -97,9 +97,7 @@ FEATURES: dict[str, Feature] = {
     "coordinatedCommits-preview": Feature(refused=_CATALOG),
     "redirectReaderWriter-preview": Feature(reader=True, refused=_no("the table lives elsewhere")),
     "redirectWriterOnly-preview": Feature(
-        refused=_no(
-            "the table lives elsewhere", Operation.OPTIMIZE, Operation.CHECKPOINT, Operation.VACUUM
-        )
+        refused=_no("the table lives elsewhere", Operation.OPTIMIZE, Operation.CHECKPOINT, Operation.VACUUM)
     ),
     "adaptiveMetadata": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
     "adaptiveMetadata-preview": Feature(reader=True, refused=_no("its metadata tree is not implemented")),

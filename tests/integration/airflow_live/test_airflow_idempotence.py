@@ -78,7 +78,11 @@ def test_the_example_of_a_checkpoint_after_a_load_writes_one(
     run_id = airflow.trigger("checkpoint_after_load", conf={"table": str(table)})
     assert airflow.wait_for_run("checkpoint_after_load", run_id) == "success"
     report = airflow.xcom("checkpoint_after_load", run_id, "checkpoint")
-    assert (report["status"], report["version"], report["metrics"]["numOfAddFiles"]) == ("written", version, 6)
+    assert (report["status"], report["version"], report["metrics"]["numOfAddFiles"]) == (
+        "written",
+        version,
+        6,
+    )
     assert (table / "_delta_log" / f"{version:020d}.checkpoint.parquet").exists()
     (event,) = events_of(airflow, table)
     assert (event["extra"]["operation"], event["extra"]["version"]) == ("checkpoint", version)

@@ -33,6 +33,8 @@ def planned(airflow: LiveAirflow, table: Path) -> str:
     while airflow.task(DAG_ID, run_id, "approve")["state"] not in ("awaiting_input", "deferred"):
         assert time.monotonic() < deadline, airflow.task(DAG_ID, run_id, "plan")
         time.sleep(1)
+    # Nobody answers so fast that the scheduler has not yet seen the end of the process that asked.
+    time.sleep(10)
     return run_id
 
 
