@@ -151,8 +151,13 @@ def _all_plain(paths: pa.Array) -> bool:
     first, last = text[starts], text[stops - 1]
     if ((first == _SLASH) | (first == _DOT) | (last == _SLASH)).any():
         return False
-    content = text[starts[0] : stops[-1]].tobytes()
-    return not any(odd in content for odd in (b"%", b":", b"?", b"#", b"\0", b"//", b"/."))
+    window = text[starts[0] : stops[-1]]
+    # No path ends in a slash, so each has a byte after it.
+    behind_slashes = window[np.flatnonzero(window == _SLASH) + 1]
+    if ((behind_slashes == _SLASH) | (behind_slashes == _DOT)).any():
+        return False
+    content = window.tobytes()
+    return not any(odd in content for odd in (b"%", b":", b"?", b"#", b"\0"))
 
 
 def _decode_directories(paths: pa.Array, root: _Root) -> pa.Array:
