@@ -19,16 +19,16 @@ from delta_maintenance.contract import REPORT_PREFIX, JobSpec, TransactionId
 #: A job that kills itself at the first put of a commit: before it takes effect, or right after.
 DIES = """
 import os, signal, sys
-from delta_log import storage
+from delta_log.local_storage import LocalStorage
 from delta_maintenance.entrypoint import run_job
-put = storage.LocalStorage.put_if_absent
+put = LocalStorage.put_if_absent
 def dying(self, key, data):
     if key.startswith("_delta_log/"):
         if sys.argv[1] == "after":
             put(self, key, data)
         os.kill(os.getpid(), signal.SIGKILL)
     return put(self, key, data)
-storage.LocalStorage.put_if_absent = dying
+LocalStorage.put_if_absent = dying
 run_job.main(["--spec", sys.argv[2]])
 """
 
