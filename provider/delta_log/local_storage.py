@@ -41,9 +41,10 @@ class LocalStorage(Storage):
             raise InvalidRequest("The table's address is empty. Give a path or a URI.")
         self.root = os.path.abspath(path)
         self.uri = self.root
+        self._before_key = os.path.join(self.root, "")
 
     def _path(self, key: str) -> str:
-        return os.path.join(self.root, key)
+        return self._before_key + key
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         path = self._path(key)

@@ -30,19 +30,22 @@ class LogFileKind(Enum):
     CHECKSUM = "checksum"  # 00000000000000000010.crc
 
 
+_COMMIT = re.compile(r"[0-9]{20}\.json")
 _PATTERNS = (
-    (LogFileKind.COMMIT, re.compile(r"(?P<version>\d{20})\.json")),
-    (LogFileKind.CHECKSUM, re.compile(r"(?P<version>\d{20})\.crc")),
-    (LogFileKind.CLASSIC_CHECKPOINT, re.compile(r"(?P<version>\d{20})\.checkpoint\.parquet")),
+    (LogFileKind.CHECKSUM, re.compile(r"(?P<version>[0-9]{20})\.crc")),
+    (LogFileKind.CLASSIC_CHECKPOINT, re.compile(r"(?P<version>[0-9]{20})\.checkpoint\.parquet")),
     (
         LogFileKind.MULTI_PART_CHECKPOINT,
-        re.compile(r"(?P<version>\d{20})\.checkpoint\.(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet"),
+        re.compile(r"(?P<version>[0-9]{20})\.checkpoint\.(?P<part>[0-9]{10})\.(?P<parts>[0-9]{10})\.parquet"),
     ),
     (
         LogFileKind.UUID_CHECKPOINT,
-        re.compile(r"(?P<version>\d{20})\.checkpoint\.(?P<unique>[^.]+)\.(json|parquet)"),
+        re.compile(r"(?P<version>[0-9]{20})\.checkpoint\.(?P<unique>[^.]+)\.(json|parquet)"),
     ),
-    (LogFileKind.COMPACTION, re.compile(r"(?P<version>\d{20})\.(?P<end>\d{20})\.compacted\.json")),
+    (
+        LogFileKind.COMPACTION,
+        re.compile(r"(?P<version>[0-9]{20})\.(?P<end>[0-9]{20})\.compacted\.json"),
+    ),
 )
 
 CHECKPOINTS = frozenset(
@@ -69,11 +72,15 @@ class LogFile:
 
 def parse_log_file(info: FileInfo) -> LogFile | None:
     """What a listed file is, or ``None`` for a name that means nothing to us."""
+    # Nearly all files of a long log, so they come first. A commit has no substitute: an empty one is an error, which is
+    # found where it is read.
+    if _COMMIT.fullmatch(info.name) is not None:
+        version = int(info.name[:20])
+        return LogFile(LogFileKind.COMMIT, version, version, info)
     for kind, pattern in _PATTERNS:
         match = pattern.fullmatch(info.name)
         if match is None:
             continue
-        # Commits have no substitute: an empty one is an error, which is found where it is read.
         if info.size == 0 and kind in _WITH_SUBSTITUTE:
             return None
         named = match.groupdict()

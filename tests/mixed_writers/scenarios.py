@@ -131,10 +131,11 @@ def s3_lock(site: Site, commits: int, seconds: float) -> Reckoning:
         },
     )
     old = {"PYTHONPATH": str(locking_delta_rs())}
-    # Compacting a table over and over starves whoever deletes from it.
+    # Compacting a table over and over starves whoever deletes from it; and delta-spark, which takes seconds for a
+    # commit, is not to be left alone with the others' versions.
     writers = [
-        Writer("rs", "delta-rs", table, delta_rs_options, pause_seconds=0.5, environment=old),
-        Writer("ours", "ours", table, options, pause_seconds=1.0),
+        Writer("rs", "delta-rs", table, delta_rs_options, pause_seconds=4.0, environment=old),
+        Writer("ours", "ours", table, options, pause_seconds=4.0),
         spark,
     ]
     _create_with_deletion_vectors(Table(table, options))
