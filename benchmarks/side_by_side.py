@@ -68,6 +68,7 @@ def run_cases(cases: Sequence[Case], rounds: int = 5) -> list[dict[str, Any]]:
         for contender in case.contenders:
             mine = medians[contender.name]
             row: dict[str, Any] = {"case": case.name, "contender": contender.name, **mine}
+            row["facts"] = facts[contender.name]
             if peer is not None and not contender.peer:
                 row |= {
                     "ratio": peer["wall"] / mine["wall"],

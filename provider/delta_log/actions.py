@@ -49,6 +49,7 @@ class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
     sizeInBytes: int
     cardinality: int
     offset: int | None = None
+    maxRowIndex: int | None = None
 
     @property
     def unique_id(self) -> str:
@@ -106,6 +107,7 @@ class Sidecar(msgspec.Struct, omit_defaults=True, gc=False):
     path: str
     sizeInBytes: int = 0
     modificationTime: int = 0
+    tags: dict[str, str | None] | None = None
 
 
 class Action(msgspec.Struct, omit_defaults=True, gc=False):

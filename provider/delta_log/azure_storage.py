@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from delta_log.errors import StorageError
+from delta_log.errors import AccessDenied, StorageError
 from delta_log.object_storage import TOKEN, ContentChanged, CreationConflict, ObjectStorage, Tail, Upload
 from delta_log.object_tree import KeySpan, SpanPage
 from delta_log.remote_storage import file_info
@@ -33,6 +33,9 @@ class AzureStorage(ObjectStorage):
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         super().__init__(table_uri, storage_options)
+        self._take_root()
+
+    def _take_root(self) -> None:
         self.container, self._prefix, _ = self._fs.split_path(f"{self._root}/")
 
     def blob_name(self, key: str) -> str:
@@ -55,7 +58,7 @@ class AzureStorage(ObjectStorage):
             )
         message = str(getattr(error, "message", None) or error).partition("\n")[0]
         if getattr(error, "status_code", None) in (401, 403):
-            return StorageError(
+            return AccessDenied(
                 f"{uri}: access was denied ({code or type(error).__name__}: {message}). Check the credentials, and "
                 "that they have the role Storage Blob Data Contributor, or Reader where nothing is written.",
                 uri,

@@ -48,6 +48,7 @@ DELETION_VECTOR = pa.struct(
         ("offset", pa.int32()),
         ("sizeInBytes", pa.int32()),
         ("cardinality", pa.int64()),
+        ("maxRowIndex", pa.int64()),
     ]
 )
 
@@ -84,6 +85,8 @@ _MEMBERS = {
     "remove": {name: (member, kind) for name, member, kind in _REMOVE_MEMBERS},
 }
 _BATCH_ROWS = 1 << 17
+#: What is read and dropped again at once stays near the processor.
+_PIECE_ROWS = 1 << 14
 #: A file up to this size is fetched whole, and kept.
 _SMALL_BYTES = 1 << 20
 _PAGE_BYTES = 1 << 20
@@ -120,12 +123,25 @@ class OtherActions:
             self.sidecars.append(action.sidecar)
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A row group of one of a checkpoint's Parquet files, which can be read by itself."""
+
+    key: str
+    row_group: int
+
+
 class CheckpointReader:
-    """Reads one checkpoint; its non-file actions are read once, when it is made."""
+    """Reads one checkpoint; its non-file actions are read once, when it is made.
+
+    :ivar checkpoint: the one that is read.
+    :ivar sidecar_keys: of its sidecars, in the order of ``other.sidecars``.
+    """
 
     def __init__(self, storage: Storage, checkpoint: Checkpoint) -> None:
         self._storage = storage
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
+        self.sidecar_keys: list[str] = []
         self._json_actions: list[Action] = []
         self._parquet_keys: list[str] = []
         #: Sizes in bytes as the log states them, footers, and the contents of small files: nothing is fetched twice.
@@ -145,6 +161,7 @@ class CheckpointReader:
         for sidecar in self.other.sidecars:
             key = self._sidecar_key(sidecar, checkpoint.files[0].key)
             self._sizes[key] = sidecar.sizeInBytes
+            self.sidecar_keys.append(key)
             self._parquet_keys.append(key)
 
     def _sidecar_key(self, sidecar: Sidecar, top_key: str) -> str:
@@ -168,6 +185,37 @@ class CheckpointReader:
             yield action_batch(action, found, columns)
         for key in self._parquet_keys:
             yield from self._parquet_batches(key, action, columns, batch_rows)
+
+    @property
+    def has_inline_files(self) -> bool:
+        """Are there file actions outside of sidecars?"""
+        if self._json_actions:
+            return True
+        return any(
+            next(self._parquet_batches(file.key, action, ("path",), 1), None) is not None
+            for file in self.checkpoint.files
+            if file.key in self._parquet_keys
+            for action in ("add", "remove")
+        )
+
+    def batches_of(
+        self, keys: Iterable[str], action: str, columns: Sequence[str], batch_rows: int = _BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """What :meth:`batches` gives, of some Parquet files alone."""
+        for key in keys:
+            yield from self._parquet_batches(key, action, columns, batch_rows)
+
+    def pieces(self, keys: Iterable[str] | None = None) -> list[Piece]:
+        """The row groups of its Parquet files (or of some of them), in their order."""
+        found = []
+        for key in self._parquet_keys if keys is None else keys:
+            with self._failing_as_unreadable(key):
+                found += [Piece(key, group) for group in range(self._open(key).num_row_groups)]
+        return found
+
+    def piece(self, piece: Piece, action: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """What :meth:`batches` gives, of one row group. Several can be read at once."""
+        return self._parquet_batches(piece.key, action, columns, _PIECE_ROWS, piece.row_group)
 
     def _read_json(self, key: str) -> None:
         with self._failing_as_unreadable(key):
@@ -193,7 +241,7 @@ class CheckpointReader:
             TypeError,
             msgspec.MsgspecError,
         ) as error:
-            keys = tuple(file.key for file in self._checkpoint.files)
+            keys = tuple(file.key for file in self.checkpoint.files)
             why = (
                 error.why
                 if isinstance(error, CorruptLog)
@@ -241,18 +289,23 @@ class CheckpointReader:
         yield from rows
 
     def _parquet_batches(
-        self, key: str, action: str, columns: Sequence[str], batch_rows: int
+        self, key: str, action: str, columns: Sequence[str], batch_rows: int, row_group: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         with self._failing_as_unreadable(key):
             parquet = self._open(key)
             if action not in parquet.schema_arrow.names:
+                return
+            groups = range(parquet.num_row_groups) if row_group is None else (row_group,)
+            if not any(_may_hold(parquet, group, (action,)) for group in groups):
                 return
             there = {f.name for f in parquet.schema_arrow.field(action).type}
             members = [_MEMBERS[action][c][0] for c in columns]
             if "stats" in members and action == "add":
                 members.append("stats_parsed")
             leaves = [f"{action}.{m}" for m in {"path", *members} if m in there]
-            batches = parquet.iter_batches(batch_rows, columns=leaves, use_threads=False)
+            batches = parquet.iter_batches(
+                batch_rows, row_groups=list(groups), columns=leaves, use_threads=False
+            )
         while True:
             with self._failing_as_unreadable(key):
                 batch = next(batches, None)

@@ -26,6 +26,7 @@ from delta_log.checkpoint_state import REMOVE_COLUMNS
 from delta_log.errors import CorruptLog
 from delta_log.parsed_stats import stats_of_struct
 from delta_log.schema import to_arrow_type
+from delta_log.sidecar_facts import form_of
 from delta_log.snapshot import Snapshot
 from delta_log.stats import NUM_INDEXED_COLUMNS, StatsColumn, stats_columns
 from delta_log.table_features import supports
@@ -74,6 +75,18 @@ _OTHER_COLUMNS: dict[str, pa.StructType] = {
     ),
     "domainMetadata": pa.struct(
         [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
+    ),
+}
+#: Beside them, in the first file of a V2 checkpoint.
+_V2_COLUMNS: dict[str, pa.StructType] = {
+    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", _STRINGS)]),
+    "sidecar": pa.struct(
+        [
+            ("path", pa.string()),
+            ("sizeInBytes", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("tags", _STRINGS),
+        ]
     ),
 }
 #: Texts that hardly repeat: a dictionary of them would only be built to be thrown away.
@@ -152,6 +165,16 @@ class CheckpointSchema:
         return pa.schema([("add", self._add_type), ("remove", _REMOVE_TYPE)])
 
     @cached_property
+    def top_columns(self) -> pa.Schema:
+        """Of the first file of a V2 checkpoint, whose file actions are all in sidecars."""
+        return pa.schema([*self.columns, *_V2_COLUMNS.items()])
+
+    @cached_property
+    def form(self) -> str:
+        """Sidecars of the same form hold an action in the same way."""
+        return form_of(self.file_columns, texts=self.forms.json)
+
+    @cached_property
     def _add_type(self) -> pa.StructType:
         members = [
             (member, ADD_SCHEMA.field(name).type)
@@ -200,17 +223,19 @@ class CheckpointSchema:
         arrays = [files.column(name) for name in REMOVE_COLUMNS]
         return _alone("remove", pa.StructArray.from_arrays(arrays, fields=list(_REMOVE_TYPE)), columns)
 
-    def others(self, actions: Iterable[Action]) -> pa.Table:
-        """Everything that is not about files, in :attr:`columns`."""
+    def others(self, actions: Iterable[Action], columns: pa.Schema | None = None) -> pa.Table:
+        """Everything that is not about files, in some columns (default: those of a whole checkpoint)."""
+        columns = self.columns if columns is None else columns
         rows = [_row(action) for action in actions]
+        known = {*_OTHER_COLUMNS, *_V2_COLUMNS}
         return pa.table(
             [
-                pa.array([row.get(name) for row in rows], _OTHER_COLUMNS[name])
-                if name in _OTHER_COLUMNS
-                else pa.nulls(len(rows), self.columns.field(name).type)
-                for name in self.columns.names
+                pa.array([row.get(column.name) for row in rows], column.type)
+                if column.name in known
+                else pa.nulls(len(rows), column.type)
+                for column in columns
             ],
-            schema=self.columns,
+            schema=columns,
         )
 
 
@@ -285,6 +310,9 @@ def _row(action: Action) -> dict[str, Any]:
         stated: Mapping[str, Any] = metadata["format"]
         metadata["format"] = {"provider": stated["provider"], "options": list(stated["options"].items())}
         metadata["configuration"] = list(metadata["configuration"].items())
+    sidecar = row.get("sidecar")
+    if sidecar is not None and "tags" in sidecar:
+        sidecar["tags"] = list(sidecar["tags"].items())
     return row
 
 

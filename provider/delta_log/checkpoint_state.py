@@ -2,7 +2,8 @@
 
 Protocol sections "Checkpoints" and "Action Reconciliation". Exactly one protocol and one metadata; live transactions
 and domains; live files, with ``dataChange`` false and every other member; unexpired tombstones without ``stats`` and
-``tags``. Members that the protocol requires and a careless writer left out are filled with what readers take an
+``tags``. A member that the protocol does not name is not carried over: what readers would miss comes with a table
+feature, and the gate refuses those that we do not know. Members that the protocol requires and a careless writer left out are filled with what readers take an
 absence for. What is written and what is read back are both compared in this form.
 """
 
@@ -61,6 +62,10 @@ class CheckpointState:
             now_ms - retention_ms,
             snapshot,
         )
+
+    @property
+    def table_uri(self) -> str:
+        return self._snapshot.table_uri
 
     @property
     def other_actions(self) -> tuple[Action, ...]:

@@ -4,10 +4,11 @@ Protocol sections "Checkpoints", "V2 Spec" and "Last Checkpoint File". In this o
 the old pointer or a complete new checkpoint:
 
 1. the gate, and whether a complete checkpoint is there already: that one is left alone, and compared with the log;
-2. a draft (:mod:`delta_log.checkpoint_draft`), which no reader can see;
+2. a draft (:mod:`delta_log.checkpoint_draft`), which no reader can see; of a V2 checkpoint it is what changed
+   (:mod:`delta_log.sidecar_reuse`), or everything where the checkpoint before is of no use;
 3. it is read back and compared with the replayed state: other actions one by one, files by a fingerprint; a version
    checksum that disagrees with the state stops it, too;
-4. it is created by put-if-absent, and thereby visible;
+4. it is created by put-if-absent, and thereby visible; sidecars that it took over must still be there;
 5. ``_last_checkpoint`` is moved, never backwards.
 
 Several writers of one version agree: a classic checkpoint is created once, and V2 ones have names of their own.
@@ -16,18 +17,27 @@ Several writers of one version agree: a classic checkpoint is created once, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from typing import Literal
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from delta_log import table_features
 from delta_log.checkpoint import CheckpointReader, UnreadableCheckpoint
-from delta_log.checkpoint_draft import CheckpointDraft
+from delta_log.checkpoint_draft import CheckpointDraft, TopFormat
 from delta_log.checkpoint_schema import CheckpointSchema, StatsForms
 from delta_log.checkpoint_state import CheckpointState, fingerprint_of
-from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest, StorageError, UnsupportedFeature
+from delta_log.errors import (
+    CorruptLog,
+    DeltaLogError,
+    InvalidRequest,
+    StorageError,
+    UnsupportedFeature,
+    VersionNotFound,
+)
 from delta_log.file_actions import Counts
 from delta_log.file_path import decode_paths
 from delta_log.last_checkpoint import (
@@ -37,8 +47,10 @@ from delta_log.last_checkpoint import (
     read_last_checkpoint,
 )
 from delta_log.log_path import LAST_CHECKPOINT, SIDECAR_DIRECTORY, LogFileKind, checksum_key
-from delta_log.log_segment import Checkpoint, list_log
+from delta_log.log_segment import Checkpoint, find_log_segment, list_log
 from delta_log.runtime import Runtime
+from delta_log.sidecar_layout import SIDECAR_ACTIONS
+from delta_log.sidecar_reuse import SidecarReuse, find_reuse, missing
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation, supports
@@ -76,6 +88,7 @@ class CheckpointResult:
     :param keys: of all its files, the one that readers start from first.
     :param stats_forms: some of ``json`` and ``struct``; empty where it was found.
     :param already_there: a complete checkpoint of this version was found; at most the pointer was written.
+    :param reused_sidecars: how many of its files are those of the checkpoint before.
     """
 
     version: int
@@ -86,15 +99,26 @@ class CheckpointResult:
     keys: tuple[str, ...]
     stats_forms: tuple[str, ...] = ()
     already_there: bool = False
+    reused_sidecars: int = 0
 
 
 def write_checkpoint(
-    storage: Storage, snapshot: Snapshot, runtime: Runtime, policy: CheckpointPolicy | None = None
+    storage: Storage,
+    snapshot: Snapshot,
+    runtime: Runtime,
+    policy: CheckpointPolicy | None = None,
+    *,
+    top_format: TopFormat = "json",
+    incremental: bool = True,
+    sidecar_actions: int = SIDECAR_ACTIONS,
 ) -> CheckpointResult:
     """Make a version openable without the commits before it.
 
     :param policy: classic or V2; ``None``: what the table's ``delta.checkpointPolicy`` says, and any kind that is
         there already will do.
+    :param top_format: of a V2 checkpoint's first file.
+    :param incremental: a V2 checkpoint may name sidecars of the newest checkpoint again.
+    :param sidecar_actions: of one sidecar (or row group), at most.
     :raises UnsupportedFeature: the protocol does not allow it; nothing was written.
     :raises InvalidRequest: a V2 checkpoint is asked for, and the table does not support them; or the store cannot
         write safely.
@@ -104,38 +128,109 @@ def write_checkpoint(
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     chosen = _policy(snapshot, policy)
     storage.require_writable()
-    state = CheckpointState.of(snapshot, runtime.now_ms())
+    now_ms = runtime.now_ms()
+    state = CheckpointState.of(snapshot, now_ms)
     there = _existing(storage, snapshot.version, policy)
     if there is not None:
-        return _found(storage, state, there)
-    draft = CheckpointDraft(state, CheckpointSchema(StatsForms.of(snapshot), snapshot))
-    try:
-        if chosen == "v2":
-            draft.write_v2(storage, runtime)
-        else:
-            draft.write_classic()
-        _compare_draft(storage, draft)
-        _compare_checksum(storage, snapshot, draft.counts)
-    except DeltaLogError:
-        # No top file names them.
-        with suppress(StorageError):
-            storage.delete(draft.sidecar_keys)
-        raise
-    if not storage.put_if_absent(draft.key, draft.body):
-        there = _existing(storage, snapshot.version, chosen)
-        if there is None:
-            raise CorruptLog(draft.key, "it is there, and it is no checkpoint")
-        return _found(storage, state, there)
-    _point_to(storage, _pointer(storage, draft))
-    return CheckpointResult(
-        snapshot.version,
-        chosen,
-        draft.actions,
-        draft.counts.files,
-        draft.size_bytes,
-        draft.keys,
-        draft.schema.forms.names,
-    )
+        try:
+            return _found(storage, state, there)
+        except UnreadableCheckpoint:
+            # One that nobody can read does not keep us from writing one that everybody can, but for its name.
+            if chosen == _policy_of(there) == "classic":
+                raise
+    writer = _Writer(storage, snapshot, runtime, now_ms, state, chosen, top_format, sidecar_actions)
+    if chosen == "v2" and incremental:
+        result = writer.write_incremental()
+        if result is not None:
+            return result
+    return writer.write_full()
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    storage: Storage
+    snapshot: Snapshot
+    runtime: Runtime
+    now_ms: int
+    state: CheckpointState
+    policy: CheckpointPolicy
+    top_format: TopFormat
+    sidecar_actions: int
+
+    def write_incremental(self) -> CheckpointResult | None:
+        """``None``: nothing can be taken over, or what was to be taken over is gone."""
+        try:
+            schema = CheckpointSchema(StatsForms.of(self.snapshot), self.snapshot)
+            reuse = find_reuse(self.storage, self.snapshot, self.now_ms, schema.form, self.sidecar_actions)
+            return None if reuse is None else self.write(reuse)
+        except (UnreadableCheckpoint, FileNotFoundError, _SidecarsGone):
+            return None
+
+    def write_full(self) -> CheckpointResult:
+        """From the newest checkpoint that can be read to its last row; none is needed while all commits are there."""
+        unusable: frozenset[str] = frozenset()
+        writer = self
+        while True:
+            try:
+                return writer.write(None)
+            except UnreadableCheckpoint as failure:
+                if unusable.issuperset(failure.checkpoint_keys):
+                    raise
+                unusable |= frozenset(failure.checkpoint_keys)
+                version = self.snapshot.version
+                try:
+                    segment = find_log_segment(self.storage, version, unusable)
+                except (CorruptLog, VersionNotFound):
+                    raise failure from None
+                snapshot = Snapshot(self.storage, segment)
+                state = CheckpointState.of(snapshot, self.now_ms)
+                writer = dataclass_replace(self, snapshot=snapshot, state=state)
+
+    def write(self, reuse: SidecarReuse | None) -> CheckpointResult:
+        storage, snapshot = self.storage, self.snapshot
+        schema = CheckpointSchema(StatsForms.of(snapshot), snapshot)
+        draft = CheckpointDraft(self.state, schema, reuse, self.sidecar_actions, self.policy == "v2")
+        with self._dropping(draft):
+            if self.policy == "v2":
+                draft.write_v2(storage, self.runtime, self.top_format)
+            else:
+                draft.write_classic()
+            _compare_draft(storage, draft)
+            _compare_checksum(storage, snapshot, draft.counts)
+        if not storage.put_if_absent(draft.key, draft.body):
+            there = _existing(storage, snapshot.version, self.policy)
+            if there is None:
+                raise CorruptLog(draft.key, "it is there, and it is no checkpoint")
+            return _found(storage, self.state, there)
+        if reuse is not None and missing(storage, reuse.kept):
+            # Who deleted them could not see yet that they are named again; nobody can read what we published.
+            storage.delete([draft.key, *draft.own_sidecar_keys])
+            raise _SidecarsGone
+        _point_to(storage, _pointer(storage, draft))
+        return CheckpointResult(
+            snapshot.version,
+            self.policy,
+            draft.actions,
+            draft.counts.files,
+            draft.size_bytes,
+            draft.keys,
+            draft.schema.forms.names,
+            reused_sidecars=0 if reuse is None else len(reuse.kept),
+        )
+
+    @contextmanager
+    def _dropping(self, draft: CheckpointDraft) -> Iterator[None]:
+        """Where it fails, what was written for a draft goes: no top file names it."""
+        try:
+            yield
+        except (DeltaLogError, FileNotFoundError):
+            with suppress(StorageError):
+                self.storage.delete(draft.own_sidecar_keys)
+            raise
+
+
+class _SidecarsGone(Exception):
+    """Another writer's cleanup deleted what was to be taken over."""
 
 
 def _policy(snapshot: Snapshot, asked: CheckpointPolicy | None) -> CheckpointPolicy:
@@ -244,7 +339,9 @@ def _pointer(storage: Storage, draft: CheckpointDraft) -> LastCheckpoint:
             info.size,
             info.modification_time_ms,
             list(draft.top) if len(draft.top) <= _FEW_ACTIONS else None,
-            draft.sidecars if len(draft.sidecars) <= _FEW_ACTIONS else None,
+            [replace(sidecar, tags=None) for sidecar in draft.sidecars]
+            if len(draft.sidecars) <= _FEW_ACTIONS
+            else None,
         )
     return pointer
 

@@ -98,6 +98,11 @@ class DataFile:
         return tuple(self._arrow_schema.names)
 
     @property
+    def arrow_schema(self) -> pa.Schema:
+        """What the file itself holds, names and types as they stand there."""
+        return self._arrow_schema
+
+    @property
     def num_row_groups(self) -> int:
         return int(self._parquet.num_row_groups)
 

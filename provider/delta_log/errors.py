@@ -6,6 +6,8 @@
     ├── TableError              the table or the request is at fault; repeating it cannot help
     │   ├── NotATable           no Delta log at that address
     │   ├── VersionNotFound     the log does not hold that version (any more)
+    │   ├── LogCleaned          commits that a tail has not read yet were deleted
+    │   ├── LogReplaced         the log ends before a version that was read from it
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
@@ -17,6 +19,8 @@
     │   └── CommitContention    others were faster, time and again
     ├── CheckpointMismatch      a checkpoint is not what the log replays to; of delta_log.checkpoint_writer
     └── StorageError            the store is at fault; the original error is ``__cause__``
+        ├── AccessDenied        it answers, and refuses
+        │   └── ListingDenied   reading is allowed and listing is not, so nobody can tell what is not there
         └── CommitUnknown       and nobody can tell yet whether the commit took effect
 
 A message says the problem, the reason and the remedy; the facts are attributes, see :meth:`DeltaLogError.facts`.
@@ -66,6 +70,35 @@ class VersionNotFound(TableError):
             "Older versions were cleaned from the log, newer ones do not exist yet."
         )
         self.table_uri, self.earliest, self.latest = table_uri, earliest, latest
+
+
+class LogCleaned(TableError):
+    """
+    :ivar baseline: the version that was read last.
+    :ivar earliest: the first commit after it that is still there.
+    """
+
+    def __init__(self, table_uri: str, baseline: int, earliest: int) -> None:
+        super().__init__(
+            f"{table_uri}: the log was cleaned past version {baseline}; the commits {baseline + 1} to {earliest - 1} "
+            f"are gone, and what they changed cannot be told any more. Go on from version {earliest} after looking at "
+            "the table as a whole, and tail more often than delta.logRetentionDuration."
+        )
+        self.table_uri, self.baseline, self.earliest = table_uri, baseline, earliest
+
+
+class LogReplaced(TableError):
+    """
+    :ivar baseline: the version that was read last.
+    :ivar latest: the last version that is there, -1 where there is none.
+    """
+
+    def __init__(self, table_uri: str, baseline: int, latest: int) -> None:
+        super().__init__(
+            f"{table_uri}: the log ends at version {latest}, and version {baseline} had been read from it. The table "
+            "was made anew or put back from a copy, so nothing that was read before counts. Start again with it."
+        )
+        self.table_uri, self.baseline, self.latest = table_uri, baseline, latest
 
 
 class UnsupportedFeature(TableError):
@@ -135,6 +168,26 @@ class StorageError(DeltaLogError):
     def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+class AccessDenied(StorageError):
+    """The store answered, and refused."""
+
+
+class ListingDenied(AccessDenied):
+    """Known files can be read, but the store may not be asked what there is.
+
+    A store that keeps names secret says the same of an object that is not there as of one that is forbidden.
+    """
+
+    def __init__(self, table_uri: str) -> None:
+        super().__init__(
+            f"{table_uri}: its files may be read but not listed, so a commit that is not there yet looks like one that is "
+            "forbidden. Grant the right to list: s3:ListBucket on the bucket (S3), storage.objects.list (Google "
+            "Cloud Storage).",
+            table_uri,
+        )
+        self.table_uri = table_uri
 
 
 class CommitUnknown(StorageError):

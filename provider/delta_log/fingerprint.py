@@ -54,7 +54,7 @@ def _hashes(array: pa.Array) -> _Hashes:
     elif pa.types.is_map(kind):
         found = _hashes_of_maps(array)
     elif pa.types.is_string(kind):
-        found = _hashes_of_texts(array)
+        found = hashes_of_texts(array)
     else:
         whole = array.cast(pa.int64()).fill_null(0) if array.null_count else array.cast(pa.int64())
         found = _mixed(whole.to_numpy().view(np.uint64))
@@ -88,7 +88,8 @@ def _hashes_of_maps(maps: pa.MapArray) -> _Hashes:
     return _mixed(sums[ends[1:]] - sums[ends[:-1]] + np.diff(ends).view(np.uint64))
 
 
-def _hashes_of_texts(texts: pa.StringArray) -> _Hashes:
+def hashes_of_texts(texts: pa.StringArray) -> _Hashes:
+    """One hash for each text, none of them null. What is stored rests on it (:mod:`delta_log.key_filter`)."""
     _, offsets, content = texts.buffers()
     ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     first, last = int(ends[0]), int(ends[-1])

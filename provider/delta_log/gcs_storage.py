@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from delta_log.errors import InvalidRequest, StorageError
+from delta_log.errors import AccessDenied, InvalidRequest, StorageError
 from delta_log.object_storage import TOKEN, ContentChanged, ObjectStorage, Tail, Upload
 from delta_log.object_tree import KeySpan, SpanPage
 from delta_log.remote_storage import file_info
@@ -28,6 +28,9 @@ class GcsStorage(ObjectStorage):
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         super().__init__(table_uri, {**storage_options, **_credentials(storage_options.get("token"))})
+        self._take_root()
+
+    def _take_root(self) -> None:
         self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
 
     def object_key(self, key: str) -> str:
@@ -37,7 +40,7 @@ class GcsStorage(ObjectStorage):
     def _failure(self, error: Exception, key: str) -> StorageError:
         uri = self._uri_of(key)
         if _status_of(error) in (401, 403) or str(error).startswith("Forbidden"):
-            return StorageError(
+            return AccessDenied(
                 f"{uri}: access was denied ({error}). Check the credentials and their rights; without "
                 "storage.objects.list, the store says the same of an object that is not there.",
                 uri,

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -153,7 +153,7 @@ class LocalStorage(Storage):
             try:
                 with _local_errors(path):
                     changed_ms = os.lstat(path).st_mtime_ns // 1_000_000
-                    for page, below in _entries(path, f"{directory}/" if directory else "", _PAGE_FILES):
+                    for page, below in _entries(path, directory, _PAGE_FILES):
                         found += below
                         yield page
             except FileNotFoundError:  # removed meanwhile
@@ -164,6 +164,24 @@ class LocalStorage(Storage):
 
     def head(self, key: str) -> FileInfo | None:
         return _info_of(self._path(key), key, key.rpartition("/")[2])
+
+    def followed(self, keys: Sequence[str]) -> Iterator[str | None]:
+        below = os.path.join(os.path.realpath(self.root), "")
+        known: dict[str, str] = {}
+        for key in keys:
+            parent, _, name = key.rpartition("/")
+            real_parent = known.get(parent)
+            if real_parent is None:
+                real_parent = known[parent] = os.path.realpath(self._path(parent))
+            real = os.path.join(real_parent, name)
+            if os.path.islink(real):
+                real = os.path.realpath(real)
+            yield real[len(below) :] if real.startswith(below) and real != below else None
+
+    def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
+        root = self._path("")
+        for key in keys:
+            yield _info_of(root + key, key, key.rpartition("/")[2])
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -178,26 +196,28 @@ class LocalStorage(Storage):
         return True
 
 
-def _entries(path: str, prefix: str, page_files: int) -> Iterator[tuple[TreePage, list[str]]]:
+def _entries(path: str, directory: str, page_files: int) -> Iterator[tuple[TreePage, list[str]]]:
     """The entries of one directory: pages of what is no directory, each with the directories met so far."""
+    prefix = f"{directory}/" if directory else ""
     with os.scandir(path) as entries:
         while True:
-            files: list[str] = []
+            met = list(islice(entries, page_files))
+            if not met:
+                return
+            files = [prefix + entry.name for entry in met if entry.is_file(follow_symlinks=False)]
             directories: list[str] = []
             others: list[str] = []
-            for entry in islice(entries, page_files):
-                kind = files
-                if not entry.is_file(follow_symlinks=False):
-                    kind = directories if entry.is_dir(follow_symlinks=False) else others
-                kind.append(prefix + entry.name)
-            if not (files or directories or others):
-                return
+            if len(files) < len(met):
+                for entry in met:
+                    if not entry.is_file(follow_symlinks=False):
+                        kind = directories if entry.is_dir(follow_symlinks=False) else others
+                        kind.append(prefix + entry.name)
             if not _is_text((*files, *directories)):
                 others += [key for key in (*files, *directories) if not _is_text((key,))]
                 files, directories = (
                     [key for key in keys if _is_text((key,))] for keys in (files, directories)
                 )
-            yield TreePage(files, others=others), directories
+            yield TreePage(files, others=others, directory=directory), directories
 
 
 def _is_text(names: Iterable[str]) -> bool:

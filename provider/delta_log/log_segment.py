@@ -20,7 +20,7 @@ from delta_log.log_path import (
     commit_key,
     parse_log_file,
 )
-from delta_log.storage import Storage
+from delta_log.storage import FileInfo, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,14 @@ class LogListing:
 
 def list_log(storage: Storage, start: int = 0) -> LogListing:
     """One LIST from a version on."""
+    return listing_of(storage.list_from(LOG_DIRECTORY, f"{start:020d}."), start)
+
+
+def listing_of(infos: Iterable[FileInfo], start: int = 0) -> LogListing:
+    """What some files of the log are to a reader."""
     listing = LogListing(start)
     parts: dict[tuple[int, LogFileKind, int, str], list[LogFile]] = {}
-    for info in storage.list_from(LOG_DIRECTORY, f"{start:020d}."):
+    for info in infos:
         file = parse_log_file(info)
         if file is None:
             continue

@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from typing import IO, Any, NoReturn
 from urllib.parse import unquote_plus, urlsplit
 
 import fsspec
 import fsspec.asyn
 
-from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
+from delta_log.errors import AccessDenied, DeltaLogError, InvalidRequest, StorageError
 from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 
 _EXTRAS = {
@@ -70,6 +71,17 @@ class RemoteStorage(Storage):
                 "Check the address and the storage options."
             ) from (None if secret else error)
 
+    def beside(self, table_uri: str) -> RemoteStorage:
+        """Another table that the same client reaches: same scheme, same bucket or container, same options."""
+        twin = copy(self)
+        twin.uri = table_uri.rstrip("/")
+        twin._root = str(self._fs._strip_protocol(twin.uri))
+        twin._take_root()
+        return twin
+
+    def _take_root(self) -> None:
+        """What a kind of store derives from the root's path."""
+
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root
 
@@ -95,7 +107,7 @@ class RemoteStorage(Storage):
     def _failure(self, error: Exception, key: str) -> StorageError:
         uri = self._uri_of(key)
         if isinstance(error, PermissionError):
-            return StorageError(
+            return AccessDenied(
                 f"{uri}: access was denied ({error}). Check the credentials and their rights.", uri
             )
         return StorageError(f"{uri}: the store failed ({type(error).__name__}: {error}).", uri)

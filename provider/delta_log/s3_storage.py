@@ -19,10 +19,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from delta_log.errors import InvalidRequest, StorageError
+from delta_log.errors import AccessDenied, InvalidRequest, StorageError
 from delta_log.object_storage import TOKEN, ContentChanged, CreationConflict, ObjectStorage, Tail, Upload
 from delta_log.object_tree import KeySpan, SpanPage
 from delta_log.remote_storage import file_info
+from delta_log.s3_listing import list_page
 from delta_log.storage import FileInfo
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
@@ -43,12 +44,15 @@ class S3Storage(ObjectStorage):
         # botocore keeps ten connections unless told otherwise.
         config = {"max_pool_connections": 2 * self.concurrency, **storage_options.get("config_kwargs", {})}
         super().__init__(table_uri, {**storage_options, "config_kwargs": config})
-        self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
+        self._take_root()
         if self.bucket.endswith("--x-s3"):
             raise InvalidRequest(
                 f"{self.uri} is in a directory bucket. Its listings have no order, and reading a Delta log rests on "
                 "that order. Keep the table in a general purpose bucket."
             )
+
+    def _take_root(self) -> None:
+        self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
 
     @property
     def endpoint(self) -> str:
@@ -70,7 +74,7 @@ class S3Storage(ObjectStorage):
                 uri,
             )
         if isinstance(error, PermissionError):
-            return StorageError(
+            return AccessDenied(
                 f"{uri}: access was denied ({code or error}). Check the credentials and their rights; without "
                 "s3:ListBucket, S3 says the same of an object that is not there.",
                 uri,
@@ -156,15 +160,13 @@ class S3Storage(ObjectStorage):
             asked["MaxKeys"] = self.page_keys
         if page is not None:
             asked["ContinuationToken"] = page
-        answer = await self.call("list_objects_v2", **asked)
-        found = [
-            file_info(entry["Key"][root:], entry["Size"], entry["LastModified"].timestamp())
-            for entry in answer.get("Contents", ())
-        ]
-        following = answer.get("NextContinuationToken") if answer.get("IsTruncated") else None
+        await self._fs.set_session()
+        listed = await list_page(await self._fs.get_s3(self.bucket), self.call("list_objects_v2", **asked))
+        found = [file_info(key[root:], size, changed) for key, size, changed in listed.objects]
+        following = listed.following
         if span.end is not None and found and found[-1].key >= span.end:
             found, following = [info for info in found if info.key < span.end], None
-        directories = [entry["Prefix"][root:-1] for entry in answer.get("CommonPrefixes", ())]
+        directories = [prefix[root:-1] for prefix in listed.prefixes]
         return SpanPage(found, directories, following)
 
     async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:

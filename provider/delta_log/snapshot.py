@@ -232,6 +232,16 @@ class Snapshot:
         return self._segment.checkpoint.version if self._segment.checkpoint else None
 
     @property
+    def table_uri(self) -> str:
+        return self._storage.uri
+
+    @property
+    def base(self) -> tuple[CheckpointReader, Tail] | None:
+        """The checkpoint that the files come from, and what the commits after it say of files; ``None``: commits alone."""
+        reader = self._adds.base
+        return (reader, self._adds.tail) if isinstance(reader, CheckpointReader) else None
+
+    @property
     def commits_since_checkpoint(self) -> int:
         """How many commits a reader of this version replays."""
         return len(self._segment.commits)

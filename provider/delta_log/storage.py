@@ -47,6 +47,7 @@ class TreePage:
     :param directories: those that were entered, and when each was changed last; none where a store has no directories.
     :param others: what is no file and no directory, above all symbolic links, and names that no key spells. Nobody
         follows them and nobody deletes them.
+    :param directory: that all of ``keys`` lie in, themselves; ``None``: they may lie in several.
     """
 
     keys: Sequence[str] = ()
@@ -54,6 +55,7 @@ class TreePage:
     modification_times_ms: Sequence[int] | None = None
     directories: Mapping[str, int] = field(default_factory=dict)
     others: Sequence[str] = ()
+    directory: str | None = None
 
 
 #: Of the directories that a listing met, given by their keys, those that it is to look into.
@@ -115,6 +117,14 @@ class Storage(ABC):
             return
         with ThreadPoolExecutor(min(self.concurrency, len(keys))) as pool:
             yield from pool.map(self.head, keys)
+
+    def followed(self, keys: Sequence[str]) -> Iterator[str | None]:
+        """For each key of a file or directory, there or not, where it leads to: the key itself, unless there is a symbolic
+        link on the way.
+
+        ``None``: out of the root.
+        """
+        yield from keys
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from delta_log import tail as log_tail
+from delta_log.commit_summary import CommitFilter, CommitSummary
 from delta_log.errors import InvalidRequest, NotATable
 from delta_log.history import read_history
 from delta_log.log_segment import find_log_segment, list_log
+from delta_log.runtime import Runtime
 from delta_log.snapshot import EPOCH, Snapshot
 from delta_log.storage import Storage, open_storage
 from delta_log.time_travel import version_at
@@ -79,3 +82,34 @@ class Table:
         if listing.latest < 0:
             raise NotATable(self.uri)
         return read_history(self.storage, listing, limit)
+
+    def tail(
+        self,
+        start: log_tail.Start = "latest",
+        *,
+        data_change_only: bool = True,
+        operations: Iterable[str] | None = None,
+        partitions: Mapping[str, Any] | None = None,
+        min_rows: int = 0,
+        poll_interval_seconds: float | None = 5.0,
+        runtime: Runtime | None = None,
+    ) -> Iterator[CommitSummary]:
+        """The commits from a version on as they come, ascending, each once: ``for commit in table.tail(start=5)``.
+
+        A store that fails is asked again, less and less often.
+
+        :param start: the first version, ``earliest`` or ``latest`` (what is committed from now on).
+        :param data_change_only: leave out maintenance.
+        :param operations: only these, such as ``WRITE``.
+        :param partitions: only commits that touched these: raw values for each column, one or several.
+        :param min_rows: give commits only when together they have so many rows.
+        :param poll_interval_seconds: ``None``: end where the log ends.
+        :raises LogCleaned: commits from that place on were deleted.
+        :raises LogReplaced: the table was made anew.
+        """
+        chosen = CommitFilter.of(
+            data_change_only=data_change_only, operations=operations, partitions=partitions, min_rows=min_rows
+        )
+        return log_tail.follow(
+            self.storage, start, chosen, poll_interval_seconds=poll_interval_seconds, runtime=runtime
+        )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from delta_log.actions import Action, decode_actions
-from delta_log.checkpoint import CheckpointReader
+from delta_log.checkpoint import CheckpointReader, UnreadableCheckpoint
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
 from delta_log.history import ICT_ENABLED, ICT_ENABLEMENT_VERSION, monotone_times, read_commit_info
 from delta_log.log_path import commit_key
@@ -67,14 +67,19 @@ def _newest(storage: Storage, listing: LogListing, versions: list[int], times: l
 
 def _in_commit_timestamps_since(storage: Storage, listing: LogListing) -> int | None:
     """The first version with an in-commit timestamp, by the newest metadata; ``None``: the table has none."""
-    segment = segment_of(listing, storage)
-    for commit in reversed(segment.commits):
-        for action in decode_actions(storage.read(commit.key), commit.key):
-            if action.metaData is not None:
-                return _since(action)
-    if segment.checkpoint is None:
-        return None
-    return _since(Action(metaData=CheckpointReader(storage, segment.checkpoint).other.metadata))
+    unusable: frozenset[str] = frozenset()
+    while True:
+        segment = segment_of(listing, storage, unusable=unusable)
+        for commit in reversed(segment.commits):
+            for action in decode_actions(storage.read(commit.key), commit.key):
+                if action.metaData is not None:
+                    return _since(action)
+        if segment.checkpoint is None:
+            return None
+        try:
+            return _since(Action(metaData=CheckpointReader(storage, segment.checkpoint).other.metadata))
+        except UnreadableCheckpoint as failure:
+            unusable |= frozenset(failure.checkpoint_keys)
 
 
 def _since(action: Action) -> int | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from delta_log import table_features
 from delta_log.actions import Add, decode_actions
@@ -53,7 +53,10 @@ class CommitResult:
 
 
 class Transaction:
-    """One commit on the base of one snapshot.
+    """Commits on the base of one snapshot: one, or several that share what they rest on.
+
+    A second change is held against everything that was committed since the snapshot, as the first was; what the first
+    has read of it is not read again.
 
     :param gate: the operation that the table's protocol must allow.
     :raises UnsupportedFeature: it does not.
@@ -64,6 +67,9 @@ class Transaction:
         table_features.require(snapshot.protocol, gate)
         storage.require_writable()
         self._storage, self._snapshot, self._gate, self._runtime = storage, snapshot, gate, runtime
+        #: As of our own last commit, and what was committed from the first snapshot to there.
+        self._tip = snapshot
+        self._passed: tuple[Winner, ...] = ()
 
     def commit(self, change: Change) -> CommitResult:
         """Make the change the table's next version.
@@ -77,6 +83,11 @@ class Transaction:
         course = _Course(self._head(), tuple(range(len(change.groups))))
         if change.transaction is not None:
             course.last_app_version = self._snapshot.transactions.get(change.transaction[0])
+        done = next((w.version for w in self._passed if _is_same_work(w, change.transaction)), None)
+        if done is not None:
+            return CommitResult(done, already_done=True)
+        for winner in self._passed:
+            course.pass_(winner, basis, change.transaction)
         transaction_id = self._runtime.new_id()
         latest = self._latest(course.head.version + 1)
         for tries in range(_MAX_ATTEMPTS):
@@ -119,7 +130,7 @@ class Transaction:
         :raises CommitFailed: a version between was committed long ago and cleaned from the log: it is free, and yet
             taken.
         """
-        listing = list_log(self._storage, self._snapshot.version)
+        listing = list_log(self._storage, version - 1)
         if not all(winner in listing.commits for winner in range(version, listing.latest + 1)):
             raise _cleaned(version, listing.latest)
         return listing.latest
@@ -195,13 +206,16 @@ class Transaction:
     def _finished(self, course: _Course, ours: Winner, transaction_id: str) -> CommitResult:
         """The commit stands, whatever becomes of the rest."""
         version, winners = ours.version, [*course.winners, ours]
+        newer = [winner for winner in winners if winner.version > self._tip.version]
         try:
-            snapshot = self._snapshot.advanced(
-                [(known_commit(winner.version, winner.size_bytes), winner.actions) for winner in winners]
+            snapshot = self._tip.advanced(
+                [(known_commit(winner.version, winner.size_bytes), winner.actions) for winner in newer]
             )
         except DeltaLogError as error:
             _LOG.warning("%s: version %d cannot be read: %s", self._storage.uri, version, error)
+            self._tip, self._passed = self._snapshot, ()
             return CommitResult(version, dropped=course.dropped)
+        self._tip, self._passed = snapshot, (*course.winners, _without_files(ours))
         look_after(snapshot, self._storage, transaction_id, self._runtime)
         return CommitResult(version, dropped=course.dropped, snapshot=snapshot)
 
@@ -250,6 +264,11 @@ def _cleaned(version: int, latest: int) -> CommitFailed:
         "nobody can tell whether ours still stands. Nothing was committed; run again.",
         version=version,
     )
+
+
+def _without_files(ours: Winner) -> Winner:
+    """Files of our own commits are no concern of our later ones, and may be many."""
+    return replace(ours, actions=[a for a in ours.actions if a.add is None and a.remove is None])
 
 
 def _winner(version: int, body: bytes) -> Winner:

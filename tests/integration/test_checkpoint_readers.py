@@ -13,6 +13,7 @@ from tests.checkpoint_state import state_of
 from tests.corpus import Corpus, Entry, corpus_cases, corpus_is_there
 
 from delta_log import Table
+from delta_log.checkpoint_draft import TopFormat
 from delta_log.checkpoint_writer import (
     CheckpointMismatch,
     CheckpointPolicy,
@@ -132,6 +133,73 @@ def by_delta_rs(table: Path) -> tuple[int, list[str], list[str]]:
     return opened.version(), sorted(opened.file_uris()), sorted(json.dumps(row, default=str) for row in rows)
 
 
+# -- incremental --------------------------------------------------------------------------------------------------
+
+
+def incrementally_checkpointed(table: Path) -> tuple[Snapshot, CheckpointResult]:
+    """A full V2 checkpoint, a commit that says the same of the oldest file once more, and what has changed since."""
+    opened = with_one_more_commit(table)
+    runtime = Runtime(now_ms=lambda: THEN_MS)
+    write_checkpoint(opened.storage, opened.snapshot(), runtime, "v2", incremental=False, sidecar_actions=1)
+    before = opened.snapshot()
+    commit = table / commit_key(before.version + 1)
+    info = {"operation": "TEST", "inCommitTimestamp": before.timestamp_ms + 1}
+    lines: list[dict[str, Any]] = [{"commitInfo": info}]
+    lines += [{"add": as_add(file)} for file in before.files().to_pylist()[-1:]]
+    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    snapshot = Table(str(table)).snapshot()
+    result = write_checkpoint(opened.storage, snapshot, runtime, "v2", sidecar_actions=1)
+    assert result.reused_sidecars == max(0, snapshot.num_files - 1) + len(unexpired(snapshot))
+    return snapshot, result
+
+
+def unexpired(snapshot: Snapshot) -> list[str]:
+    return list(state_of(snapshot, THEN_MS)["tombstones"])
+
+
+def as_add(file: dict[str, Any]) -> dict[str, Any]:
+    """A live file as the log says it."""
+    names = {
+        "path": "path",
+        "partition_values": "partitionValues",
+        "size": "size",
+        "modification_time": "modificationTime",
+        "stats": "stats",
+        "deletion_vector": "deletionVector",
+        "base_row_id": "baseRowId",
+        "default_row_commit_version": "defaultRowCommitVersion",
+        "clustering_provider": "clusteringProvider",
+    }
+    found = {name: file[column] for column, name in names.items() if file[column] is not None}
+    found["partitionValues"] = dict(found.get("partitionValues") or {})
+    vector = found.get("deletionVector")
+    if vector is not None:
+        found["deletionVector"] = {name: value for name, value in vector.items() if value is not None}
+    return {**found, "dataChange": False}
+
+
+@pytest.mark.parametrize("entry", corpus_cases(lambda e: bool(readable(e) and e["name"] not in REFUSED)))
+def test_an_incremental_checkpoint_alone_gives_the_same_state_and_rows(
+    entry: Entry, corpus: Corpus, tmp_path: Path
+) -> None:
+    if "v2" not in policies(corpus.table(entry["name"])):
+        return
+    table = corpus.copy_of(entry["name"], tmp_path)
+    by_rust = entry["oracles"].get("deltalake") in ("agree", "rows_agree")
+    rows = by_delta_rs(table)[1:] if by_rust else None
+    snapshot, result = incrementally_checkpointed(table)
+    stats = "json" if "json" in result.stats_forms else "struct"
+    before = state_of(snapshot, THEN_MS, stats=stats)
+    leave_only(table, result)
+    after = Table(str(table)).snapshot()
+    assert after.commits_since_checkpoint == 0
+    assert state_of(after, THEN_MS, stats=stats) == before
+    if entry["content_digest"]:
+        assert corpus.digest(after.to_arrow()) == entry["content_digest"]
+    if by_rust:
+        assert by_delta_rs(table)[1:] == rows
+
+
 #: The one table of the corpus whose checkpoint has another metadata than its commits.
 NOT_OF_ITS_LOG = "krs-parquet_row_group_skipping"
 #: Their pointers state a number of actions that their checkpoints do not have.
@@ -243,6 +311,29 @@ def test_delta_spark_skips_files_and_carries_on_from_our_checkpoint(
     delta_spark_session.sql(f"DELETE FROM delta.`{copy}` WHERE id >= 299")
     assert Table(str(copy)).snapshot().version == result.version + 1
     assert load(delta_spark_session, copy).where("id >= 200").count() == 99
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("top_format", ["json", "parquet"])
+def test_delta_spark_reads_an_incremental_checkpoint_and_carries_on(
+    top_format: TopFormat, tmp_path: Path, delta_spark_session: SparkSession
+) -> None:
+    table, copy = tmp_path / "t", tmp_path / "copy"
+    make_spark_table(delta_spark_session, table, {"delta.checkpointPolicy": "v2"})
+    storage = Table(str(table)).storage
+    write_checkpoint(storage, Table(str(table)).snapshot(), Runtime(), sidecar_actions=1)
+    delta_spark_session.sql(f"DELETE FROM delta.`{table}` WHERE id = 250")
+    before = by_delta_spark(delta_spark_session, table)
+    result = write_checkpoint(
+        storage, Table(str(table)).snapshot(), Runtime(), sidecar_actions=1, top_format=top_format
+    )
+    assert result.reused_sidecars > 3
+    leave_only(table, result)
+    table.rename(copy)
+    assert by_delta_spark(delta_spark_session, copy) == before
+    delta_spark_session.sql(f"DELETE FROM delta.`{copy}` WHERE id = 251")
+    assert Table(str(copy)).snapshot().version == result.version + 1
+    assert len(by_delta_spark(delta_spark_session, copy)) == len(before) - 1
 
 
 def make_spark_table(session: SparkSession, table: Path, properties: dict[str, str]) -> None:

@@ -52,7 +52,7 @@ PROPERTIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(properties=PROPERTIES, data=st.data())
 def test_a_checkpoint_holds_what_the_snapshot_holds(properties: dict[str, str], data: st.DataObject) -> None:
     storage = MemoryStorage()
@@ -80,7 +80,7 @@ def test_a_checkpoint_holds_what_the_snapshot_holds(properties: dict[str, str], 
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(properties=PROPERTIES, data=st.data())
 def test_every_row_is_one_action_with_all_that_the_protocol_requires(
     properties: dict[str, str], data: st.DataObject
@@ -408,6 +408,33 @@ def test_a_tombstone_expires_when_its_retention_is_over(
     write_checkpoint(storage, snapshot_of(storage), RUNTIME)
     kept = snapshot_of(only_the_checkpoint(storage, 3)).tombstones(["key"]).column(0).to_pylist()
     assert sorted(kept) == ["f0", "not yet"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_deletion_vector_keeps_all_its_members_and_members_of_no_protocol_are_read_over(
+    policy: CheckpointPolicy,
+) -> None:
+    storage = small_table(features=("v2Checkpoint", "deletionVectors"))
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 4, "cardinality": 2}
+    vector["maxRowIndex"] = 17
+    add = {
+        "path": "f1",
+        "partitionValues": {"day": None},
+        "size": 10,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    lines = [
+        {"add": {**add, "deletionVector": {**vector, "ofNobody": 1}, "ofNobodyEither": [1]}},
+        {"remove": {"path": "f1", "deletionTimestamp": NOW_MS, "dataChange": True}},
+        {"remove": {"path": "f9", "deletionTimestamp": NOW_MS, "deletionVector": vector, "dataChange": True}},
+    ]
+    storage.put("_delta_log/00000000000000000003.json", "\n".join(map(json.dumps, lines)).encode())
+    write_checkpoint(storage, snapshot_of(storage), RUNTIME, policy)
+    after = snapshot_of(only_the_checkpoint(storage, 3))
+    for files in (after.files(), after.tombstones()):
+        found = {row["path"]: row["deletion_vector"] for row in files.to_pylist()}
+        assert vector in found.values()
 
 
 def test_a_table_without_files_has_a_checkpoint() -> None:

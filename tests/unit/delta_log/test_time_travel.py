@@ -104,3 +104,9 @@ def test_a_request_must_make_sense(tmp_path: Path) -> None:
     for wrong in ({"version": 0, "timestamp": at(1)}, {"version": -1}, {"timestamp": datetime(2024, 1, 1)}):
         with pytest.raises(InvalidRequest):
             table.snapshot(**wrong)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_no_reason_not_to_know(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t", [(9000, 100), (1, 200), (5, 300)], {0: ENABLED})
+    (tmp_path / "t" / "_delta_log" / f"{2:020d}.checkpoint.parquet").write_bytes(b"PAR1 and no more")
+    assert version_at(table, 250) == 1

@@ -1,0 +1,99 @@
+"""Pages of ListObjectsV2, read by us: botocore's general parser takes a tenth of a millisecond for each object.
+
+botocore lets a handler see an answer before it is parsed. Ours reads the page, and leaves the parser an empty one. It
+does so only for calls made by :func:`list_page`; whoever else uses the same client gets what it always got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote_plus
+from xml.etree import ElementTree as ET
+
+_EVENT = "before-parse.s3.ListObjectsV2"
+_HANDLER_ID = "delta-log-listing"
+_EMPTY = b'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"/>'
+
+
+@dataclass(slots=True)
+class ListedPage:
+    """
+    :ivar objects: key in the bucket, size in bytes, and time of the last change in seconds since the epoch.
+    :ivar prefixes: common ones, with the slash at the end.
+    :ivar following: the token of the next page.
+    """
+
+    objects: list[tuple[str, int, float]] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    following: str | None = None
+
+
+_taking: ContextVar[list[ListedPage] | None] = ContextVar("_taking", default=None)
+
+
+async def list_page(client: Any, request: Awaitable[Mapping[str, Any]]) -> ListedPage:
+    """
+    :param request: a ListObjectsV2 by this client.
+    """
+    # Once for each client, however often it is asked for.
+    client.meta.events.register(_EVENT, _take_answer, unique_id=_HANDLER_ID)
+    taken: list[ListedPage] = []
+    token = _taking.set(taken)
+    try:
+        answer = await request
+    finally:
+        _taking.reset(token)
+    # A request that was repeated has answered more than once. Where nobody asked the handler, botocore has read it.
+    return taken[-1] if taken else _page_of(answer)
+
+
+def _take_answer(response_dict: dict[str, Any], **_: Any) -> None:
+    taken = _taking.get()
+    if taken is not None and response_dict["status_code"] == 200:
+        # What we cannot read, botocore reads, or complains of in its own way.
+        with suppress(ET.ParseError, ValueError):
+            taken.append(read_page(response_dict["body"]))
+            response_dict["body"] = _EMPTY
+
+
+def _page_of(answer: Mapping[str, Any]) -> ListedPage:
+    return ListedPage(
+        [(one["Key"], one["Size"], one["LastModified"].timestamp()) for one in answer.get("Contents", ())],
+        [one["Prefix"] for one in answer.get("CommonPrefixes", ())],
+        answer.get("NextContinuationToken") if answer.get("IsTruncated") else None,
+    )
+
+
+def read_page(body: bytes) -> ListedPage:
+    """
+    :raises xml.etree.ElementTree.ParseError: not XML.
+    :raises ValueError: XML, and not such a page.
+    """
+    root = ET.fromstring(body)  # noqa: S314 - by the store that botocore's own parser trusts alike
+    if not root.tag.endswith("ListBucketResult"):
+        raise ValueError(f"{root.tag} is not a listing")
+    space = root.tag.rpartition("}")[0]
+    space = f"{space}}}" if space else ""
+    key, size, changed = (f"{space}{name}" for name in ("Key", "Size", "LastModified"))
+    is_encoded = root.findtext(f"{space}EncodingType") == "url"
+    page = ListedPage()
+    times: dict[str, float] = {}
+    for entry in root.iterfind(f"{space}Contents"):
+        name, said = entry.findtext(key, ""), entry.findtext(changed, "")
+        time = times.get(said)
+        if time is None:
+            time = times[said] = datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp()
+        if is_encoded and ("%" in name or "+" in name):
+            name = unquote_plus(name)
+        page.objects.append((name, int(entry.findtext(size, "0")), time))
+    for entry in root.iterfind(f"{space}CommonPrefixes"):
+        name = entry.findtext(f"{space}Prefix", "")
+        page.prefixes.append(unquote_plus(name) if is_encoded else name)
+    if root.findtext(f"{space}IsTruncated") == "true":
+        page.following = root.findtext(f"{space}NextContinuationToken")
+    return page
