@@ -1,4 +1,6 @@
-"""After a bulk load, a checkpoint: whoever opens the table next reads one file instead of every commit of the load."""
+"""After a bulk load, a checkpoint: whoever opens the table next reads one file instead of every commit of the load.
+
+Then the part of the log goes that no version in retention needs, and the version's checksum file is put right."""
 
 from __future__ import annotations
 
@@ -17,5 +19,11 @@ with DAG(
     def load() -> None:
         """Whatever writes to the table."""
 
-    load() >> DeltaCheckpointOperator(task_id="checkpoint", table="{{ params.table }}", if_due=False)
+    load() >> DeltaCheckpointOperator(
+        task_id="checkpoint",
+        table="{{ params.table }}",
+        if_due=False,
+        cleanup_log=True,
+        repair_checksum=True,
+    )
 # [END checkpoint_after_load]

@@ -19,26 +19,56 @@ class DeltaCheckpointOperator(DeltaJobOperator):
     :param policy: ``classic`` or ``v2``; ``None``: what the table's ``delta.checkpointPolicy`` says. (templated)
     :param if_due: only where the commits since the newest checkpoint are many, or heavy; after a bulk load one may want
         it in any case. (templated)
+    :param compact_log: where no checkpoint is due, put many commits into one log compaction. (templated)
+    :param cleanup_log: afterwards, delete files of the log that no version in ``delta.logRetentionDuration`` needs.
+        (templated)
+    :param repair_checksum: put the version's checksum file right, where it can be proved what is right. (templated)
 
     Further parameters: :class:`~airflow_delta.operators.base.DeltaJobOperator`.
     """
 
     operation = "checkpoint"
 
-    template_fields: Sequence[str] = (*DeltaJobOperator.template_fields, "policy", "if_due")
+    template_fields: Sequence[str] = (
+        *DeltaJobOperator.template_fields,
+        "policy",
+        "if_due",
+        "compact_log",
+        "cleanup_log",
+        "repair_checksum",
+    )
     arguments: ClassVar[Mapping[str, Argument]] = {
         **DeltaJobOperator.arguments,
         "policy": Argument("policy", arguments.read_checkpoint_policy),
         "if_due": Argument("if_due", arguments.read_switch, required=True),
+        "compact_log": Argument("compact_log", arguments.read_switch, required=True),
+        "cleanup_log": Argument("cleanup_log", arguments.read_switch, required=True),
+        "repair_checksum": Argument("repair_checksum", arguments.read_switch, required=True),
     }
 
-    def __init__(self, *, policy: str | None = None, if_due: bool | str = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        policy: str | None = None,
+        if_due: bool | str = True,
+        compact_log: bool | str = False,
+        cleanup_log: bool | str = False,
+        repair_checksum: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
         kwargs.setdefault("engine", "local")
         super().__init__(**kwargs)
         self.policy = policy
         self.if_due = if_due
+        self.compact_log = compact_log
+        self.cleanup_log = cleanup_log
+        self.repair_checksum = repair_checksum
         self.check_known()
 
     def options(self) -> dict[str, Any]:
-        options = {"policy": self.value_of("policy"), "if_due": self.value_of("if_due") or None}
+        switches = ("if_due", "compact_log", "cleanup_log", "repair_checksum")
+        options = {
+            "policy": self.value_of("policy"),
+            **{name: self.value_of(name) or None for name in switches},
+        }
         return {name: value for name, value in options.items() if value is not None}

@@ -1,8 +1,11 @@
 """Whether a table is due for a checkpoint, and why: a pure function of how much of its log a reader has to replay.
 
 Opening a table costs the newest checkpoint and every commit after it: a request for each, and its bytes as JSON, which is
-read many times slower than Parquet. So two things make a checkpoint due: as many commits as the table allows itself
-(``delta.checkpointInterval``), and commits that weigh so much that they cost more than the interval foresaw.
+read many times slower than Parquet. So three things make a checkpoint due: as many commits as the table allows itself
+(``delta.checkpointInterval``), commits that weigh so much that they cost more than the interval foresaw, and commits that
+take a reader longer than the checkpoint before them, so that opening the table takes more than twice as long as it need.
+
+The times are estimates for a reader on an object store, of which only the order counts.
 """
 
 from __future__ import annotations
@@ -12,6 +15,10 @@ from typing import Any
 
 #: Of JSON after the newest checkpoint: a second or so of every reader's time.
 MAX_TAIL_BYTES = 64 << 20
+#: What a reader notices.
+MIN_TAIL_MS = 250
+#: A small request, several of which are under way together; a mebibyte of JSON; one of a checkpoint's Parquet.
+_REQUEST_MS, _JSON_MS, _PARQUET_MS = 5, 20, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +28,28 @@ class LogTail:
     :param checkpoint_version: of the newest checkpoint; ``None``: there is none.
     :param commits: after it.
     :param size_bytes: of those commits.
+    :param checkpoint_bytes: of all files of that checkpoint.
     """
 
     version: int
     checkpoint_version: int | None
     commits: int
     size_bytes: int
+    checkpoint_bytes: int = 0
+
+    @property
+    def tail_ms(self) -> int:
+        """An estimate of what a reader spends on the commits."""
+        return self.commits * _REQUEST_MS + (self.size_bytes * _JSON_MS >> 20)
+
+    @property
+    def checkpoint_ms(self) -> int:
+        """And on the checkpoint."""
+        return (
+            0
+            if self.checkpoint_version is None
+            else _REQUEST_MS + (self.checkpoint_bytes * _PARQUET_MS >> 20)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +63,8 @@ class CheckpointPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {**asdict(self), "reasons": list(self.reasons)}
+        costs = {"tailMs": self.tail.tail_ms, "checkpointMs": self.tail.checkpoint_ms}
+        return {**asdict(self), "reasons": list(self.reasons), "readerCost": costs}
 
 
 def plan_checkpoint(tail: LogTail, interval: int) -> CheckpointPlan:
@@ -60,6 +84,11 @@ def plan_checkpoint(tail: LogTail, interval: int) -> CheckpointPlan:
         mebibytes = tail.size_bytes >> 20
         reasons.append(
             f"{mebibytes:,} MiB of commits since the newest checkpoint ({since}), which every reader parses"
+        )
+    if not reasons and tail.tail_ms >= max(MIN_TAIL_MS, tail.checkpoint_ms):
+        reasons.append(
+            f"the {tail.commits:,} commits since the newest checkpoint ({since}) cost a reader about {tail.tail_ms:,} ms, "
+            f"and the checkpoint itself {tail.checkpoint_ms:,} ms"
         )
     if reasons:
         return CheckpointPlan(tail, interval, due=True, reasons=tuple(reasons))

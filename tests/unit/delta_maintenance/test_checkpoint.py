@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from delta_log import Table
 from delta_maintenance import cli
 from delta_maintenance.plan.checkpoint import MAX_TAIL_BYTES, LogTail, plan_checkpoint
+from delta_maintenance.plan.log_compaction import LogPiece, plan_log_compaction
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ from delta_maintenance.plan.checkpoint import MAX_TAIL_BYTES, LogTail, plan_chec
     ],
 )
 def test_commits_and_their_weight_make_one_due(commits: int, size_bytes: int, due: bool) -> None:
-    plan = plan_checkpoint(LogTail(20, 20 - commits, commits, size_bytes), interval=10)
+    plan = plan_checkpoint(LogTail(20, 20 - commits, commits, size_bytes, 1 << 30), interval=10)
     assert plan.due is due
     assert plan.reasons
     assert json.loads(json.dumps(plan.to_dict()))["tail"]["commits"] == commits
@@ -88,3 +90,157 @@ def test_what_cannot_be_is_refused_and_nothing_written(
     (gap / "_delta_log" / f"{1:020d}.json").unlink()
     assert "missing" in checkpoint(capsys, gap)["error"]["message"]
     assert not list(table.rglob("*checkpoint*"))
+
+
+# -- what comes with it ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "checkpoint_bytes", "due"),
+    [(20 << 20, 1 << 20, True), (20 << 20, 1 << 30, False), (1 << 20, 1 << 20, False)],
+)
+def test_commits_that_cost_a_reader_more_than_the_checkpoint_make_one_due(
+    size_bytes: int, checkpoint_bytes: int, due: bool
+) -> None:
+    plan = plan_checkpoint(LogTail(20, 18, 2, size_bytes, checkpoint_bytes), interval=10)
+    assert plan.due is due
+    assert plan.to_dict()["readerCost"]["tailMs"] > 0
+    if due:
+        assert "cost a reader about" in plan.reasons[0]
+
+
+def pieces(*sizes: int) -> list[LogPiece]:
+    return [LogPiece(number, number, size) for number, size in enumerate(sizes, 5)]
+
+
+@pytest.mark.parametrize(
+    ("tail", "versions", "worth_it"),
+    [
+        (pieces(), None, False),
+        (pieces(10), None, False),
+        (pieces(10, 10), (5, 6), False),
+        (pieces(10, 10, 10, 10), (5, 8), True),
+        # What is larger than all that came after it stays as it is.
+        (pieces(1000, 10, 10, 10, 10), (6, 9), True),
+        (pieces(1000, 10), (5, 6), False),
+        ([LogPiece(0, 9, 40), *(LogPiece(n, n, 10) for n in range(10, 14))], (0, 13), True),
+        ([LogPiece(0, 9, 41), *(LogPiece(n, n, 10) for n in range(10, 14))], (10, 13), True),
+    ],
+)
+def test_a_compaction_takes_older_pieces_while_they_are_no_larger_than_the_newer_ones(
+    tail: list[LogPiece], versions: tuple[int, int] | None, worth_it: bool
+) -> None:
+    plan = plan_log_compaction(tail)
+    assert (plan.start, plan.end) == (versions or (None, None))
+    assert plan.worth_it is worth_it
+    assert plan.reason
+
+
+def test_where_no_checkpoint_is_due_the_commits_are_put_into_one_file(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = checkpoint(capsys, table, "--dry-run")["plan"]["logCompaction"]
+    assert (planned["start"], planned["end"], planned["worth_it"]) == (0, 3, True)
+    report = checkpoint(capsys, table, "--if-due", "--compact-log")
+    assert (report["status"], report["metrics"]["numCompactedCommits"]) == ("written", 4)
+    assert (table / "_delta_log" / f"{0:020d}.{3:020d}.compacted.json").exists()
+    assert checkpoint(capsys, table, "--if-due", "--compact-log")["status"] == "nothing_to_do"
+    assert Table(str(table)).snapshot().num_files == 4
+
+
+def test_a_compaction_on_request(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compact-log", str(table), "--dry-run"]) == 0
+    assert "make one file of 4" in capsys.readouterr().out
+    assert not list(table.glob("_delta_log/*compacted*"))
+    assert cli.main(["compact-log", str(table)]) == 0
+    assert "Put 4 commits into one file" in capsys.readouterr().out
+    assert cli.main(["compact-log", str(table), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "nothing_to_do"
+
+
+def test_a_checksum_that_is_missing_is_written_and_one_that_is_wrong_replaced(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table / "_delta_log" / f"{3:020d}.crc"
+    told = checkpoint(capsys, table, "--repair-checksum", "--if-due", "--dry-run")["plan"]["checksum"]
+    assert (told["state"], told["provedBy"]) == ("missing", "commits")
+    assert not path.exists()
+    report = checkpoint(capsys, table, "--repair-checksum", "--if-due")
+    assert (report["status"], report["plan"]["checksum"]["repaired"]) == ("written", True)
+    right = path.read_bytes()
+    assert json.loads(right)["numFiles"] == 4
+    path.write_text('{"tableSizeBytes":1,"numFiles":5,"numMetadata":1,"numProtocol":1}')
+    assert "another numFiles" in checkpoint(capsys, table)["error"]["message"]
+    assert not list(table.glob("_delta_log/*checkpoint*"))
+    report = checkpoint(capsys, table, "--repair-checksum")
+    assert "numFiles" in report["plan"]["checksum"]["disagreements"]
+    assert report["plan"]["checkpointWritten"]
+    assert path.read_bytes() == right
+
+
+def test_the_log_is_cleaned_after_the_checkpoint_and_on_request(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deltalake.DeltaTable(str(table)).alter.set_table_properties(
+        {"delta.logRetentionDuration": "interval 1 days"}
+    )
+    checkpoint(capsys, table)
+    aged(table)
+    # By hand, since other writers clean up when they commit.
+    (table / "_delta_log" / f"{5:020d}.json").write_text('{"commitInfo":{}}\n')
+    plan = checkpoint(capsys, table, "--cleanup-log", "--dry-run")["plan"]["logCleanup"]
+    assert (plan["anchorVersion"], plan["numFilesToDelete"]) == (4, 4)
+    assert cli.main(["cleanup-log", str(table), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "Would delete 4 files of the log" in said
+    assert "every version from 4 on can be read" in said
+    report = checkpoint(capsys, table, "--if-due", "--cleanup-log")
+    assert (report["status"], report["metrics"]["numDeletedFiles"]) == ("cleaned", 4)
+    assert report["plan"]["logCleanup"]["readableVersions"] == [4, 5]
+    assert cli.main(["cleanup-log", str(table)]) == 0
+    assert "Nothing of the log to delete" in capsys.readouterr().out
+    assert sorted(deltalake.DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+def aged(table: Path) -> None:
+    for path in (table / "_delta_log").iterdir():
+        os.utime(path, (path.stat().st_mtime - 5 * 86_400,) * 2)
+
+
+@pytest.mark.parametrize(
+    "options", [["--cleanup-log"], ["--repair-checksum"], ["--compact-log", "--if-due"], []]
+)
+@pytest.mark.parametrize("fault", ["feature", "gap", "staged", "checksum"])
+def test_what_is_refused_is_refused_before_the_first_write(
+    table: Path, capsys: pytest.CaptureFixture[str], fault: str, options: list[str]
+) -> None:
+    log = table / "_delta_log"
+    if fault == "gap":
+        (log / f"{1:020d}.json").unlink()
+    elif fault == "checksum":
+        (log / f"{3:020d}.crc").write_text(
+            '{"tableSizeBytes":1,"numFiles":3,"numMetadata":1,"numProtocol":1}'
+        )
+    else:
+        name = "brandNew" if fault == "feature" else "catalogManaged"
+        both = {"readerFeatures": [name]} if fault == "staged" else {}
+        protocol = {
+            "minReaderVersion": 3 if both else 1,
+            "minWriterVersion": 7,
+            "writerFeatures": [name],
+            **both,
+        }
+        (log / f"{4:020d}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+        if fault == "staged":  # a version that a catalog may know, and the log does not show yet
+            (log / "_staged_commits").mkdir()
+            (log / "_staged_commits" / f"{5:020d}.abc.json").write_text('{"commitInfo":{}}\n')
+    before = {path: path.read_bytes() for path in table.rglob("*") if path.is_file()}
+    report = checkpoint(capsys, table, *options)
+    after = {path: path.read_bytes() for path in table.rglob("*") if path.is_file()}
+    if fault == "checksum" and ("--repair-checksum" in options or "--if-due" in options):
+        assert "error" not in report
+        return
+    named = {"gap": "missing", "feature": "brandNew", "staged": "catalogManaged", "checksum": "numFiles"}
+    assert named[fault] in report["error"]["message"]
+    assert report["error"]["kind"] == "refused"
+    assert after == before

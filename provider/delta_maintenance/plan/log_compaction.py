@@ -1,0 +1,69 @@
+"""Whether a log compaction would help readers, of which versions, and why: a pure function of the log's tail.
+
+Whoever opens a version reads every commit since the newest checkpoint, a request each. A compaction makes one file of
+several, at the cost of writing what is left of them; it is the cheap remedy where a checkpoint is dear, and no help
+where one is about to be written. So that a growing tail is not written over and over, an older piece is put into the new
+file only while it is no larger than all the newer ones together: each byte is written again a logarithmic number of
+times, and readers find a logarithmic number of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: So many requests less are worth a file.
+MIN_PIECES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """What a reader reads after the checkpoint in one request: a commit, or a compaction of some."""
+
+    start: int
+    end: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogCompactionPlan:
+    """
+    :param start: the first version to compact; ``None``: there are fewer than two commits to put together.
+    :param pieces: how many files become one, of ``size_bytes`` together.
+    :param worth_it: by policy; on request it is written wherever there is a range.
+    """
+
+    start: int | None
+    end: int | None
+    pieces: int
+    size_bytes: int
+    worth_it: bool
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan_log_compaction(pieces: Sequence[LogPiece]) -> LogCompactionPlan:
+    """
+    :param pieces: of the log's tail, ascending.
+    """
+    taken: list[LogPiece] = []
+    size_bytes = 0
+    for piece in reversed(pieces):
+        # A lone commit is no compaction, however large the one before it is.
+        if len(taken) > 1 and piece.size_bytes > size_bytes:
+            break
+        taken.append(piece)
+        size_bytes += piece.size_bytes
+    if not taken or taken[-1].start == taken[0].end or len(taken) < 2:
+        why = "there are fewer than two files since the newest checkpoint to put together"
+        return LogCompactionPlan(None, None, len(taken), size_bytes, worth_it=False, reason=why)
+    start, end = taken[-1].start, taken[0].end
+    fewer = f"a compaction of the versions {start} to {end} would make one file of {len(taken):,}"
+    if len(taken) < MIN_PIECES:
+        reason = f"{fewer}, and is worth it from {MIN_PIECES} on"
+        return LogCompactionPlan(start, end, len(taken), size_bytes, worth_it=False, reason=reason)
+    reason = f"{fewer}, which every reader would otherwise fetch one by one"
+    return LogCompactionPlan(start, end, len(taken), size_bytes, worth_it=True, reason=reason)
