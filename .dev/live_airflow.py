@@ -102,6 +102,18 @@ class LiveAirflow:
         self._processes.clear()
         self._end_leftovers()
 
+    def kill(self, component: str, number: int = signal.SIGKILL) -> None:
+        """End a component and its children, by default as a machine that loses its power would."""
+        process = self._processes.pop(component)
+        _signal_group(process, number)
+        process.wait()
+        # The group's other processes end a moment later; a signal to none is no error.
+        _signal_group(process, signal.SIGKILL)
+
+    def start_component(self, component: str) -> None:
+        """Again, after :meth:`kill`; does not wait until it is healthy."""
+        self._start_component(component)
+
     def command(self, *arguments: str) -> str:
         """What ``airflow ARGUMENTS`` prints."""
         return self._run(*arguments)
@@ -223,7 +235,7 @@ class LiveAirflow:
         return done.stdout
 
     def _start_component(self, name: str) -> None:
-        with (self.logs / f"{name}.log").open("wb") as log:
+        with (self.logs / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "airflow", *_COMPONENTS[name]],
                 env=self.environment(),

@@ -59,7 +59,28 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_delta.operators.checkpoint",
                     "airflow_delta.operators.optimize",
+                    "airflow_delta.operators.reorg_purge",
                     "airflow_delta.operators.vacuum",
+                ],
+            }
+        ],
+        "sensors": [
+            {
+                "integration-name": "Delta Lake",
+                "python-modules": [
+                    "airflow_delta.sensors.deletion_vector_ratio",
+                    "airflow_delta.sensors.table_health",
+                    "airflow_delta.sensors.table_version",
+                ],
+            }
+        ],
+        "triggers": [
+            {
+                "integration-name": "Delta Lake",
+                "python-modules": [
+                    "airflow_delta.triggers.deletion_vector_ratio",
+                    "airflow_delta.triggers.table_health",
+                    "airflow_delta.triggers.table_version",
                 ],
             }
         ],

@@ -62,6 +62,25 @@ class FakeStateStore:
         self._values.pop(key, None)
 
 
+class FakeAssetStateStore:
+    """The part of a watcher's ``asset_state_store`` that is used, for one asset; it outlives its watchers."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        #: Raised by every call, while it is set.
+        self.fault: Exception | None = None
+
+    async def aget(self, key: str, default: Any = None) -> Any:
+        if self.fault is not None:
+            raise self.fault
+        return json.loads(self.values[key]) if key in self.values else default
+
+    async def aset(self, key: str, value: Any) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.values[key] = json.dumps(value)
+
+
 def committed(spec: JobSpec, version: int = 1, **metrics: int) -> JobReport:
     """The report of a job that did what `spec` asked for."""
     return JobReport(

@@ -1,4 +1,4 @@
-"""The command line: ``delta-maintenance inspect|history|optimize TABLE``.
+"""The command line: ``delta-maintenance COMMAND TABLE``, with the commands of :data:`COMMANDS`.
 
 With ``--json`` standard output is exactly one JSON object, whatever happens; progress and logs go to standard
 error. Exit code: 0 done, or nothing to do; 2 refused, the table or the request is at fault; 3 lost to a
@@ -150,24 +150,44 @@ def history(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def optimize(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Compact a table; the result is the job's report."""
+    wanted = {"full": options.full or None, "min_file_size_bytes": options.min_file_size}
+    return _rewrite("optimize", options, wanted)
+
+
+def purge(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Take deleted rows and dropped columns out of the files; the result is the job's report."""
+    return _rewrite("purge", options, {})
+
+
+def _rewrite(
+    operation: str, options: argparse.Namespace, wanted: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
     from delta_log.runtime import Runtime
     from delta_maintenance.cli_text import render_report
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import HumanProgress
 
     wanted = {
+        **wanted,
         "where": options.where,
-        "full": options.full or None,
         "target_size_bytes": options.target_size,
-        "min_file_size_bytes": options.min_file_size,
         "max_deleted_rows_ratio": options.max_deleted_rows_ratio,
         "max_bytes": options.max_bytes,
+        "max_files": options.max_files,
+        "max_duration_seconds": options.max_duration,
+        "batch_size_bytes": options.batch_size,
+        "quiet_minutes": options.quiet_minutes,
+        "hot_partitions": options.hot_partitions,
+        "verify": options.verify,
+        "on_broken_source": options.on_broken_source,
+        "approved_digest": options.approved,
+        "output": options.output,
     }
     runtime = Runtime()
     spec = JobSpec(
-        operation="optimize",
+        operation=operation,
         table=options.table,
-        run_id=f"cli-{runtime.new_id()}",
+        run_id=options.run_id or f"cli-{runtime.new_id()}",
         options={name: value for name, value in wanted.items() if value is not None},
         engine=options.engine,
         transaction=options.txn,
@@ -188,7 +208,7 @@ def optimize(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
             "kind": "refused",
             "retryable": False,
         }
-    return report, render_report(report)
+    return report, "" if "error" in report else render_report(report)
 
 
 def checkpoint(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -198,7 +218,13 @@ def checkpoint(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import HumanProgress
 
-    wanted = {"policy": options.policy, "if_due": options.if_due or None}
+    wanted = {
+        "policy": options.policy,
+        "if_due": options.if_due or None,
+        "compact_log": options.compact_log or None,
+        "cleanup_log": options.cleanup_log or None,
+        "repair_checksum": options.repair_checksum or None,
+    }
     runtime = Runtime()
     spec = JobSpec(
         operation="checkpoint",
@@ -211,6 +237,39 @@ def checkpoint(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     site = JobSite(storage_options(options.storage_options, os.environ), runtime=runtime)
     report = run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
     return report, "" if "error" in report else render_checkpoint(report)
+
+
+def cleanup_log(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Delete what of the log nobody needs any more; the result is the job's report."""
+    from delta_maintenance.cli_text import render_log_cleanup
+
+    report = _log_job("cleanup-log", options)
+    return report, "" if "error" in report else render_log_cleanup(report)
+
+
+def compact_log(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Put commits into a log compaction; the result is the job's report."""
+    from delta_maintenance.cli_text import render_log_compaction
+
+    report = _log_job("compact-log", options)
+    return report, "" if "error" in report else render_log_compaction(report)
+
+
+def _log_job(operation: str, options: argparse.Namespace) -> dict[str, Any]:
+    from delta_log.runtime import Runtime
+    from delta_maintenance.job import JobSite, run_job
+    from delta_maintenance.progress import HumanProgress
+
+    runtime = Runtime()
+    spec = JobSpec(
+        operation=operation,
+        table=options.table,
+        run_id=f"cli-{runtime.new_id()}",
+        engine="local",
+        dry_run=options.dry_run,
+    )
+    site = JobSite(storage_options(options.storage_options, os.environ), runtime=runtime)
+    return run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
 
 
 def vacuum(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -248,8 +307,11 @@ COMMANDS = {
     "inspect": inspect,
     "history": history,
     "optimize": optimize,
+    "purge": purge,
     "checkpoint": checkpoint,
     "vacuum": vacuum,
+    "cleanup-log": cleanup_log,
+    "compact-log": compact_log,
 }
 
 

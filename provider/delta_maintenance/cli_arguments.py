@@ -10,7 +10,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
-from delta_maintenance.contract import CHECKPOINT_POLICIES, ENGINES, STORAGE_OPTIONS_VARIABLE, TransactionId
+from delta_maintenance.contract import (
+    BROKEN_SOURCES,
+    CHECKPOINT_POLICIES,
+    ENGINES,
+    HOT_PARTITIONS,
+    STORAGE_OPTIONS_VARIABLE,
+    VERIFICATIONS,
+    TransactionId,
+)
 
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -39,8 +47,13 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
             "--timestamp", type=_timestamp, metavar="T", help="as of this time, such as 2026-01-31T12:00:00Z"
         )
     _add_optimize(added["optimize"])
+    _add_rewrite(added["purge"], "0; any other looks for nothing but deleted rows")
     _add_checkpoint(added["checkpoint"])
     _add_vacuum(added["vacuum"])
+    added["cleanup-log"].add_argument("--dry-run", action="store_true", help="print the plan; delete nothing")
+    added["compact-log"].add_argument(
+        "--dry-run", action="store_true", help="say what it would put together; write nothing"
+    )
     return parser
 
 
@@ -48,8 +61,11 @@ _SUMMARIES = {
     "inspect": "what a version of a table is: protocol, schema, files, deletions",
     "history": "the commits of a table, newest first",
     "optimize": "compact small files, purge deleted rows",
+    "purge": "take deleted rows and dropped columns out of the files that hold them",
     "checkpoint": "write a checkpoint, so that readers need no commits before it",
     "vacuum": "delete files that no version in retention needs",
+    "cleanup-log": "delete files of the log that no version in retention needs",
+    "compact-log": "put the commits since the newest checkpoint into one file",
 }
 
 
@@ -76,32 +92,85 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
         "--if-due", action="store_true", help="only where readers have much of the log to replay"
     )
     parser.add_argument(
+        "--compact-log",
+        action="store_true",
+        help="where no checkpoint is due, put many commits into one file (with --if-due)",
+    )
+    parser.add_argument(
+        "--cleanup-log",
+        action="store_true",
+        help="then delete files of the log that no version in retention needs",
+    )
+    parser.add_argument(
+        "--repair-checksum",
+        action="store_true",
+        help="put the version's checksum file right, where it can be proved what is right",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="say whether one is due, and why; write nothing"
     )
 
 
 def _add_optimize(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_argument_group("what to rewrite")
-    what.add_argument("--where", metavar="EXPR", help="only partitions for which this SQL predicate is true")
+    what = _add_rewrite(parser, "0.05")
     what.add_argument("--full", action="store_true", help="every file, not only those that gain by it")
-    what.add_argument(
-        "--target-size", type=_size, metavar="SIZE", help="of new files (default: the table's, or 1GiB)"
-    )
     what.add_argument(
         "--min-file-size",
         type=_size,
         metavar="SIZE",
         help="smaller files are compacted (default: 3/4 of the target)",
     )
+
+
+def _add_rewrite(parser: argparse.ArgumentParser, default_ratio: str) -> Any:
+    what = parser.add_argument_group("what to rewrite")
+    what.add_argument("--where", metavar="EXPR", help="only partitions for which this SQL predicate is true")
+    what.add_argument(
+        "--target-size", type=_size, metavar="SIZE", help="of new files (default: the table's, or 1GiB)"
+    )
     what.add_argument(
         "--max-deleted-rows-ratio",
         type=_ratio,
         metavar="R",
-        help="files with a greater part of deleted rows are rewritten, even alone (default: 0.05)",
+        help=f"files with a greater part of deleted rows are rewritten, even alone (default: {default_ratio})",
     )
-    what.add_argument("--max-bytes", type=_size, metavar="SIZE", help="read at most so much in this run")
+    limits = parser.add_argument_group("how much in this run; the rest is left for the next")
+    limits.add_argument("--max-bytes", type=_size, metavar="SIZE", help="read at most so much")
+    limits.add_argument("--max-files", type=_positive, metavar="N", help="replace at most so many files")
+    limits.add_argument(
+        "--max-duration", type=_positive, metavar="SECONDS", help="begin nothing more after so long"
+    )
+    limits.add_argument(
+        "--quiet-minutes",
+        type=_positive,
+        metavar="N",
+        help="partitions that somebody wrote to so recently come last",
+    )
+    limits.add_argument(
+        "--hot-partitions", choices=HOT_PARTITIONS, help="those come last, or wait for another run"
+    )
     how = parser.add_argument_group("how to run")
     how.add_argument("--dry-run", action="store_true", help="print the plan; write nothing")
+    how.add_argument(
+        "--output", metavar="URI", help="with --dry-run: write the whole plan there, as JSON lines"
+    )
+    how.add_argument(
+        "--approved", metavar="DIGEST", help="of the plan that was agreed to; another one is refused"
+    )
+    how.add_argument(
+        "--batch-size", type=_size, metavar="SIZE", help="commit whenever so many bytes have been rewritten"
+    )
+    how.add_argument("--run-id", metavar="ID", help="of a run that died: go on where it stopped")
+    how.add_argument(
+        "--verify",
+        choices=VERIFICATIONS,
+        help="count rows, or read new files back and compare all (default: counts)",
+    )
+    how.add_argument(
+        "--on-broken-source",
+        choices=BROKEN_SOURCES,
+        help="where a file is missing or broken: stop, or leave its bin out (default: fail)",
+    )
     how.add_argument("--engine", choices=ENGINES, default="auto", help="who does the work (default: auto)")
     how.add_argument("--master", metavar="URL", help="Spark master (default: $SPARK_MASTER, or local[*])")
     how.add_argument(
@@ -120,6 +189,7 @@ def _add_optimize(parser: argparse.ArgumentParser) -> None:
         metavar="APP_ID:VERSION",
         help="names this piece of work; if it was committed before, do nothing",
     )
+    return what
 
 
 def _add_vacuum(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from delta_maintenance.plan.log_cleanup import log_cleanup_lines, render_log_cleanup_plan
 from delta_maintenance.plan.optimize_plan import render_plan
 from delta_maintenance.plan.vacuum_plan import reason_lines, render_vacuum_plan
 from delta_maintenance.progress import format_bytes
@@ -16,6 +17,12 @@ _PROOFS = {
     "commits": "every commit of the log",
     "checkpoint_and_checksum": "a checkpoint and the version's checksum",
     "checkpoint": "a checkpoint alone, which nothing vouches for",
+}
+
+#: Of what a version checksum should say.
+_CHECKSUM_PROOFS = {
+    "commits": "every commit of the log",
+    "checksum": "an older checksum and the commits since",
 }
 
 
@@ -84,17 +91,76 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def render_checkpoint(report: Mapping[str, Any]) -> str:
     """Of a CHECKPOINT that did not fail."""
-    plan, version = report["plan"], report["read_version"]
+    plan, version, metrics = report["plan"], report["read_version"], report.get("metrics", {})
     because = "; ".join(plan["reasons"])
+    lines = []
     if report["status"] == "planned":
-        return f"A checkpoint of version {version} is {'due' if plan['due'] else 'not due'}: {because}."
-    if report["status"] == "nothing_to_do":
-        there = f"version {version} has one already" if report.get("version") is not None else because
-        return f"No checkpoint written: {there}."
-    metrics, seconds = report["metrics"], (report["finished_ms"] - report["started_ms"]) / 1000
+        lines.append(
+            f"A checkpoint of version {version} is {'due' if plan['due'] else 'not due'}: {because}."
+        )
+        lines.append(f"  {plan['logCompaction']['reason']}")
+    elif "sizeOfLogCompaction" in metrics:
+        lines += [f"No checkpoint written: {because}.", f"  {_compacted(metrics)}"]
+    elif report.get("version") is None:
+        lines.append(f"No checkpoint written: {because}.")
+    elif plan["checkpointWritten"]:
+        seconds = (report["finished_ms"] - report["started_ms"]) / 1000
+        lines.append(
+            f"Wrote a checkpoint of version {version} in {seconds:.1f} s: {metrics['numOfAddFiles']:,} live files, "
+            f"{metrics['size']:,} actions, {format_bytes(metrics['sizeInBytes'])} in {metrics['numCheckpointFiles']:,} files"
+        )
+    else:
+        lines.append(f"No checkpoint written: version {version} has one already.")
+    if "checksum" in plan:
+        lines.append(f"  {_checksum(plan['checksum'])}")
+    if "logCleanup" in plan:
+        lines += _log_cleanup(plan["logCleanup"], metrics)
+    return "\n".join(lines)
+
+
+def _checksum(found: Mapping[str, Any]) -> str:
+    what = f"the version checksum is {found['state']}"
+    if found["disagreements"]:
+        what += f" ({', '.join(found['disagreements'])})"
+    if found.get("repaired"):
+        return f"{what}, and was put right"
+    if found["state"] == "right":
+        return what
+    if found["provedBy"] is None:
+        return f"{what}, and what it should say cannot be proved: it was left as it is"
+    return f"{what}; what it should say is proved by {_CHECKSUM_PROOFS[found['provedBy']]}"
+
+
+def render_log_cleanup(report: Mapping[str, Any]) -> str:
+    """Of a log cleanup that did not fail."""
+    plan = report["plan"]
+    if report["status"] == "planned":
+        return render_log_cleanup_plan(plan)
+    return "\n".join(_log_cleanup(plan, report["metrics"]))
+
+
+def _log_cleanup(plan: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[str]:
+    if "deleted" not in plan:
+        if plan["numFilesToDelete"]:
+            return render_log_cleanup_plan(plan).splitlines()
+        return ["Nothing of the log to delete.", *log_cleanup_lines(plan, {})]
+    first = f"Deleted {metrics['numDeletedFiles']:,} files of the log, {format_bytes(metrics['sizeOfDeletedData'])}"
+    return [first, *log_cleanup_lines(plan, plan["deleted"])]
+
+
+def render_log_compaction(report: Mapping[str, Any]) -> str:
+    """Of a log compaction that did not fail."""
+    reason = str(report["plan"]["reason"])
+    if report["status"] != "written":
+        return f"{reason[0].upper()}{reason[1:]}."
+    return _compacted(report["metrics"])
+
+
+def _compacted(metrics: Mapping[str, Any]) -> str:
+    before, after = metrics["sizeOfCompactedCommits"], metrics["sizeOfLogCompaction"]
     return (
-        f"Wrote a checkpoint of version {version} in {seconds:.1f} s: {metrics['numOfAddFiles']:,} live files, "
-        f"{metrics['size']:,} actions, {format_bytes(metrics['sizeInBytes'])} in {metrics['numCheckpointFiles']:,} files"
+        f"Put {metrics['numCompactedCommits']:,} commits into one file: {format_bytes(before)} became {format_bytes(after)}, "
+        f"{metrics['numCompactedActions']:,} actions"
     )
 
 
@@ -106,7 +172,12 @@ def render_report(report: Mapping[str, Any]) -> str:
     if status == "already_done":
         return f"Already done: version {report['version']} holds this very transaction."
     if status == "nothing_to_do":
-        return f"Nothing to do at version {report['read_version']}; nothing was committed."
+        return "\n".join(
+            [
+                f"Nothing to do at version {report['read_version']}; nothing was committed.",
+                *_left_lines(report),
+            ]
+        )
     if status != "committed":
         return f"{status}: {report.get('engine_reason', '')}"
     metrics = report["metrics"]
@@ -116,7 +187,9 @@ def render_report(report: Mapping[str, Any]) -> str:
         ("files", f"{metrics['numRemovedFiles']:,}", f"{metrics['numAddedFiles']:,}"),
         ("bytes", before, after),
     ]
-    lines = [f"Committed version {report['version']} in {seconds:.1f} s"]
+    batches = report.get("num_batches")
+    within = f", the last of {batches:,} batches" if batches and batches > 1 else ""
+    lines = [f"Committed version {report['version']} in {seconds:.1f} s{within}"]
     lines += [f"  {name:<8}{old:>10}  →  {new:>10}" for name, old, new in rows]
     if metrics["numDeletionVectorsRemoved"]:
         lines.append(f"  {metrics['numDeletionVectorsRemoved']:,} deletion vectors purged")
@@ -124,7 +197,19 @@ def render_report(report: Mapping[str, Any]) -> str:
     if report.get("dropped_bins"):
         lines.append(f"  {report['dropped_bins']:,} bins left out, their files were changed meanwhile:")
         lines += [f"    {dropped['files']:,} files: {dropped['message']}" for dropped in report["dropped"]]
-    return "\n".join(lines)
+    if report.get("broken_bins"):
+        lines.append(f"  {report['broken_bins']:,} bins left out, a file of theirs cannot be read:")
+        lines += [f"    {broken['message']}" for broken in report["broken"]]
+    return "\n".join([*lines, *_left_lines(report)])
+
+
+def _left_lines(report: Mapping[str, Any]) -> list[str]:
+    left = report.get("left")
+    if not left:
+        return []
+    return [
+        f"  left for another run: {left['files']:,} files, {format_bytes(left['bytes'])}, in {left['bins']:,} bins"
+    ]
 
 
 def render_vacuum(report: Mapping[str, Any]) -> str:

@@ -28,14 +28,26 @@ STORAGE_OPTIONS_VARIABLE = "DELTA_MAINTENANCE_STORAGE_OPTIONS"
 PROGRESS_PREFIX = "DELTA_PROGRESS "
 REPORT_PREFIX = "DELTA_REPORT "
 
-OPERATIONS = ("optimize", "checkpoint", "vacuum")
+OPERATIONS = ("optimize", "purge", "checkpoint", "vacuum", "cleanup-log", "compact-log")
 ENGINES = ("auto", "local", "spark")
 CHECKPOINT_POLICIES = ("classic", "v2")
+HOT_PARTITIONS = ("last", "wait")
+VERIFICATIONS = ("counts", "full")
+BROKEN_SOURCES = ("fail", "skip")
 
-#: ``committed``: a version was added. ``written``: what adds no version was written (a checkpoint). ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the
+#: ``committed``: a version was added. ``written``: what adds no version was written (a checkpoint). ``cleaned``: of the log alone something was deleted. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the
 #: same transaction had committed. ``planned``: a dry run. ``needs_spark``: ``engine="auto"`` found the work too
 #: large for this process; nothing was written. ``failed``: see ``error``.
-STATUSES = ("committed", "written", "nothing_to_do", "already_done", "planned", "needs_spark", "failed")
+STATUSES = (
+    "committed",
+    "written",
+    "cleaned",
+    "nothing_to_do",
+    "already_done",
+    "planned",
+    "needs_spark",
+    "failed",
+)
 
 #: So many of the bins that were left out are told one by one.
 MAX_DROPPED = 20
@@ -122,6 +134,9 @@ class JobReport:
     :param plan: for a dry run what would be done.
     :param dropped_bins: bins that were rewritten and left out of the commit, since somebody else changed their sources
         meanwhile; ``dropped`` tells the first of them. Their rows are where the other writer left them.
+    :param broken_bins: bins that were left out since a source of theirs cannot be read; ``broken`` tells the first.
+    :param num_batches: commits with files that the run has made, all its tries together; absent without batches.
+    :param left: ``bins``, ``files`` and ``bytes`` that a budget has left for another run.
     :param error: ``{"type", "message", "retryable", …facts}`` where ``status`` is ``failed``.
     """
 
@@ -138,6 +153,10 @@ class JobReport:
     plan: Mapping[str, Any] | None = None
     dropped_bins: int = 0
     dropped: Sequence[Mapping[str, Any]] | None = None
+    broken_bins: int = 0
+    broken: Sequence[Mapping[str, Any]] | None = None
+    num_batches: int | None = None
+    left: Mapping[str, int] | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
     error: Mapping[str, Any] | None = None

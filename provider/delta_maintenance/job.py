@@ -19,7 +19,7 @@ from delta_log.table import Table
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
 from delta_maintenance.engine.engine import Engine, EngineChoice, choose_engine, describe_error
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.operations import checkpoint, optimize, vacuum
+from delta_maintenance.operations import checkpoint, log_cleanup, log_compaction, optimize, vacuum
 from delta_maintenance.progress import ProgressReporter
 
 
@@ -40,8 +40,11 @@ class JobSite:
 
 _OPERATIONS = {
     "optimize": optimize.run,
-    # It needs no engine.
+    "purge": optimize.run,
+    # These need no engine.
     "checkpoint": lambda spec, table, _choose, _make, *rest: checkpoint.run(spec, table, *rest),
+    "cleanup-log": lambda spec, table, _choose, _make, *rest: log_cleanup.run(spec, table, *rest),
+    "compact-log": lambda spec, table, _choose, _make, *rest: log_compaction.run(spec, table, *rest),
     "vacuum": vacuum.run,
 }
 

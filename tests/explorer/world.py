@@ -278,9 +278,9 @@ class World:
         return found
 
     def _is_private(self, call: Call) -> bool:
-        """Reading a commit, which never changes; writing a note, or data under a name of one's own."""
+        """Looking at a commit, which never changes; writing a note, or data under a name of one's own."""
         in_log = call.key.startswith("_delta_log/")
-        if call.name == "read":
+        if call.name in ("read", "head"):
             return in_log and _is_commit(call.key) and call.key in self.store.objects
         # Only a vacuum that lists nothing would ask for what another one noted.
         return call.key.endswith((".crc", "_last_vacuum_info")) if in_log else call.name == "put"

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from airflow_delta.operators.checkpoint import DeltaCheckpointOperator
 from airflow_delta.operators.optimize import DeltaOptimizeOperator
+from airflow_delta.operators.reorg_purge import DeltaReorgPurgeOperator
 from airflow_delta.operators.vacuum import DeltaVacuumOperator
 
-__all__ = ["DeltaCheckpointOperator", "DeltaOptimizeOperator", "DeltaVacuumOperator"]
+__all__ = [
+    "DeltaCheckpointOperator",
+    "DeltaOptimizeOperator",
+    "DeltaReorgPurgeOperator",
+    "DeltaVacuumOperator",
+]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_delta.runners.job_output import JobProgress
 
-_DONE = ("committed", "written", "already_done")
+_DONE = ("committed", "written", "cleaned", "already_done")
 
 
 class DeltaJobOperator(BaseOperator):
@@ -249,6 +249,7 @@ class DeltaJobOperator(BaseOperator):
             "committed": f"Committed version {report.version}.",
             "already_done": f"An earlier try of this task had committed version {report.version}; nothing to do again.",
             "written": f"Written for version {report.version}.",
+            "cleaned": "Nothing was written; old files of the log were deleted.",
             "nothing_to_do": "Nothing to do; nothing was written.",
             "planned": "Planned only; nothing was written. The plan is this task's XCom.",
         }.get(report.status, report.status)

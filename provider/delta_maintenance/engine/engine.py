@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,14 +27,20 @@ class Engine(Protocol):
     """Runs tasks.
 
     1. Each task's manifest comes once, as it finishes, in any order.
-    2. The first task that fails ends the run with its error, as :class:`TaskFailed`; running ones are given
-       up.
-    3. Nothing outlives the iterator: closing it, an exception or the end of this process ends all work.
+    2. A task that fails so that repeating it cannot help (a source is broken) comes as its :class:`TaskFailed` instead,
+       and the others go on. The first one that fails otherwise ends the run with its error; running ones are given up.
+    3. A task whose time is over (``begin_before_ms``) is not begun, and nothing comes of it.
+    4. Nothing outlives the iterator: closing it, an exception or the end of this process ends all work.
     """
 
     name: str
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]: ...
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]: ...
+
+
+def is_too_late(task: RewriteTask) -> bool:
+    """By this machine's clock: a budget of time is no matter of seconds."""
+    return task.begin_before_ms is not None and time.time() * 1000 >= task.begin_before_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,10 @@ class TaskFailed(DeltaLogError):
     def describe(self) -> dict[str, Any]:
         """The original error as :func:`describe_error` gave it."""
         return dict(self._description)
+
+
+#: What an engine gives back for a task.
+BinResult = BinManifest | TaskFailed
 
 
 class WorkerDied(DeltaLogError):

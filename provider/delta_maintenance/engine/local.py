@@ -20,8 +20,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from delta_log.errors import DeltaLogError
 from delta_log.storage import open_storage
-from delta_maintenance.engine.engine import TaskFailed, WorkerDied
+from delta_maintenance.engine.engine import (
+    BinResult,
+    TaskFailed,
+    WorkerDied,
+    describe_error,
+    is_too_late,
+)
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
@@ -67,23 +74,31 @@ class LocalEngine:
         )
         return wanted if wanted > 1 else 0
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
         workers = self.num_workers(len(tasks), sum(task.bytes_in for task in tasks))
         return self._run_with(workers, tasks, progress) if workers else self._run_here(tasks, progress)
 
-    def _run_here(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:
+    def _run_here(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
         for task in tasks:
+            if is_too_late(task):
+                return
             storage = open_storage(task.table_uri, self._storage_options)
-            manifest = rewrite_bin(task, storage, _reading(progress, task.bin_id))
+            result: BinResult
+            try:
+                result = rewrite_bin(task, storage, _reading(progress, task.bin_id))
+            except DeltaLogError as error:
+                if error.retryable:
+                    raise
+                result = TaskFailed(task.bin_id, describe_error(error))
             progress.bin_done(task.bin_id, task.bytes_in)
-            yield manifest
+            yield result
 
     def _run_with(
         self, num_workers: int, tasks: Sequence[RewriteTask], progress: ProgressReporter
-    ) -> Iterator[BinManifest]:
+    ) -> Iterator[BinResult]:
         cpus = max(1, available_cpus() // num_workers)
         answers: _Answers = queue.SimpleQueue()
-        waiting = iter(tasks)
+        waiting = _in_time(tasks)
         with contextlib.ExitStack() as workers:
             started = [
                 workers.enter_context(_Worker(self._storage_options, cpus, answers))
@@ -91,17 +106,19 @@ class LocalEngine:
             ]
             # All are told to end before the first is waited for.
             workers.callback(_end_all, started)
-            for worker in started:
-                worker.give(next(waiting))
-            for _ in range(len(tasks)):
-                worker, task, manifest = _next_manifest(answers, progress)
-                following = next(waiting, None)
-                if following is None:
-                    worker.end()
-                else:
-                    worker.give(following)
+            busy = sum(worker.begin(next(waiting, None)) for worker in started)
+            while busy:
+                worker, task, result = _next_result(answers, progress)
+                busy -= not worker.begin(next(waiting, None))
                 progress.bin_done(task.bin_id, task.bytes_in)
-                yield manifest
+                yield result
+
+
+def _in_time(tasks: Sequence[RewriteTask]) -> Iterator[RewriteTask]:
+    for task in tasks:
+        if is_too_late(task):
+            return
+        yield task
 
 
 def _end_all(workers: Sequence[_Worker]) -> None:
@@ -109,7 +126,7 @@ def _end_all(workers: Sequence[_Worker]) -> None:
         worker.end()
 
 
-def _next_manifest(answers: _Answers, progress: ProgressReporter) -> tuple[_Worker, RewriteTask, BinManifest]:
+def _next_result(answers: _Answers, progress: ProgressReporter) -> tuple[_Worker, RewriteTask, BinResult]:
     while True:
         worker, answer = answers.get()
         task = worker.task
@@ -120,7 +137,10 @@ def _next_manifest(answers: _Answers, progress: ProgressReporter) -> tuple[_Work
         if "read" in answer:
             progress.source_read(task.bin_id, answer["read"])
         elif "error" in answer:
-            raise TaskFailed(task.bin_id, answer["error"])
+            failure = TaskFailed(task.bin_id, answer["error"])
+            if failure.retryable:
+                raise failure
+            return worker, task, failure
         else:
             return worker, task, BinManifest.from_json(json.dumps(answer["manifest"]))
 
@@ -154,6 +174,14 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def begin(self, task: RewriteTask | None) -> bool:
+        """Go on with a task, or end where there is none; whether it has one."""
+        if task is None:
+            self.end()
+            return False
+        self.give(task)
+        return True
 
     def give(self, task: RewriteTask) -> None:
         self.task = task

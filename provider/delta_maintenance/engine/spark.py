@@ -30,7 +30,7 @@ from delta_log.errors import InvalidRequest
 from delta_log.storage import Storage, open_storage
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.engine.cluster_check import ClusterVersions, check
-from delta_maintenance.engine.engine import TaskFailed, is_spark_driver
+from delta_maintenance.engine.engine import BinResult, TaskFailed, is_spark_driver
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY, read_manifest
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
@@ -75,7 +75,7 @@ class SparkEngine:
         self._storage_options = dict(storage_options or {})
         self._parallelism = parallelism
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
         if not tasks:
             return
         progress.message("starting Spark")
@@ -100,7 +100,8 @@ class SparkEngine:
             raise
         for row in collecting.rows():
             if row["error"] is not None:
-                raise TaskFailed(tasks[row["bin"]].bin_id, json.loads(row["error"]))
+                yield TaskFailed(tasks[row["bin"]].bin_id, json.loads(row["error"]))
+                continue
             manifest = BinManifest.from_json(row["manifest"])
             if manifest.bin_id in left:
                 progress.bin_done(manifest.bin_id, left.pop(manifest.bin_id))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.storage import open_storage
-from delta_maintenance.engine.engine import describe_error
+from delta_maintenance.engine.engine import describe_error, is_too_late
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import RewriteTask
 
@@ -25,6 +25,8 @@ def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> 
     """
     for number, text in zip(*batch.select(["bin", "task"]).to_pydict().values(), strict=True):
         task = RewriteTask.from_json(text)
+        if is_too_late(task):
+            continue
         manifest = failure = None
         try:
             manifest = rewrite_bin(task, open_storage(task.table_uri, storage_options)).to_json()

@@ -96,9 +96,12 @@ def _manifest_rows(uri: str, open_place: OpenPlace, table_uri: str) -> _Rows:
         source = str(manifest["sourceBucket"])
         files = [f"data/{entry['key'].rpartition('/')[2]}" for entry in manifest["files"]]
         columns = [column.strip() for column in manifest["fileSchema"].split(",")]
-        is_csv = manifest["fileFormat"].upper() == "CSV"
+        form = str(manifest["fileFormat"]).upper()
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _refusal(uri, f"it is not the manifest of an S3 Inventory ({error!r})") from error
+    if form not in ("CSV", "PARQUET"):
+        raise _refusal(uri, f"its files are {form}; let S3 write the inventory as Parquet or CSV")
+    is_csv = form == "CSV"
     place = urlsplit(table_uri)
     prefix = place.path.strip("/")
     prefix = f"{prefix}/" if prefix else ""

@@ -1,26 +1,28 @@
-"""OPTIMIZE, from a wish to a report: look, plan, rewrite, commit.
+"""OPTIMIZE and REORG PURGE, from a wish to a report: look, plan, rewrite, commit.
 
 Each step's decision is made elsewhere by a pure function; this is their order:
 
 1. the gate, and whether this very piece of work was done before;
-2. the plan, on a fresh snapshot (a dry run ends here);
+2. what earlier tries of the run have finished (:mod:`delta_maintenance.operations.earlier_tries`), and the plan of the
+   rest, on a fresh snapshot (a dry run ends here);
 3. the rewrite of each bin, on the engine that fits, each leaving a manifest;
-4. one commit, under the conflict rules: bins whose sources changed meanwhile are left out of it;
-5. the report. Manifests go when the commit stands.
+4. one commit, or one for each batch, under the conflict rules: bins whose sources changed meanwhile are left out;
+5. the report. Manifests go when the run is over.
 
-A run that dies anywhere before 4 has changed nothing, and neither has one whose commit was refused; the next try takes
-over the bins that were finished. Files are never deleted here, not even after a lost race: another try of the same run
-may hold the same manifests and be about to commit them, or have done so. What nobody commits is left to VACUUM.
+A run that dies anywhere leaves the table whole, at worst with some of its batches committed; the next try takes over
+the bins that were finished. Files are never deleted here, not even after a lost race: another try of the same run may
+hold the same manifests and be about to commit them, or have done so. What nobody commits is left to VACUUM.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import islice
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from delta_log.actions import Add, DeletionVector, Remove
-from delta_log.change import Change, FileGroup
+from delta_log.errors import DeltaLogError, InvalidRequest
 from delta_log.runtime import Runtime
 from delta_log.schema import storable
 from delta_log.snapshot import Snapshot
@@ -28,15 +30,45 @@ from delta_log.table import Table
 from delta_log.table_features import Operation
 from delta_log.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
-from delta_maintenance.engine.engine import ChooseEngine, Engine, MakeEngine
+from delta_maintenance.engine.engine import (
+    BinResult,
+    ChooseEngine,
+    MakeEngine,
+    TaskFailed,
+    describe_error,
+)
 from delta_maintenance.metrics import commit_metrics, dropped_bin
-from delta_maintenance.plan.optimize import plan_optimize
-from delta_maintenance.plan.optimize_plan import OptimizePlan
+from delta_maintenance.operations.batches import Batches, CommitDetails
+from delta_maintenance.operations.earlier_tries import EarlierTries, earlier_tries
+from delta_maintenance.operations.plan_file import PlanFile
+from delta_maintenance.plan.forecast import forecast
+from delta_maintenance.plan.optimize import candidates_for_footers, plan_optimize
+from delta_maintenance.plan.optimize_plan import LeftWork, OptimizePlan
 from delta_maintenance.plan.options import OptimizeOptions
 from delta_maintenance.plan.tasks import tasks_of
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import forget
-from delta_maintenance.rewrite.task import BinManifest, SourceFile
+from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
+from delta_maintenance.rewrite.task import BinManifest
+
+#: So many commits are looked through for earlier runs, for a forecast.
+_HISTORY = 50
+#: Of a digest, at least so much must be given: as much as the plan's text shows.
+_MIN_DIGEST = 12
+
+
+class PlanChanged(InvalidRequest):
+    """The plan is not the one that somebody agreed to; nothing was written.
+
+    :ivar approved: its digest, and ``digest`` that of the plan now.
+    """
+
+    def __init__(self, approved: str, digest: str) -> None:
+        super().__init__(
+            f"The plan {approved} was approved, but since then the table or the request has changed, and the plan is now "
+            f"{digest}. Nothing was written. Plan again, and have that plan approved."
+        )
+        self.approved, self.digest = approved, digest
 
 
 def run(
@@ -47,7 +79,7 @@ def run(
     progress: ProgressReporter,
     runtime: Runtime,
 ) -> JobReport:
-    """Do what the spec asks.
+    """Do what the spec asks: an ``optimize``, or a ``purge``.
 
     :raises DeltaLogError: nothing was committed.
     """
@@ -67,101 +99,162 @@ def run(
         return replace(report, status=status, finished_ms=runtime.now_ms(), **facts)
 
     identity = spec.transaction
-    options = OptimizeOptions.from_mapping(spec.options)
-    if not spec.dry_run:
-        transaction = Transaction(table.storage, snapshot, Operation.OPTIMIZE, runtime)
-        storable(snapshot.schema.without(snapshot.partition_columns))
-        if identity is not None:
-            done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
-            if done is not None:
-                return finished("already_done", version=done)
-    plan = plan_optimize(snapshot, options, started_ms)
+    options = OptimizeOptions.from_mapping(spec.options, purge=spec.operation == "purge")
+    if options.output is not None and not spec.dry_run:
+        raise InvalidRequest("output is the place for the plan of a dry run. Leave it out, or plan only.")
     if spec.dry_run:
-        return finished("planned", plan=plan.to_dict())
-    if not plan.bins:
-        return finished("nothing_to_do", metrics=commit_metrics(()))
+        output = PlanFile.of(options.output, table.storage_at) if options.output is not None else None
+        plan = _plan(snapshot, table, options, EarlierTries(), started_ms, progress)
+        return finished("planned", plan=_told(plan, table, output))
+    transaction = Transaction(table.storage, snapshot, Operation.OPTIMIZE, runtime)
+    storable(snapshot.schema.without(snapshot.partition_columns))
+    if identity is not None:
+        done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
+        if done is not None:
+            return finished("already_done", version=done)
+    earlier = earlier_tries(table.storage, spec.run_id, snapshot)
+    plan = _plan(snapshot, table, options, earlier, started_ms, progress)
+    if not plan.bins and not earlier.committed and not earlier.finished:
+        return finished("nothing_to_do", metrics=commit_metrics(()), left=_left(plan, []))
     choice = choose_engine(spec, plan.bytes_in)
     if choice.engine is None:
         return finished("needs_spark", engine_reason=choice.reason, plan=plan.to_dict())
-    manifests = _rewrite(plan, spec, snapshot, table.uri, make_engine(choice.engine), progress)
-    change = Change(
-        operation="OPTIMIZE",
-        groups=[_group(manifest, runtime.now_ms()) for manifest in manifests],
-        parameters={
-            "predicate": [options.where] if options.where else [],
-            "zOrderBy": [],
-            "clusterBy": [],
-            "auto": False,
-        },
-        metrics=lambda kept: commit_metrics([manifests[number] for number in kept]),
-        transaction=(identity.app_id, identity.version) if identity is not None else None,
-        tags={**spec.tags, "delta-maintenance.run": spec.run_id},
+    batches = Batches.after(
+        earlier,
+        transaction,
+        CommitDetails(
+            operation="REORG" if options.purge else "OPTIMIZE",
+            parameters=_parameters(options),
+            run_id=spec.run_id,
+            tags=spec.tags,
+            transaction=(identity.app_id, identity.version) if identity is not None else None,
+        ),
+        options.batch_size_bytes,
+        progress,
+        runtime,
     )
-    progress.message(f"committing {len(manifests)} bins")
-    result = transaction.commit(change)
-    forget(manifests, table.storage)
-    if result.already_done:
-        return finished("already_done", version=result.version)
-    for number, conflict in result.dropped.items():
-        progress.message(f"left out bin {manifests[number].bin_id}: {conflict}")
-    return finished(
-        "committed",
-        version=result.version,
-        engine=choice.engine,
-        engine_reason=choice.reason,
-        metrics=commit_metrics([m for n, m in enumerate(manifests) if n not in result.dropped]),
-        dropped_bins=len(result.dropped),
-        dropped=[
-            dropped_bin(manifests[number], conflict)
-            for number, conflict in islice(result.dropped.items(), MAX_DROPPED)
-        ]
-        or None,
+    work = _Work(plan, batches, options.on_broken_source == "skip")
+    facts = {"engine": choice.engine, "engine_reason": choice.reason}
+    limit = options.max_duration_seconds
+    tasks = tasks_of(
+        plan, snapshot, spec.run_id, table.uri, None if limit is None else started_ms + 1000 * limit
     )
+    try:
+        if tasks:
+            progress.start(len(tasks), plan.bytes_in)
+            work.take(make_engine(choice.engine).run(tasks, progress))
+        work.end()
+    except Exception as error:
+        if not batches.num_batches:
+            raise
+        if not isinstance(error, DeltaLogError):
+            traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+        return finished("failed", error=describe_error(error), **facts, **work.facts())
+    forget([*earlier.manifests, *work.manifests], table.storage)
+    status = "already_done" if batches.already_done else "committed"
+    return finished(status, **facts, **work.facts())
 
 
-def _rewrite(
-    plan: OptimizePlan,
-    spec: JobSpec,
+def _plan(
     snapshot: Snapshot,
-    table_uri: str,
-    engine: Engine,
+    table: Table,
+    options: OptimizeOptions,
+    earlier: EarlierTries,
+    now_ms: int,
     progress: ProgressReporter,
-) -> list[BinManifest]:
-    tasks = tasks_of(plan, snapshot, spec.run_id, table_uri)
-    progress.start(len(tasks), plan.bytes_in)
-    # In the plan's order, so that equal work gives equal commits.
-    order = {task.bin_id: index for index, task in enumerate(tasks)}
-    manifests = list(engine.run(tasks, progress))
-    return sorted(manifests, key=lambda manifest: order[manifest.bin_id])
+) -> OptimizePlan:
+    """
+    :raises PlanChanged: another one was approved.
+    """
+    prior, dropped = earlier.prior_work(), []
+    if options.looks_for_dropped_columns:
+        keys = candidates_for_footers(snapshot, options)
+        progress.message(f"looking for dropped columns in {len(keys):,} files")
+        dropped = list(files_with_dropped_columns(table.storage, snapshot, keys))
+    plan = plan_optimize(snapshot, options, now_ms, prior, dropped)
+    approved = options.approved_digest
+    if approved is not None and (len(approved) < _MIN_DIGEST or not plan.digest.startswith(approved)):
+        raise PlanChanged(approved, plan.digest)
+    return plan
 
 
-def _group(manifest: BinManifest, now_ms: int) -> FileGroup:
-    adds = [
-        Add(
-            path=output.path,
-            partitionValues=dict(manifest.partition_values),
-            size=output.size_bytes,
-            modificationTime=output.modification_time_ms,
-            dataChange=False,
-            stats=output.stats,
-            tags=dict(output.tags) or None,
-        )
-        for output in manifest.outputs
-    ]
-    return FileGroup(adds, [_remove(source, now_ms) for source in manifest.sources])
+def _told(plan: OptimizePlan, table: Table, output: PlanFile | None) -> dict[str, Any]:
+    """The summary of a dry run."""
+    expected = forecast(plan.bytes_in, table.history(_HISTORY)) if plan.bins else None
+    facts: dict[str, Any] = plan.to_dict() | (expected.to_dict() if expected is not None else {})
+    if output is not None:
+        output.write(plan.lines())
+        facts["uri"] = output.uri
+    return facts
 
 
-def _remove(source: SourceFile, now_ms: int) -> Remove:
-    vector = source.deletion_vector
-    return Remove(
-        path=source.path,
-        deletionTimestamp=now_ms,
-        dataChange=False,
-        extendedFileMetadata=True,
-        partitionValues=dict(source.partition_values),
-        size=source.size_bytes,
-        tags=dict(source.tags) if source.tags else None,
-        deletionVector=DeletionVector(**vector) if vector is not None else None,
-        baseRowId=source.base_row_id,
-        defaultRowCommitVersion=source.default_row_commit_version,
-    )
+def _parameters(options: OptimizeOptions) -> dict[str, Any]:
+    """``operationParameters`` as Spark has them."""
+    predicate = {"predicate": [options.where] if options.where else []}
+    if options.purge:
+        return {**predicate, "applyPurge": True}
+    return {**predicate, "zOrderBy": [], "clusterBy": [], "auto": False}
+
+
+def _left(plan: OptimizePlan, not_done: Sequence[str]) -> dict[str, int] | None:
+    """What another run has to do, in numbers."""
+    missing = set(not_done)
+    late = LeftWork.of([planned for planned in plan.bins if planned.bin_id in missing])
+    left = plan.left_by_budget.plus(plan.left_as_hot).plus(late)
+    return {"bins": left.bins, "files": left.files, "bytes": left.bytes} if left.bins else None
+
+
+@dataclass(slots=True)
+class _Work:
+    """The bins of a run, as they come from the engine.
+
+    :param skips_broken: a bin with a source that cannot be read is left out, and the others go on.
+    """
+
+    plan: OptimizePlan
+    batches: Batches
+    skips_broken: bool
+    manifests: list[BinManifest] = field(default_factory=list)
+    broken: list[TaskFailed] = field(default_factory=list)
+
+    def take(self, results: Iterator[BinResult]) -> None:
+        """
+        :raises TaskFailed: a bin's sources cannot be read.
+        :raises CommitFailed: the table is not the one any more that was planned on.
+        """
+        expected = len(self.plan.bins)
+        for result in results:
+            if isinstance(result, TaskFailed):
+                if not self.skips_broken:
+                    raise result
+                self.broken.append(result)
+                self.batches.progress.message(f"left out bin {result.bin_id}: {result}")
+                continue
+            self.manifests.append(result)
+            self.batches.add(result, more_to_come=len(self.manifests) + len(self.broken) < expected)
+
+    def end(self) -> None:
+        """
+        :raises TaskFailed: every bin that there was is broken.
+        :raises CommitFailed: nothing of the run is in the table.
+        """
+        self.batches.finish({planned.bin_id: number for number, planned in enumerate(self.plan.bins)})
+        if self.broken and self.batches.version is None:
+            raise self.broken[0]
+
+    def facts(self) -> dict[str, Any]:
+        """For the report."""
+        batches = self.batches
+        done = {manifest.bin_id for manifest in self.manifests} | {task.bin_id for task in self.broken}
+        dropped = [dropped_bin(manifest, conflict) for manifest, conflict in batches.dropped[:MAX_DROPPED]]
+        broken = [task.describe() for task in self.broken[:MAX_DROPPED]]
+        return {
+            "version": batches.version,
+            "metrics": {} if batches.already_done else commit_metrics(batches.committed),
+            "num_batches": batches.num_batches if batches.size_bytes is not None else None,
+            "dropped_bins": len(batches.dropped),
+            "dropped": dropped or None,
+            "broken_bins": len(self.broken),
+            "broken": broken or None,
+            "left": _left(self.plan, [b.bin_id for b in self.plan.bins if b.bin_id not in done]),
+        }

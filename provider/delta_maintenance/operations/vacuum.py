@@ -23,6 +23,7 @@ from typing import Any
 from delta_log import table_features
 from delta_log.change import Change
 from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.log_path import commit_key
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
@@ -32,10 +33,17 @@ from delta_log.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.operations.inventory import OpenPlace
 from delta_maintenance.operations.lite_vacuum import remember_settled_version
-from delta_maintenance.operations.vacuum_deletion import Deletion, confirm_live_files, missing_live_files
+from delta_maintenance.operations.vacuum_deletion import (
+    Deletion,
+    confirm_live_files,
+    live_keys,
+    missing_live_files,
+    some_of,
+)
 from delta_maintenance.operations.vacuum_proof import Proof, prove
 from delta_maintenance.operations.vacuum_survey import Survey, survey
 from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.plan.retention import CLOCK_MARGIN_MS
 from delta_maintenance.plan.vacuum import VacuumRefused
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
@@ -81,7 +89,10 @@ def run(
         output.write(found.plan)
     report = replace(report, read_version=found.plan.read_version)
     if spec.dry_run:
-        return replace(report, plan=found.plan.to_dict(), finished_ms=runtime.now_ms())
+        plan = found.plan.to_dict()
+        if options.require_proof:
+            plan["proof"] = prove(table.storage, found.basis, found.plan).strength
+        return replace(report, plan=plan, finished_ms=runtime.now_ms())
     tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
     transaction = (identity.app_id, identity.version) if identity is not None else None
     outcome = vacuum(table.storage, found, progress, runtime, tags, transaction)
@@ -123,7 +134,7 @@ def vacuum(
     """
     plan, basis = found.plan, found.basis
     if plan.is_empty:
-        _remember(storage, plan)
+        _remember(storage, plan, 0)
         return VacuumOutcome(None, _metrics(plan, 0, 0, 0), {})
     hidden = HiddenNames.of(basis.snapshot)
     proof = _checked(storage, found, hidden, progress)
@@ -138,9 +149,10 @@ def vacuum(
     )
     deletion = Deletion(storage, basis.snapshot, plan, progress)
     try:
+        _check_clock(storage, started.version, basis.now_ms)
         deletion.look_again(started.snapshot)
         deletion.run()
-    except DeltaLogError:
+    except Exception:
         with suppress(DeltaLogError):
             metrics = {"numDeletedFiles": deletion.num_files, "sizeOfDeletedData": deletion.size_bytes}
             end = Change("VACUUM END", parameters={"status": "FAILED"}, metrics=metrics)
@@ -151,10 +163,12 @@ def vacuum(
         deletion.snapshot,
         Change("VACUUM END", parameters={"status": "COMPLETED"}, metrics=metrics, transaction=transaction),
     )
-    _remember(storage, plan)
+    _remember(storage, plan, deletion.num_young)
     latest = ended.snapshot or deletion.snapshot.refreshed()
     confirmed = confirm_live_files(storage, latest, plan, progress, hidden)
     facts = {"proof": proof.strength, "numSparedFiles": deletion.num_spared, **confirmed}
+    if plan.is_unseen:
+        facts |= {"numAbsentFiles": deletion.num_absent, "numYoungFiles": deletion.num_young}
     return VacuumOutcome(ended.version, metrics, facts)
 
 
@@ -162,19 +176,37 @@ def _checked(storage: Storage, found: Survey, hidden: HiddenNames, progress: Pro
     basis, plan = found.basis, found.plan
     if plan.mode == "full":
         missing = missing_live_files(storage, basis.snapshot, basis.listing, hidden)
-        if missing:
-            raise VacuumRefused(
-                f"{len(missing)} live files of version {plan.read_version} are not in the store, for example "
-                f"{missing[0]!r}. The table is damaged, or this is not its place, and what would be deleted may be needed to "
-                "repair it. Nothing was deleted."
-            )
+    else:
+        probed = some_of(live_keys(basis.snapshot, storage.uri))
+        missing = [key for key, info in zip(probed, storage.head_many(probed), strict=True) if info is None]
+    if missing:
+        raise VacuumRefused(
+            f"{len(missing)} live files of version {plan.read_version} are not in the store, for example "
+            f"{missing[0]!r}. The table is damaged, or this is not its place, and what would be deleted may be needed to "
+            "repair it. Nothing was deleted."
+        )
     progress.message("proving the protected files by a second reading of the log")
     return prove(storage, basis, plan)
 
 
-def _remember(storage: Storage, plan: VacuumPlan) -> None:
-    """For the next lite vacuum; one of some partitions leaves others undone."""
-    if plan.where is None and plan.settled_version is not None:
+def _check_clock(storage: Storage, version: int, now_ms: int) -> None:
+    """What the store wrote after the plan was made cannot be older than the plan.
+
+    :raises VacuumRefused: this machine's clock is ahead, so that young files look old.
+    """
+    written = storage.head(commit_key(version))
+    ahead_ms = now_ms - written.modification_time_ms if written is not None else 0
+    if ahead_ms > CLOCK_MARGIN_MS:
+        raise VacuumRefused(
+            f"This machine's clock is {ahead_ms / 60_000:,.0f} minutes ahead of the store's, so files of transactions in "
+            "flight may look old enough to go. Nothing was deleted. Set the clock."
+        )
+
+
+def _remember(storage: Storage, plan: VacuumPlan, num_young: int) -> None:
+    """For the next lite vacuum. One of some partitions leaves others undone, and an inventory may be old."""
+    is_whole = plan.where is None and plan.mode != "inventory" and not num_young
+    if is_whole and plan.settled_version is not None:
         remember_settled_version(storage, plan.settled_version)
 
 

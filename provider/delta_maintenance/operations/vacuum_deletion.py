@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -19,15 +20,18 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_maintenance.operations.vacuum_survey import list_files, require_same_table
 from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.plan.partition_scope import PartitionScope
 from delta_maintenance.plan.protected_files import mentions_of, vector_keys
 from delta_maintenance.plan.vacuum import VacuumRefused
-from delta_maintenance.plan.vacuum_listing import Listing
+from delta_maintenance.plan.vacuum_listing import Listing, not_listed
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
 from delta_maintenance.progress import ProgressReporter, format_bytes
 
 #: What one request of a bulk delete takes, and how many of them are under way together.
 _REQUEST_KEYS, _REQUESTS = 1_000, 4
 _EXAMPLES = 5
+#: So many live files are looked at where there is no listing.
+_PROBED_FILES = 64
 
 
 class VacuumIncomplete(DeltaLogError):
@@ -69,7 +73,8 @@ class Deletion:
     """The course of one vacuum.
 
     :param snapshot: that was planned on.
-    :ivar num_files: deleted so far, of ``size_bytes``; ``num_spared``: left alone, since newer commits name them.
+    :ivar num_files: deleted so far, of ``size_bytes``; ``num_spared``: left alone, since newer commits name them. Of what
+        nobody had looked at before: ``num_absent`` were not there, ``num_young`` were written lately and left alone.
     """
 
     def __init__(
@@ -77,7 +82,8 @@ class Deletion:
     ) -> None:
         self._storage, self._snapshot, self._plan, self._progress = storage, snapshot, plan, progress
         self._spared = pa.chunked_array([], pa.string())
-        self.num_files = self.size_bytes = self.num_spared = self.num_directories = 0
+        self.num_files = self.size_bytes = self.num_spared = self.num_absent = self.num_young = 0
+        self.num_directories = 0
 
     @property
     def snapshot(self) -> Snapshot:
@@ -94,14 +100,18 @@ class Deletion:
         self._progress.message(f"deleting {total:,} files, {format_bytes(self._plan.size_bytes)}")
         done = 0
         for start in range(0, total, step):
-            batch = candidates.slice(start, step)
+            batch, is_under_way = candidates.slice(start, step), False
             try:
+                if self._plan.is_unseen:
+                    batch = self._seen(batch)
                 self.look_again()
                 batch = self._without_spared(batch)
+                is_under_way = True
                 self._delete(batch)
             except DeltaLogError as error:
-                self._count_deleted(batch)
-                left = total - self.num_files - self.num_spared
+                if is_under_way:
+                    self._count_deleted(batch)
+                left = total - self.num_files - self.num_spared - self.num_absent - self.num_young
                 raise VacuumIncomplete(error, self.num_files, self.size_bytes, left) from error
             self.num_files += batch.num_rows
             self.size_bytes += pc.sum(batch.column("size")).as_py() or 0
@@ -146,6 +156,19 @@ class Deletion:
         self.num_spared += pc.sum(spared).as_py() or 0
         return batch.filter(pc.invert(spared))
 
+    def _seen(self, batch: pa.Table) -> pa.Table:
+        """The same with sizes and times, but for what is not there or young."""
+        keys = batch.column("key").to_pylist()
+        infos = list(self._storage.head_many(keys))
+        cutoff = self._plan.retention.cutoff_ms
+        is_old = [info is not None and info.modification_time_ms < cutoff for info in infos]
+        absent = infos.count(None)
+        self.num_absent += absent
+        self.num_young += len(keys) - absent - sum(is_old)
+        sizes = pa.array([None if info is None else info.size for info in infos], pa.int64())
+        at = batch.schema.get_field_index("size")
+        return batch.set_column(at, "size", sizes).filter(pa.array(is_old, pa.bool_()))
+
     def _delete(self, batch: pa.Table) -> None:
         keys = batch.column("key").to_pylist()
         if self._storage.concurrency == 1 or len(keys) <= _REQUEST_KEYS:
@@ -158,14 +181,12 @@ class Deletion:
 
     def _count_deleted(self, batch: pa.Table) -> None:
         """Of a batch that failed, what is gone; what cannot be looked at counts as left."""
-        rows = zip(batch.column("key").to_pylist(), batch.column("size").to_pylist(), strict=True)
-        try:
-            for key, size in rows:
-                if self._storage.head(key) is None:
+        keys, sizes = batch.column("key").to_pylist(), batch.column("size").to_pylist()
+        with suppress(StorageError):
+            for info, size in zip(self._storage.head_many(keys), sizes, strict=True):
+                if info is None:
                     self.num_files += 1
                     self.size_bytes += size or 0
-        except StorageError:
-            return
 
 
 def missing_live_files(
@@ -173,7 +194,7 @@ def missing_live_files(
 ) -> list[str]:
     """Live files below the root that are not there: what a listing does not show is looked at one by one."""
     live = live_keys(snapshot, storage.uri)
-    unlisted = live.filter(pc.invert(pc.is_in(live, value_set=listing.files.column("key")))).to_pylist()
+    unlisted = not_listed(live, listing).to_pylist()
     checked = [key for key in unlisted if not _left_out(key, listing, hidden)]
     return [key for key, info in zip(checked, storage.head_many(checked), strict=True) if info is None]
 
@@ -202,20 +223,30 @@ def confirm_live_files(
 ) -> dict[str, Any]:
     """See that nothing alive is gone.
 
-    A full vacuum lists once more; the others, which are for those who do not want to list, ask the log alone.
+    A full vacuum lists once more, the same partitions; the others, which are for those who do not want to list, ask the log
+    alone, and look at some.
 
     :raises LiveFilesMissing: something is.
     """
     live = live_keys(snapshot, storage.uri)
     keys = plan.candidates.column("key")
-    if plan.mode != "full" or plan.where is not None:
-        named = keys.filter(pc.is_in(keys, value_set=live)).to_pylist()
+    if plan.mode != "full":
+        named = keys.filter(pc.is_in(keys, value_set=live)).to_pylist() + some_of(live)
         gone = [key for key, info in zip(named, storage.head_many(named), strict=True) if info is None]
     else:
         progress.message("looking whether every live file is there")
-        listing = list_files(storage, hidden, None, progress)
+        scope = PartitionScope.of(snapshot, plan.where) if plan.where is not None else None
+        listing = list_files(storage, hidden, scope, progress)
         gone = missing_live_files(storage, snapshot, listing, hidden)
     if gone:
         raise LiveFilesMissing(snapshot.version, gone)
-    how = "listing" if plan.mode == "full" and plan.where is None else "log"
-    return {"liveFilesConfirmed": len(live), "confirmedBy": how}
+    return {"liveFilesConfirmed": len(live), "confirmedBy": "listing" if plan.mode == "full" else "log"}
+
+
+def some_of(keys: pa.ChunkedArray) -> list[str]:
+    """At most :data:`_PROBED_FILES`, evenly spread."""
+    if not len(keys):
+        return []
+    step = -(-len(keys) // _PROBED_FILES)
+    found: list[str] = keys.take(pa.array(range(0, len(keys), step), pa.int64())).to_pylist()
+    return found

@@ -6,6 +6,8 @@ The order matters, see :mod:`delta_maintenance.plan.vacuum_listing`. Nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,15 +20,16 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation
 from delta_maintenance.operations.inventory import OpenPlace, read_inventory
-from delta_maintenance.operations.lite_vacuum import removed_files, still_there
-from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.operations.lite_vacuum import not_behind_links, removed_files
+from delta_maintenance.plan.hidden_names import LOG_DIRECTORY, HiddenNames
+from delta_maintenance.plan.key_columns import directories_of
 from delta_maintenance.plan.partition_scope import PartitionScope
 from delta_maintenance.plan.protected_files import MENTION_SCHEMA, mentions_of, protected_files
 from delta_maintenance.plan.retention import retention_of
-from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused, plan_vacuum, suspects
-from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, Listing, ListingCollector
+from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused, another_table, plan_vacuum, suspects
+from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, Listing, ListingCollector, not_listed
 from delta_maintenance.plan.vacuum_options import VacuumOptions
-from delta_maintenance.plan.vacuum_plan import VacuumPlan
+from delta_maintenance.plan.vacuum_plan import EXPIRED, VacuumPlan
 from delta_maintenance.progress import ProgressReporter
 
 _LOOKED_AT_ONCE = 1 << 13
@@ -63,7 +66,8 @@ def survey(
         progress.message(f"reading the inventory {options.inventory}")
         listing = read_inventory(options.inventory, open_place, storage.uri, HiddenNames.of(snapshot))
     elif not options.lite:
-        listing = list_files(storage, HiddenNames.of(snapshot), scope, progress)
+        with _read_ahead(storage, snapshot):
+            listing = list_files(storage, HiddenNames.of(snapshot), scope, progress)
     latest = snapshot.refreshed()
     require_same_table(snapshot, latest)
     retention = retention_of(latest.properties, options, now_ms)
@@ -73,7 +77,7 @@ def survey(
     if listing is None:
         progress.message(f"reading the log's removals up to version {settled}")
         listing = removed_files(storage, log.commits, settled, hidden)
-    progress.message(f"working out what {latest.num_files:,} live files and the retention protect")
+    progress.message("working out what the live files and the retention protect")
     recent = _recent_mentions(storage, log, retention.cutoff_ms, every=retention.is_longer_than_configured)
     basis = VacuumBasis(
         snapshot=latest,
@@ -90,9 +94,77 @@ def survey(
         table_uri=storage.uri,
     )
     found = suspects(basis)
-    if options.mode == "lite" or (options.mode == "inventory" and storage.has_directories):
-        found = still_there(storage, found, hidden)
-    return Survey(basis, plan_vacuum(basis, _looked_at(storage, found)))
+    if options.mode != "full":
+        found = not_behind_links(storage, found)
+    # An object store is asked about single files no sooner than they are about to go.
+    is_unseen = options.lite and not storage.has_directories
+    plan = plan_vacuum(basis, found if is_unseen else _looked_at(storage, found), is_unseen=is_unseen)
+    refuse_links(storage, basis, plan)
+    if options.inventory is not None:
+        refuse_other_tables(storage, plan)
+    return Survey(basis, plan)
+
+
+@contextmanager
+def _read_ahead(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
+    """What was live before the listing is read meanwhile; mostly nothing has changed after it.
+
+    On a disk, listing is all work and no waiting, and two threads at once would be in each other's way.
+    """
+    if storage.concurrency < 2:
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(snapshot.files, ["key", "deletion_vector"])
+        yield
+        reading.result()
+
+
+def refuse_links(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> None:
+    """
+    :raises VacuumRefused: a link leads from a file that is needed to one that would be deleted.
+    """
+    listing, candidates = basis.listing, plan.candidates.column("key")
+    if not storage.has_directories or not len(candidates) or (plan.mode == "full" and not listing.others):
+        return
+    protected = basis.protected.keys
+    if plan.mode == "full":
+        keys = not_listed(protected, listing).to_pylist()
+    else:  # whose directories alone can be looked at
+        directories = sorted(directories_of(protected))
+        leading = {
+            d for d, led in zip(directories, storage.followed(directories), strict=True) if d and led != d
+        }
+        keys = [key for key in protected.to_pylist() if key.rpartition("/")[0] in leading] if leading else []
+    led_to = dict(zip(storage.followed(keys), keys, strict=True))
+    wrong = candidates.filter(pc.is_in(candidates, value_set=pa.array(list(led_to), pa.string())))
+    if len(wrong):
+        key = wrong[0].as_py()
+        raise VacuumRefused(
+            f"{key} would be deleted, and {led_to[key]}, which the log names and which is needed, leads there by a symbolic "
+            "link. Nothing was deleted. Put the files in the place of the link."
+        )
+
+
+def refuse_other_tables(storage: Storage, plan: VacuumPlan) -> None:
+    """Of tables below this one an inventory may show nothing but data. What this table's log names is not another's.
+
+    :raises VacuumRefused: candidates lie below the root of another table.
+    """
+    above: set[str] = set()
+    candidates = plan.candidates
+    unknown = candidates.filter(pc.not_equal(candidates.column("reason").cast(pa.string()), EXPIRED))
+    for parent in directories_of(unknown.column("key")):
+        directory = parent
+        while directory and directory not in above:
+            above.add(directory)
+            directory = directory.rpartition("/")[0]
+    directories = sorted(above)
+    with ThreadPoolExecutor(storage.concurrency) as pool:
+        logs = pool.map(lambda d: next(storage.list_from(f"{d}/{LOG_DIRECTORY}"), None), directories)
+        others = [d for d, log in zip(directories, logs, strict=True) if log is not None]
+    if others:
+        raise VacuumRefused(another_table(others))
 
 
 def require_same_table(known: Snapshot, found: Snapshot) -> None:

@@ -2,8 +2,13 @@
 
 Files that share a group (a partition) are sorted ascending by size, equal sizes by path, and put into one bin
 until the next would take it over the maximum; a bin is worth its work if it joins at least two files, or
-holds one that was chosen for its own sake. Two outputs of one group are together always larger than the
-maximum: packing them again would change nothing.
+holds one that was chosen for its own sake.
+
+A file must also *earn* its place: where it is much larger than everything before it in the bin, its bytes would be
+rewritten to get rid of next to nothing, and again in the next run. It begins a bin of its own instead
+(:class:`Thrift`). Without that, two outputs of one group are together always larger than the maximum.
+
+Bins do not depend on each other: where the files of some are gone, the rest is packed as before.
 
 A million files are a matter of array operations; there is Python work per bin, never per file.
 """
@@ -19,6 +24,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Thrift:
+    """When a file is worth being rewritten with smaller ones.
+
+    :param factor: it may be so many times as large as they are together.
+    :param free_bytes: a file of so little is always worth it.
+    """
+
+    factor: float
+    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +65,7 @@ def pack(
     paths: pa.Array | pa.ChunkedArray,
     max_bytes: int,
     chosen_alone: npt.NDArray[np.bool_] | None = None,
+    thrift: Thrift | None = None,
 ) -> Bins:
     """Pack files into bins.
 
@@ -56,17 +74,17 @@ def pack(
     :param paths: decides between equal sizes, so that the same files give the same bins in whatever order
         they come.
     :param chosen_alone: files that make even a bin of one worth its work.
+    :param thrift: ``None``: every file earns its place.
     """
     if len(sizes) == 0:
         empty = np.empty(0, np.int64)
         return Bins(empty, empty, empty)
     order = _order(groups, sizes, paths)
     sorted_groups, sorted_sizes = groups[order], sizes[order]
-    starts = _starts(sorted_groups, sorted_sizes, max_bytes)
+    alone = np.zeros(len(order), np.bool_) if chosen_alone is None else chosen_alone[order]
+    starts = _starts(sorted_groups, sorted_sizes, max_bytes, alone, thrift)
     ends = np.append(starts[1:], len(order))
-    worth = ends - starts >= 2
-    if chosen_alone is not None:
-        worth |= np.logical_or.reduceat(chosen_alone[order], starts)
+    worth = (ends - starts >= 2) | np.logical_or.reduceat(alone, starts)
     return Bins(order, starts[worth], ends[worth])
 
 
@@ -87,7 +105,13 @@ def _order(groups: Int64s, sizes: Int64s, paths: pa.Array | pa.ChunkedArray) -> 
     return order
 
 
-def _starts(groups: Int64s, sizes: Int64s, max_bytes: int) -> Int64s:
+def _starts(
+    groups: Int64s,
+    sizes: Int64s,
+    max_bytes: int,
+    alone: npt.NDArray[np.bool_],
+    thrift: Thrift | None,
+) -> Int64s:
     """Where each bin starts among files sorted by group and size."""
     until = np.cumsum(sizes)
     # For a bin that starts at i: the first file that does not fit, or that is of another group.
@@ -98,5 +122,19 @@ def _starts(groups: Int64s, sizes: Int64s, max_bytes: int) -> Int64s:
     starts, at = [], 0
     while at < len(following):
         starts.append(at)
-        at = following[at]
+        full = following[at]
+        if thrift is not None and sizes[full - 1] > thrift.free_bytes:
+            full = _unearned(sizes, until, alone, thrift, at, full)
+        at = full
     return np.array(starts, np.int64)
+
+
+def _unearned(
+    sizes: Int64s, until: Int64s, alone: npt.NDArray[np.bool_], thrift: Thrift, start: int, end: int
+) -> int:
+    """The first file of a bin that does not earn its place; its end where all do."""
+    before = until[start : end - 1] - until[start] + sizes[start]
+    allowed = np.maximum(thrift.factor * before, thrift.free_bytes)
+    unearned = (sizes[start + 1 : end] > allowed) & ~alone[start + 1 : end]
+    first = int(np.argmax(unearned)) if len(unearned) else 0
+    return start + 1 + first if len(unearned) and unearned[first] else end

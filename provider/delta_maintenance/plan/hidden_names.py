@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 
 from delta_log.file_path import escape_hive
 from delta_log.snapshot import Snapshot
+from delta_maintenance.plan.key_columns import may_begin, may_contain
 
 CHANGE_DATA = "_change_data"
 LOG_DIRECTORY = "_delta_log"
 _OURS = (CHANGE_DATA, "_delta_index")
-_ICEBERG_METADATA = "metadata"
+ICEBERG_METADATA = "metadata"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class HiddenNames:
     def hides(self, key: str) -> bool:
         """Is this file or directory hidden, or does it lie below something that is?"""
         directory, _, name = key.rpartition("/")
-        if self._hides_name(name) or (self.hides_metadata and key == _ICEBERG_METADATA):
+        if self._hides_name(name) or (self.hides_metadata and key == ICEBERG_METADATA):
             return True
         if not directory:
             return False
@@ -62,8 +63,11 @@ class HiddenNames:
 
     def mask(self, keys: pa.Array) -> pa.BooleanArray:
         """:meth:`hides` of a column of files."""
+        starts = b"_.m" if self.hides_metadata else b"_."
+        if not may_contain(keys, (b"/_", b"/.")) and not may_begin(keys, starts):
+            return pa.array(np.zeros(len(keys), bool))
         suspicious = pc.or_(pc.match_substring(keys, "/_"), pc.match_substring(keys, "/."))
-        for start in ("_", ".", *([f"{_ICEBERG_METADATA}/"] if self.hides_metadata else [])):
+        for start in ("_", ".", *([ICEBERG_METADATA] if self.hides_metadata else [])):
             suspicious = pc.or_(suspicious, pc.starts_with(keys, start))
         found = suspicious.to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(found)

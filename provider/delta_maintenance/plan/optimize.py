@@ -1,13 +1,16 @@
-"""Planning OPTIMIZE: which files of a snapshot to rewrite together, and why. Pure: nothing is written.
+"""Planning OPTIMIZE and REORG PURGE: which files of a snapshot to rewrite together, and why. Pure: nothing is written.
 
 1. Candidates are small files, files with many deleted rows (or with deletions and an unknown number of rows),
-   and, for ``full``, every file that was not already written by this rewriter under the same settings.
+   and, for ``full``, every file that was not already written by this rewriter under the same settings. A purge takes
+   no file for its size, but those that hold columns which the table has dropped.
 2. Sizes are estimates of live bytes: a file that is half deleted counts half.
 3. Candidates are grouped by partition and packed next-fit (:mod:`delta_maintenance.plan.bin_packing`). A bin
-   of one is kept only if its file was chosen for its deletions or by ``full``.
-4. The biggest bins come first, so that parallel workers end together. Under a budget those come that remove
-   most files for their bytes.
-5. The same files and options give the same bins, ids and digest, whatever checkpoint the snapshot came from.
+   of one is kept only if its file was chosen for more than its size, and a small file is only put together with
+   others that are worth rewriting it (:data:`THRIFT_FACTOR`).
+4. The biggest bins come first, so that parallel workers end together; those of partitions that are being written to
+   come last, or wait. Under a budget those come that remove most files for their bytes.
+5. The same files and options give the same bins, ids and digest, whatever checkpoint the snapshot came from, and
+   whatever bins an earlier try of the same run has finished (:class:`PriorWork`).
 
 Files stay rows of an Arrow table; Python objects are made per bin.
 """
@@ -16,7 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -27,13 +31,15 @@ import pyarrow.compute as pc
 from delta_log import table_properties
 from delta_log.errors import InvalidRequest
 from delta_log.snapshot import Snapshot
-from delta_maintenance.plan.bin_packing import Bins, Int64s, pack
+from delta_maintenance.plan.bin_packing import Bins, Int64s, Thrift, pack
 from delta_maintenance.plan.optimize_plan import (
     DELETED_ROWS,
+    DROPPED_COLUMNS,
     FULL,
     REASONS,
     SMALL,
     UNKNOWN_ROWS,
+    LeftWork,
     OptimizePlan,
     PlannedBin,
 )
@@ -46,6 +52,8 @@ __all__ = [
     "OptimizeOptions",
     "OptimizePlan",
     "PlannedBin",
+    "PriorWork",
+    "candidates_for_footers",
     "plan_optimize",
     "rewrite_settings_digest",
     "tasks_of",
@@ -58,6 +66,11 @@ _SHAPING = ("delta.parquet.", "delta.dataSkipping", "delta.columnMapping.", "del
 
 DEFAULT_TARGET_BYTES = 1 << 30
 _DEFAULT_MIN_SHARE = 0.75
+#: A small file is put together with others that are at least so large a part of it; with a hundred files of 1 MB each
+#: night a byte is rewritten two and a half times before its file is large enough.
+THRIFT_FACTOR = 1.5
+#: Smaller files than this part of the target are always worth it.
+_FREE_SHARE = 64
 
 _FILE_COLUMNS = (
     "path",
@@ -71,29 +84,61 @@ _FILE_COLUMNS = (
 )
 
 
-def plan_optimize(snapshot: Snapshot, options: OptimizeOptions, now_ms: int) -> OptimizePlan:
+@dataclass(frozen=True, slots=True)
+class PriorWork:
+    """What earlier tries of the same run have finished, by its manifests.
+
+    :param keys: files that this try must not plan: sources of finished bins, and what is committed already.
+    :param bin_ids: of all finished bins.
+    :param num_files: sources of all finished bins, and ``num_bytes`` theirs: the run's budget is spent on them.
+    """
+
+    keys: Sequence[str] = ()
+    bin_ids: frozenset[str] = frozenset()
+    num_files: int = 0
+    num_bytes: int = 0
+
+
+_NOTHING_BEFORE = PriorWork()
+
+
+def plan_optimize(
+    snapshot: Snapshot,
+    options: OptimizeOptions,
+    now_ms: int,
+    prior: PriorWork = _NOTHING_BEFORE,
+    with_dropped_columns: Sequence[str] = (),
+) -> OptimizePlan:
     """Plan one run.
 
-    :param now_ms: noted in the plan; nothing in it depends on the clock yet.
+    :param now_ms: decides which partitions are hot.
+    :param with_dropped_columns: keys of files that hold columns which the table has dropped.
     :raises InvalidRequest: the options make no sense for this table.
     """
     target = _target(snapshot, options)
     minimum = _minimum(target, options)
     tag = rewrite_settings_digest(snapshot, target)
     where = _where(snapshot, options.where)
-    files = snapshot.files(_FILE_COLUMNS, where)
+    files = _files(snapshot, where, options, prior)
     num_records, deleted = _row_counts(snapshot, files, where)
     sizes = files.column("size").to_numpy().astype(np.int64)
     live = _live_bytes(sizes, num_records, deleted)
     reasons = _reasons(files, live, minimum, num_records, deleted, tag, options)
+    if with_dropped_columns:
+        dropped = pc.is_in(files.column("key"), value_set=pa.array(with_dropped_columns, pa.string()))
+        reasons[dropped.to_numpy()] |= DROPPED_COLUMNS
 
     chosen = np.flatnonzero(reasons)
     groups = partition_groups(files.column("partition_values"), snapshot.partition_schema)
     alone = reasons[chosen] > SMALL  # for more than its size
     paths = files.column("path").take(pa.array(chosen))
-    packed = pack(groups[chosen], live[chosen], paths, target, alone)
-    bins = _bins(files, chosen, packed, sizes, live, reasons, tag)
-    kept, left = _within_budget(bins, options.max_bytes)
+    thrift = Thrift(THRIFT_FACTOR, target // _FREE_SHARE)
+    packed = pack(groups[chosen], live[chosen], paths, target, alone, thrift)
+    hot = _hot_groups(files, groups, options, now_ms)
+    bins = _bins(files, chosen, packed, sizes, live, reasons, tag, hot[groups[chosen]])
+    waiting = [planned for planned in bins if planned.hot and options.hot_partitions == "wait"]
+    ready = [planned for planned in bins if not (planned.hot and options.hot_partitions == "wait")]
+    kept, left = _within_budget(ready, options, prior)
     rows = np.concatenate([chosen[packed.order[b.start : b.end]] for b in kept] or [np.empty(0, np.int64)])
     return OptimizePlan(
         read_version=snapshot.version,
@@ -112,10 +157,21 @@ def plan_optimize(snapshot: Snapshot, options: OptimizeOptions, now_ms: int) -> 
             for bit, name in REASONS.items()
             if (reasons & bit).any()
         },
-        left_bins=len(left),
-        left_bytes=sum(planned.bytes_in for planned in left),
-        digest=_digest(tag, *sorted(planned.bin_id for planned in kept)),
+        left_by_budget=LeftWork.of(left),
+        left_as_hot=LeftWork.of(waiting),
+        digest=_digest(tag, *sorted({planned.bin_id for planned in kept} | prior.bin_ids)),
     )
+
+
+def candidates_for_footers(snapshot: Snapshot, options: OptimizeOptions) -> list[str]:
+    """Keys of the files that may hold columns which the table has dropped, as far as the log can tell.
+
+    What this rewriter wrote under the table's present settings holds none.
+    """
+    files = snapshot.files(("key", "tags"), _where(snapshot, options.where))
+    tag = rewrite_settings_digest(snapshot, _target(snapshot, options))
+    keys: list[str] = files.filter(pc.invert(_written_with(files, tag))).column("key").to_pylist()
+    return keys
 
 
 def rewrite_settings_digest(snapshot: Snapshot, target_size_bytes: int) -> str:
@@ -134,6 +190,35 @@ def rewrite_settings_digest(snapshot: Snapshot, target_size_bytes: int) -> str:
 # -- choosing ------------------------------------------------------------------------------------------------
 
 
+def _files(
+    snapshot: Snapshot, where: pc.Expression | None, options: OptimizeOptions, prior: PriorWork
+) -> pa.Table:
+    columns = _FILE_COLUMNS if options.quiet_minutes is None else (*_FILE_COLUMNS, "modification_time")
+    files = snapshot.files(columns, where)
+    if not prior.keys:
+        return files
+    done = pc.is_in(files.column("key"), value_set=pa.array(prior.keys, pa.string()))
+    return files.filter(pc.invert(done))
+
+
+def _hot_groups(
+    files: pa.Table, groups: Int64s, options: OptimizeOptions, now_ms: int
+) -> npt.NDArray[np.bool_]:
+    """For each group, whether somebody else than this rewriter has written to it lately."""
+    hot = np.zeros(int(groups.max()) + 1 if len(groups) else 0, np.bool_)
+    if options.quiet_minutes is not None:
+        since = now_ms - 60_000 * options.quiet_minutes
+        recent = pc.fill_null(pc.greater_equal(files.column("modification_time"), since), False).to_numpy()
+        ours = pc.is_valid(pc.map_lookup(files.column("tags"), pa.scalar(REWRITE_TAG), "first")).to_numpy()
+        hot[groups[recent & ~ours]] = True
+    return hot
+
+
+def _written_with(files: pa.Table, tag: str) -> pa.ChunkedArray:
+    written_with = pc.map_lookup(files.column("tags"), pa.scalar(REWRITE_TAG), "first")
+    return pc.fill_null(pc.equal(written_with, tag), False)
+
+
 def _target(snapshot: Snapshot, options: OptimizeOptions) -> int:
     if options.target_size_bytes is not None:
         return options.target_size_bytes
@@ -141,6 +226,8 @@ def _target(snapshot: Snapshot, options: OptimizeOptions) -> int:
 
 
 def _minimum(target: int, options: OptimizeOptions) -> int:
+    if options.purge:
+        return 0
     if options.min_file_size_bytes is None:
         return int(target * _DEFAULT_MIN_SHARE)
     if options.min_file_size_bytes > target:
@@ -184,7 +271,8 @@ def _row_counts(snapshot: Snapshot, files: pa.Table, where: pc.Expression | None
         chosen = batch.filter(wanted)
         positions = pc.index_in(chosen.column("key"), value_set=keys).to_pylist()
         for position, text in zip(positions, chosen.column("stats").to_pylist(), strict=True):
-            records[with_vector[position]] = _num_records(text)
+            if position is not None:
+                records[with_vector[position]] = _num_records(text)
     return records, deleted.astype(np.int64)
 
 
@@ -215,11 +303,10 @@ def _reasons(
     reasons = np.zeros(files.num_rows, np.uint8)
     has_vector = pc.is_valid(files.column("deletion_vector")).to_numpy()
     reasons[live < minimum] |= SMALL
-    reasons[(num_records >= 0) & (deleted > num_records * options.max_deleted_rows_ratio)] |= DELETED_ROWS
+    reasons[(num_records >= 0) & (deleted > num_records * options.deleted_rows_ratio)] |= DELETED_ROWS
     reasons[has_vector & (num_records < 0)] |= UNKNOWN_ROWS
     if options.full:
-        written_with = pc.map_lookup(files.column("tags"), pa.scalar(REWRITE_TAG), "first")
-        ours = pc.fill_null(pc.equal(written_with, tag), False).to_numpy()
+        ours = _written_with(files, tag).to_numpy()
         reasons[~ours | has_vector] |= FULL
     return reasons
 
@@ -235,6 +322,7 @@ def _bins(
     live: Int64s,
     reasons: npt.NDArray[np.uint8],
     tag: str,
+    hot: npt.NDArray[np.bool_],
 ) -> list[PlannedBin]:
     if len(packed) == 0:
         return []
@@ -246,7 +334,8 @@ def _bins(
     partitions = files.column("partition_values").take(pa.array(order[packed.starts]))
     seed = f"{tag}\0".encode()
     found = []
-    for start, end, partition in zip(starts, ends, partitions.to_pylist(), strict=True):
+    are_hot = hot[packed.order[packed.starts]].tolist()
+    for start, end, partition, is_hot in zip(starts, ends, partitions.to_pylist(), are_hot, strict=True):
         found.append(
             PlannedBin(
                 bin_id=hashlib.sha256(seed + names(start, end)).hexdigest()[:32],
@@ -256,9 +345,10 @@ def _bins(
                 bytes_in=int(bytes_until[end] - bytes_until[start]),
                 live_bytes=int(live_until[end] - live_until[start]),
                 reasons=int(np.bitwise_or.reduce(reasons[order[start:end]])),
+                hot=is_hot,
             )
         )
-    return sorted(found, key=lambda planned: (-planned.live_bytes, planned.bin_id))
+    return sorted(found, key=lambda planned: (planned.hot, -planned.live_bytes, planned.bin_id))
 
 
 class _Names:
@@ -293,22 +383,29 @@ def _text(value: str) -> pa.Scalar:
 
 
 def _within_budget(
-    bins: list[PlannedBin], max_bytes: int | None
+    bins: list[PlannedBin], options: OptimizeOptions, prior: PriorWork
 ) -> tuple[list[PlannedBin], list[PlannedBin]]:
     """What is done in this run, and what is left; both in their order."""
-    if max_bytes is None:
+    if options.max_bytes is None and options.max_files is None:
         return bins, []
     done: set[str] = set()
-    spent = 0
-    # A bin of one removes no file, only deleted rows: those count by the bytes that they free.
-    worth = sorted(
-        bins, key=lambda b: (-(b.num_files - 1) / max(1, b.bytes_in), b.live_bytes - b.bytes_in, b.bin_id)
-    )
-    for planned in worth:
-        if spent + planned.bytes_in <= max_bytes:
-            spent += planned.bytes_in
-            done.add(planned.bin_id)
+    bytes_left = None if options.max_bytes is None else options.max_bytes - prior.num_bytes
+    files_left = None if options.max_files is None else options.max_files - prior.num_files
+    for planned in sorted(bins, key=_worth):
+        if bytes_left is not None and planned.bytes_in > bytes_left:
+            continue
+        if files_left is not None and planned.num_files > files_left:
+            continue
+        bytes_left = None if bytes_left is None else bytes_left - planned.bytes_in
+        files_left = None if files_left is None else files_left - planned.num_files
+        done.add(planned.bin_id)
     return [b for b in bins if b.bin_id in done], [b for b in bins if b.bin_id not in done]
+
+
+def _worth(planned: PlannedBin) -> tuple[bool, float, int, str]:
+    # A bin of one removes no file, only deleted rows: those count by the bytes that they free.
+    files_per_byte = (planned.num_files - 1) / max(1, planned.bytes_in)
+    return planned.hot, -files_per_byte, planned.live_bytes - planned.bytes_in, planned.bin_id
 
 
 def _renumbered(bins: list[PlannedBin]) -> tuple[PlannedBin, ...]:

@@ -7,7 +7,7 @@ A plan may cover a million files, so these stay rows of an Arrow table; its summ
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,34 @@ from delta_maintenance.progress import format_bytes
 from delta_maintenance.rewrite.task import SourceFile
 
 #: Why a file was chosen; a file may have several reasons.
-SMALL, DELETED_ROWS, UNKNOWN_ROWS, FULL = 1, 2, 4, 8
-REASONS = {SMALL: "small", DELETED_ROWS: "deleted_rows", UNKNOWN_ROWS: "deleted_rows_unknown", FULL: "full"}
+SMALL, DELETED_ROWS, UNKNOWN_ROWS, FULL, DROPPED_COLUMNS = 1, 2, 4, 8, 16
+REASONS = {
+    SMALL: "small",
+    DELETED_ROWS: "deleted_rows",
+    UNKNOWN_ROWS: "deleted_rows_unknown",
+    FULL: "full",
+    DROPPED_COLUMNS: "dropped_columns",
+}
 _SHOWN_PARTITIONS = 20
+#: A summary has to fit into an XCom, however long partition values are.
+_SHOWN_PARTITIONS_BYTES = 16 << 10
+_LINES_OF_A_PIECE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LeftWork:
+    """Bins that another run has to do, in numbers."""
+
+    bins: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, bins: Sequence[PlannedBin]) -> LeftWork:
+        return cls(len(bins), sum(b.num_files for b in bins), sum(b.bytes_in for b in bins))
+
+    def plus(self, other: LeftWork) -> LeftWork:
+        return LeftWork(self.bins + other.bins, self.files + other.files, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +56,7 @@ class PlannedBin:
     :param partition_values: the raw map to copy to the outputs.
     :param bytes_in: what has to be read; ``live_bytes``: the estimate of what is not deleted.
     :param reasons: union of its files' reasons.
+    :param hot: somebody has written to its partition lately.
     """
 
     bin_id: str
@@ -40,6 +66,7 @@ class PlannedBin:
     bytes_in: int
     live_bytes: int
     reasons: int
+    hot: bool = False
 
     @property
     def num_files(self) -> int:
@@ -55,7 +82,7 @@ class OptimizePlan:
 
     :param considered_files: files that the predicate let through; ``considered_bytes`` theirs.
     :param chosen_files: by reason, before packing; files that found no company are among them.
-    :param left_bins: bins that the budget left for the next run; ``left_bytes`` theirs.
+    :param left_by_budget: what the budget left for the next run, and ``left_as_hot`` what waits for quiet partitions.
     """
 
     read_version: int
@@ -70,8 +97,8 @@ class OptimizePlan:
     considered_files: int
     considered_bytes: int
     chosen_files: Mapping[str, int]
-    left_bins: int
-    left_bytes: int
+    left_by_budget: LeftWork
+    left_as_hot: LeftWork
     digest: str
 
     @property
@@ -114,18 +141,49 @@ class OptimizePlan:
             "numBytesToRemove": self.bytes_in,
             "numFilesToAddEstimate": self.num_outputs,
             "numBytesToAddEstimate": self.live_bytes,
-            "numBinsLeftByBudget": self.left_bins,
-            "numBytesLeftByBudget": self.left_bytes,
-            "partitions": [
-                {
-                    "partitionValues": dict(partition),
-                    "numBins": bins,
-                    "numFiles": files,
-                    "numBytes": size,
-                }
-                for partition, bins, files, size in self._partitions()[:_SHOWN_PARTITIONS]
-            ],
+            "numBinsLeftByBudget": self.left_by_budget.bins,
+            "numFilesLeftByBudget": self.left_by_budget.files,
+            "numBytesLeftByBudget": self.left_by_budget.bytes,
+            "numBinsLeftAsHot": self.left_as_hot.bins,
+            "numBytesLeftAsHot": self.left_as_hot.bytes,
+            "partitions": self._shown_partitions(),
             "numPartitions": len(self._partitions()),
+        }
+
+    def _shown_partitions(self) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = []
+        room = _SHOWN_PARTITIONS_BYTES
+        for partition, bins, files, size in self._partitions()[:_SHOWN_PARTITIONS]:
+            entry = {
+                "partitionValues": dict(partition),
+                "numBins": bins,
+                "numFiles": files,
+                "numBytes": size,
+            }
+            room -= len(json.dumps(entry))
+            if room < 0:
+                break
+            shown.append(entry)
+        return shown
+
+    def lines(self) -> Iterator[bytes]:
+        """The whole plan: its summary, then a line for each bin with its files; JSON objects, some lines at a time."""
+        yield json.dumps(self.to_dict()).encode() + b"\n"
+        for start in range(0, len(self.bins), _LINES_OF_A_PIECE):
+            some = self.bins[start : start + _LINES_OF_A_PIECE]
+            yield b"".join(json.dumps(self._line(planned)).encode() + b"\n" for planned in some)
+
+    def _line(self, planned: PlannedBin) -> dict[str, Any]:
+        return {
+            "bin": planned.bin_id,
+            "partitionValues": dict(planned.partition_values),
+            "reasons": [name for bit, name in REASONS.items() if planned.reasons & bit],
+            "numBytes": planned.bytes_in,
+            "numLiveBytes": planned.live_bytes,
+            "files": [
+                {"path": source.path, "size": source.size_bytes, "deletionVector": source.deletion_vector_id}
+                for source in self.sources(planned)
+            ],
         }
 
     def _partitions(self) -> list[tuple[Mapping[str, str | None], int, int, int]]:
@@ -159,10 +217,11 @@ def _source(row: Mapping[str, Any], num_records: int) -> SourceFile:
 
 def render_plan(summary: Mapping[str, Any]) -> str:
     """What :meth:`OptimizePlan.to_dict` gave, for people."""
-    left = summary["numBinsLeftByBudget"]
+    left, hot = summary["numBinsLeftByBudget"], summary["numBinsLeftAsHot"]
     considered = f"{summary['numConsideredFiles']:,} files, {format_bytes(summary['numConsideredBytes'])}"
     if not summary["numBins"]:
         undone = f"; the budget left {_bins(left)} undone" if left else ""
+        undone += f"; {_bins(hot)} of partitions that are being written to wait" if hot else ""
         return (
             f"Nothing to do at version {summary['readVersion']}: {considered}, none worth rewriting{undone}."
         )
@@ -190,6 +249,15 @@ def render_plan(summary: Mapping[str, Any]) -> str:
     if left:
         size = format_bytes(summary["numBytesLeftByBudget"])
         lines.append(f"  {'left':<11}{left:>9,} bins   {size:>10}  to the next run")
+    if hot:
+        size = format_bytes(summary["numBytesLeftAsHot"])
+        lines.append(f"  {'waiting':<11}{hot:>9,} bins   {size:>10}  for quiet partitions")
+    if summary.get("estimatedSeconds") is not None:
+        runs = summary["numRunsOfEstimate"]
+        lines.append(
+            f"  {'time':<11}  about {summary['estimatedSeconds']:,} s, by {runs} earlier "
+            f"{'run' if runs == 1 else 'runs'} on this table"
+        )
     reasons = (f"{name.replace('_', ' ')} {count:,}" for name, count in summary["numChosenFiles"].items())
     lines.append(f"  {'chosen for':<11}  {', '.join(reasons)}")
     partitions = summary["partitions"]

@@ -21,6 +21,7 @@ from delta_log.actions import Action, DeletionVector
 from delta_log.deletion_vector import DeletionVectorDescriptor
 from delta_log.file_path import ExternalFile, decode_paths
 from delta_log.snapshot import Snapshot
+from delta_maintenance.plan.key_columns import may_begin, may_contain
 
 #: A file that the log says was needed, and when it says so last.
 MENTION_SCHEMA = pa.schema([("key", pa.string()), ("time_ms", pa.int64())])
@@ -31,7 +32,8 @@ class ProtectedFiles:
     """
     :param live: keys of live files and their deletion vectors, below the root.
     :param removed: keys of tombstones that have not expired, and their deletion vectors; some may be in ``live`` too.
-    :param expired: what the log says was removed before the cutoff: :data:`MENTION_SCHEMA`, each key once.
+    :param expired: what the log says was removed before the cutoff: :data:`MENTION_SCHEMA`, each key once; outside of the
+        root, too.
     :param external: addresses outside of the root that are live or not expired.
     """
 
@@ -61,17 +63,16 @@ def protected_files(snapshot: Snapshot, recent: pa.Table, cutoff_ms: int, table_
     removed = pa.concat_tables([_mentions(tombstones, table_uri), recent])
     removed = removed.group_by("key").aggregate([("time_ms", "max")]).rename_columns(MENTION_SCHEMA.names)
     unexpired = pc.greater_equal(removed.column("time_ms"), cutoff_ms)
-    kept = removed.filter(unexpired).column("key")
-    external = set(live.filter(_external(live)).to_pylist())
-    num_external = len(external)
-    external |= set(kept.filter(_external(kept)).to_pylist())
-    expired = removed.filter(pc.invert(unexpired))
+    live, live_elsewhere = _split(live)
+    kept, kept_elsewhere = _split(_chunked(removed.filter(unexpired).column("key")))
+    external = set(live_elsewhere.to_pylist())
+    # Expired ones outside of the root match nothing that is listed.
     return ProtectedFiles(
-        _chunked(live.filter(pc.invert(_external(live)))),
-        _chunked(kept.filter(pc.invert(_external(kept)))),
-        expired.filter(pc.invert(_external(expired.column("key")))),
-        frozenset(external),
-        num_external,
+        live,
+        kept,
+        removed.filter(pc.invert(unexpired)),
+        frozenset(external.union(kept_elsewhere.to_pylist())),
+        len(external),
     )
 
 
@@ -88,9 +89,7 @@ def mentions_of(actions: Sequence[Action], commit_time_ms: int, table_uri: str) 
     removed_ms = [getattr(file, "deletionTimestamp", None) or 0 for file in files]
     times = [max(commit_time_ms, time) for time in removed_ms]
     keys = decode_paths(pa.array([file.path for file in files], pa.string()), table_uri)
-    vectors = [
-        None if file.deletionVector is None else _vector_key(file.deletionVector, table_uri) for file in files
-    ]
+    vectors = [vector_key(file.deletionVector, table_uri) for file in files]
     all_keys = pa.concat_arrays([keys, pa.array(vectors, pa.string())])
     table = pa.table([all_keys, pa.array(times * 2, pa.int64())], schema=MENTION_SCHEMA)
     return table.filter(pc.is_valid(table.column("key")))
@@ -115,7 +114,10 @@ def vector_keys(vectors: pa.ChunkedArray, table_uri: str) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(keys, pa.string()).take(distinct.indices)])
 
 
-def _vector_key(vector: DeletionVector, table_uri: str) -> str | None:
+def vector_key(vector: DeletionVector | None, table_uri: str) -> str | None:
+    """The file of a deletion vector; ``None``: there is none."""
+    if vector is None:
+        return None
     return _address(
         DeletionVectorDescriptor(vector.storageType, vector.pathOrInlineDv, None, 0, 0), table_uri
     )
@@ -148,6 +150,10 @@ def _chunked(keys: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     return keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys], pa.string())
 
 
-def _external(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """:func:`~delta_log.file_path.is_external` of a column."""
-    return pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))
+def _split(keys: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Keys below the root, and addresses outside of it (:func:`~delta_log.file_path.is_external`)."""
+    chunks = [chunk for chunk in keys.chunks if len(chunk)]
+    if not any(may_contain(chunk, (b"://",)) or may_begin(chunk, b"/") for chunk in chunks):
+        return pa.chunked_array(chunks, pa.string()), pa.chunked_array([], pa.string())
+    external = pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))
+    return keys.filter(pc.invert(external)), keys.filter(external)

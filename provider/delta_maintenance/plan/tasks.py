@@ -14,8 +14,16 @@ class PlannedTasks(Sequence[RewriteTask]):
     """The bins of a plan as tasks, each made when it is asked for: a million sources are never objects at
     once."""
 
-    def __init__(self, plan: OptimizePlan, snapshot: Snapshot, run_id: str, table_uri: str) -> None:
+    def __init__(
+        self,
+        plan: OptimizePlan,
+        snapshot: Snapshot,
+        run_id: str,
+        table_uri: str,
+        begin_before_ms: int | None = None,
+    ) -> None:
         self._plan, self._run_id, self._table_uri = plan, run_id, table_uri
+        self._begin_before_ms = begin_before_ms
         self._metadata, self._protocol = snapshot.metadata, snapshot.protocol
         self._properties = snapshot.properties
         self._partition_columns, self._mapping_mode = snapshot.partition_columns, snapshot.mapping_mode
@@ -47,9 +55,14 @@ class PlannedTasks(Sequence[RewriteTask]):
             sources=self._plan.sources(planned),
             target_size_bytes=self._plan.target_size_bytes,
             rewrite_tag=self._plan.rewrite_tag,
+            verify=self._plan.options.verify,
+            # However little time there is, every run gets something done.
+            begin_before_ms=self._begin_before_ms if index % len(self) else None,
         )
 
 
-def tasks_of(plan: OptimizePlan, snapshot: Snapshot, run_id: str, table_uri: str) -> Sequence[RewriteTask]:
+def tasks_of(
+    plan: OptimizePlan, snapshot: Snapshot, run_id: str, table_uri: str, begin_before_ms: int | None = None
+) -> Sequence[RewriteTask]:
     """The plan's bins as tasks for an engine, in the order of the bins."""
-    return PlannedTasks(plan, snapshot, run_id, table_uri)
+    return PlannedTasks(plan, snapshot, run_id, table_uri, begin_before_ms)

@@ -13,7 +13,8 @@ file under another address.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,10 +24,11 @@ import pyarrow.compute as pc
 from delta_log.errors import TableError
 from delta_log.snapshot import Snapshot
 from delta_maintenance.plan.hidden_names import CHANGE_DATA, HiddenNames
+from delta_maintenance.plan.key_columns import key_bytes
 from delta_maintenance.plan.partition_scope import PartitionScope
 from delta_maintenance.plan.protected_files import ProtectedFiles, keys_in_scope
 from delta_maintenance.plan.retention import HOUR_MS, Retention
-from delta_maintenance.plan.vacuum_listing import Listing, parents_of
+from delta_maintenance.plan.vacuum_listing import Listing
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.plan.vacuum_plan import (
     CANDIDATE_SCHEMA,
@@ -74,32 +76,47 @@ def suspects(basis: VacuumBasis) -> pa.Table:
     """
     listing, snapshot = basis.listing, basis.snapshot
     if listing.other_tables:
-        raise VacuumRefused(
-            f"Another Delta table lies below this one: {', '.join(listing.other_tables[:5])}. Its files would look like "
-            "orphans of this table. Nothing was deleted. Move it out, or look whether this is the right address."
-        )
+        raise VacuumRefused(another_table(listing.other_tables))
     files = listing.files
     keys = files.column("key")
-    found = files.filter(pc.invert(pc.is_in(keys, value_set=basis.protected.keys)))
+    found = kept_rows(files, pc.invert(pc.is_in(keys, value_set=basis.protected.keys)))
     if found.num_rows:
         # By the rules of the version that was read, which may be another one than the listing's.
         hidden = HiddenNames.of(snapshot)
         masks = [hidden.mask(chunk) for chunk in found.column("key").chunks]
-        found = found.filter(pc.invert(pa.chunked_array(masks, pa.bool_())))
+        found = kept_rows(found, pc.invert(pa.chunked_array(masks, pa.bool_())))
     if basis.scope is not None and found.num_rows:
         known = keys_in_scope(snapshot, basis.scope.predicate, basis.table_uri)
         found = found.filter(basis.scope.mask(found.column("key"), known))
     return found
 
 
-def plan_vacuum(basis: VacuumBasis, found: pa.Table) -> VacuumPlan:
+def kept_rows(files: pa.Table, mask: pa.ChunkedArray) -> pa.Table:
+    """Filtered; not copied where all rows stay, as most do of millions of candidates."""
+    return files if pc.all(mask, min_count=0).as_py() else files.filter(mask)
+
+
+def another_table(roots: Sequence[str]) -> str:
+    return (
+        f"Another Delta table lies below this one: {', '.join(roots[:5])}. Its files would look like orphans of this "
+        "table. Nothing was deleted. Move it out, or look whether this is the right address."
+    )
+
+
+def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False) -> VacuumPlan:
     """
     :param found: what :func:`suspects` gave, less what is gone meanwhile, with times and sizes.
+    :param is_unseen: see :class:`~delta_maintenance.plan.vacuum_plan.VacuumPlan`.
     :raises VacuumRefused: see the module.
     """
     cutoff = basis.retention.cutoff_ms
-    old = found.filter(pc.less(found.column("modification_time_ms"), cutoff))
-    old = old.take(pc.sort_indices(old, [("key", "ascending")])).combine_chunks()
+    # What the log alone tells of has no time: it was removed before the cutoff, and so it was written before.
+    is_old = pc.fill_null(pc.less(found.column("modification_time_ms"), cutoff), True)
+    old = kept_rows(found, is_old)
+    young = found.column("key").filter(pc.invert(is_old))
+    is_settled = not pc.any(pc.is_in(young, value_set=basis.protected.expired.column("key"))).as_py()
+    old = old.combine_chunks()
+    old = old.take(pc.sort_indices(old, [("key", "ascending")]))
     candidates = _with_reasons(old, basis.protected.expired)
     _refuse_doubtful(basis, candidates)
     snapshot = basis.snapshot
@@ -114,9 +131,10 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table) -> VacuumPlan:
         num_directories=basis.listing.num_directories,
         num_files=basis.listing.files.num_rows,
         num_protected=basis.protected.num_keys,
-        settled_version=basis.settled_version,
+        settled_version=basis.settled_version if is_settled else None,
         warnings=_warnings(basis),
         digest=_digest(candidates),
+        is_unseen=is_unseen,
     )
     _refuse_growth(plan, basis.options)
     return plan
@@ -188,10 +206,10 @@ def _empty_directories(basis: VacuumBasis, candidates: pa.Table) -> tuple[str, .
     listing = basis.listing
     if not listing.directories:
         return ()
-    keys = listing.files.column("key")
-    remaining = keys.filter(pc.invert(pc.is_in(keys, value_set=candidates.column("key"))))
-    kept = _with_ancestors(parents_of(remaining) | listing.untouched)
-    emptied = _with_ancestors(parents_of(candidates.column("key")))
+    leaving = Counter(key.rpartition("/")[0] for key in candidates.column("key").to_pylist())
+    remaining = {directory for directory, files in listing.counts.items() if files > leaving[directory]}
+    kept = _with_ancestors(remaining | listing.untouched)
+    emptied = _with_ancestors(leaving)
     rest_ms = basis.now_ms - min(_YOUNG_DIRECTORY_MS, basis.retention.retention_ms)
     young = {
         directory
@@ -237,14 +255,5 @@ def _digest(candidates: pa.Table) -> str:
     for chunk in candidates.column("key").chunks:
         lengths = pc.binary_length(chunk).to_numpy(zero_copy_only=False).astype(np.int32)
         digest.update(lengths.tobytes())
-        digest.update(_text(chunk))
+        digest.update(key_bytes(chunk))
     return digest.hexdigest()[:32]
-
-
-def _text(keys: pa.StringArray) -> memoryview:
-    """The keys of a column, one after the other."""
-    _, offsets, data = keys.buffers()
-    if not len(keys) or data is None:
-        return memoryview(b"")
-    ends = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    return memoryview(data)[ends[0] : ends[-1]]

@@ -6,6 +6,7 @@ snapshot and not in the listing, and so is no candidate; the other way round it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.storage import TreePage
-from delta_maintenance.plan.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
+from delta_maintenance.plan.hidden_names import ICEBERG_METADATA, LOG_DIRECTORY, HiddenNames, other_tables
+from delta_maintenance.plan.key_columns import directories_of, may_contain
 from delta_maintenance.plan.partition_scope import PartitionScope
 
 #: ``size`` in bytes, ``modification_time_ms`` by the store's clock; both null where the listing did not tell.
@@ -27,6 +29,7 @@ class Listing:
     """
     :param files: :data:`LISTING_SCHEMA`; none of them hidden, no key twice.
     :param directories: when each was changed last; only where the store has directories.
+    :param counts: there, how many of ``files`` lie in each, the root among them.
     :param untouched: directories in which something lies that VACUUM does not look at, or must not touch.
     :param not_entered: directories that were left out, hidden or not in scope.
     :param num_directories: that were looked into, the root among them.
@@ -36,6 +39,7 @@ class Listing:
 
     files: pa.Table
     directories: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     untouched: frozenset[str] = frozenset()
     not_entered: frozenset[str] = frozenset()
     num_directories: int = 0
@@ -56,6 +60,7 @@ class ListingCollector:
         self._sizes: list[int | None] = []
         self._times: list[int | None] = []
         self._directories: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self._untouched: set[str] = set()
         self._not_entered: set[str] = set()
         self._parents: set[str] = set()
@@ -82,22 +87,41 @@ class ListingCollector:
         self._sizes += unknown if page.sizes is None else page.sizes
         self._times += unknown if page.modification_times_ms is None else page.modification_times_ms
         self._directories.update(page.directories)
+        self._count(page)
         self._others += len(page.others)
         self._untouched.update(map(_parent, page.others))
         if len(self._keys) >= _BATCH_ROWS:
             self._flush()
+
+    def take_batch(self, batch: pa.RecordBatch) -> None:
+        """:param batch: of :data:`LISTING_SCHEMA`, from a store without directories."""
+        self._flush()
+        self._parents |= directories_of(batch.column(0))
+        self._take_batch(batch)
 
     def listing(self) -> Listing:
         self._flush()
         return Listing(
             pa.Table.from_batches(self._batches, LISTING_SCHEMA),
             self._directories,
+            self._counts,
             frozenset(self._untouched),
             frozenset(self._not_entered),
-            max(len(self._parents), len(self._directories)) + 1,
+            max(len(self._parents - {""}), len(self._directories)) + 1,
             self._others,
             tuple(sorted(self._other_tables)),
         )
+
+    def _count(self, page: TreePage) -> None:
+        keys = page.keys
+        if page.directory is None:
+            self._parents.update(map(_parent, keys))
+            return
+        at = len(page.directory) + 1 if page.directory else 0
+        odd = [key for key in keys if key[at] in "_." or key == ICEBERG_METADATA]
+        hidden = sum(map(self._hidden.hides, odd))
+        if len(keys) > hidden:
+            self._counts[page.directory] += len(keys) - hidden
 
     def _flush(self) -> None:
         batch = pa.record_batch(
@@ -109,16 +133,19 @@ class ListingCollector:
             schema=LISTING_SCHEMA,
         )
         self._keys, self._sizes, self._times = [], [], []
-        if not batch.num_rows:
-            return
+        if batch.num_rows:
+            self._take_batch(batch)
+
+    def _take_batch(self, batch: pa.RecordBatch) -> None:
         keys = batch.column(0)
         self.num_files += len(keys)
-        within = keys.filter(pc.match_substring(keys, f"/{LOG_DIRECTORY}/"))
-        self._other_tables |= other_tables(within.to_pylist(), self._hidden)
+        if may_contain(keys, (f"/{LOG_DIRECTORY}/".encode(),)):
+            within = keys.filter(pc.match_substring(keys, f"/{LOG_DIRECTORY}/"))
+            self._other_tables |= other_tables(within.to_pylist(), self._hidden)
         hidden = self._hidden.mask(keys)
-        self._untouched.update(map(_parent, keys.filter(hidden).to_pylist()))
-        batch = batch.filter(pc.invert(hidden))
-        self._parents.update(parents_of(batch.column(0)))
+        if hidden.true_count:
+            self._untouched.update(map(_parent, keys.filter(hidden).to_pylist()))
+            batch = batch.filter(pc.invert(hidden))
         self._batches.append(batch)
 
 
@@ -126,8 +153,7 @@ def listing_of(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:
     """A listing from rows that somebody else made; where a key comes twice, the newest row counts."""
     collector = ListingCollector(hidden)
     for batch in files:
-        columns = batch.to_pydict()
-        collector.take(TreePage(columns["key"], columns["size"], columns["modification_time_ms"]))
+        collector.take_batch(batch)
     listing = collector.listing()
     # Nulls, which nothing can be newer than, come last.
     order = pc.sort_indices(listing.files, [("key", "ascending"), ("modification_time_ms", "descending")])
@@ -143,9 +169,12 @@ def listing_of(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:
     )
 
 
-def parents_of(keys: pa.Array | pa.ChunkedArray) -> set[str]:
-    """The directories of some files, each once; the root is the empty text."""
-    return set(pc.unique(pc.replace_substring_regex(keys, r"/?[^/]*$", "")).to_pylist())
+def not_listed(keys: pa.ChunkedArray, listing: Listing) -> pa.ChunkedArray:
+    """Of some keys, those that a listing does not show."""
+    listed = listing.files.column("key")
+    # The table to look up in is made of the keys: a listing may be many times longer.
+    seen = listed.filter(pc.is_in(listed, value_set=keys))
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=seen)))
 
 
 def _parent(key: str) -> str:

@@ -51,6 +51,8 @@ class VacuumPlan:
 
     :param mode: ``full``, ``lite`` or ``inventory``.
     :param settled_version: the newest version that was committed before the cutoff; a later lite vacuum starts behind it.
+        ``None``: there is none, or what it and those before it removed is not all among the candidates.
+    :param is_unseen: the candidates were found in the log, and nobody has looked yet whether they are there, and how old.
     :param warnings: for people.
     """
 
@@ -67,6 +69,7 @@ class VacuumPlan:
     settled_version: int | None
     warnings: tuple[str, ...]
     digest: str
+    is_unseen: bool = False
 
     @property
     def size_bytes(self) -> int:

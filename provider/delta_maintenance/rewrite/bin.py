@@ -5,7 +5,8 @@ applies deletion vectors and brings old files to the current schema; they leave 
 physical names and field ids, and their statistics are computed on the way. Nothing here touches the log.
 
 A bin ends with a *manifest* that is created exactly once: whoever repeats a bin, a retried Spark task or a second
-try of the run, finds it and takes its result. Rows are counted on both sides before that.
+try of the run, finds it and takes its result. Rows are counted on both sides before that; where the task wants more,
+the file is read back as any reader would read it, and all columns of all rows are compared by checksum.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import pyarrow as pa
 
 from delta_log.data_file import DataFile
 from delta_log.deletion_vector import DeletionVectorDescriptor, read_deletion_vector
-from delta_log.errors import CorruptLog
+from delta_log.errors import CorruptLog, DeltaLogError
 from delta_log.file_path import encode_path, hive_directory
 from delta_log.schema import StructField, StructType, arrow_schema, parse_schema, storable
 from delta_log.storage import Storage
+from delta_maintenance.rewrite.row_checksum import RowChecksum
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, RewriteTask, SourceFile
 from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
 
@@ -41,12 +43,7 @@ def read_manifest(storage: Storage, run_id: str, bin_id: str) -> BinManifest | N
         manifest = BinManifest.from_json(storage.read(manifest_key(run_id, bin_id)).decode())
     except FileNotFoundError:
         return None
-    infos = [storage.head(output.key) for output in manifest.outputs]
-    complete = all(
-        info is not None and info.size == out.size_bytes
-        for info, out in zip(infos, manifest.outputs, strict=True)
-    )
-    return manifest if complete else None
+    return manifest if is_complete(manifest, storage) else None
 
 
 def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | None = None) -> BinManifest:
@@ -67,7 +64,10 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
     settings = WriterSettings.of(task.configuration, stored, task.reader_features or ())
     with storage.open_write(key) as file:
         writer = DataFileWriter(file, arrow_schema(stored, physical=True), settings)
+        read = RowChecksum()
         for batch in rows:
+            if task.verify == "full":
+                read = read.plus(RowChecksum.of(batch))
             writer.write(batch)
         written = writer.close()
     if written.num_records != counts.rows_in - counts.rows_deleted:
@@ -76,6 +76,8 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
             f"bin {task.bin_id}: {counts.rows_in} rows read, {counts.rows_deleted} of them deleted, but "
             f"{written.num_records} written. This is a bug; nothing was committed."
         )
+    if task.verify == "full":
+        _compare(task, storage, stored, key, read)
     outputs: tuple[OutputFile, ...] = ()
     if written.num_records:
         info = storage.head(key)
@@ -107,6 +109,36 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
         rewrite_tag=task.rewrite_tag,
     )
     return _publish(manifest, storage)
+
+
+class RewriteMismatch(DeltaLogError):
+    """A new file does not hold the rows that went into it; it was removed, and nothing was committed.
+
+    :ivar bin_id: of the bin.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, rows_read: int, rows_found: int) -> None:
+        super().__init__(
+            f"The new file of bin {bin_id} was read back and does not hold what was written to it ({rows_read} rows were "
+            f"written, {rows_found} are there, and the checksums of all columns differ). It was removed and nothing of "
+            "the bin was committed. Run again; if it happens again, look at the machine's memory and disks."
+        )
+        self.bin_id = bin_id
+
+
+def _compare(task: RewriteTask, storage: Storage, stored: StructType, key: str, read: RowChecksum) -> None:
+    """Read a new file back.
+
+    :raises RewriteMismatch: it holds other rows than those that were read.
+    """
+    schema, found = arrow_schema(stored, physical=True), RowChecksum()
+    for rows in DataFile(storage, key, task.mapping_mode).read(stored.fields, physical=True):
+        found = found.plus(RowChecksum.of(pa.record_batch(list(rows.arrays), schema=schema)))
+    if found != read:
+        storage.delete([key])
+        raise RewriteMismatch(task.bin_id, read.rows, found.rows)
 
 
 def _publish(manifest: BinManifest, storage: Storage) -> BinManifest:
@@ -169,6 +201,28 @@ def output_key(task: RewriteTask, schema: StructType) -> str:
         for column in task.partition_columns
     ]
     return "/".join([*directories, name])
+
+
+def manifests_of(storage: Storage, run_id: str) -> list[BinManifest]:
+    """Every manifest that a run has left, in the order of the bins' ids, whatever has become of its files."""
+    directory = f"{MANIFEST_DIRECTORY}/{run_id}"
+    keys = [
+        f"{directory}/{info.name}" for info in storage.list_from(directory) if info.name.endswith(".json")
+    ]
+    try:
+        return [BinManifest.from_json(content.decode()) for content in storage.read_many(keys)]
+    except FileNotFoundError:
+        # Another try of the run has just ended it; there is nothing left to take over.
+        return []
+
+
+def is_complete(manifest: BinManifest, storage: Storage) -> bool:
+    """Are the files that a manifest promises all there?"""
+    infos = storage.head_many([output.key for output in manifest.outputs])
+    return all(
+        info is not None and info.size == output.size_bytes
+        for info, output in zip(infos, manifest.outputs, strict=True)
+    )
 
 
 def forget(manifests: list[BinManifest], storage: Storage) -> None:

@@ -78,6 +78,9 @@ class RewriteTask:
        outputs.
     3. ``bin_id`` depends on nothing but sources and settings, so that a repeated run finds its manifest
        again.
+
+    :param verify: ``full``: read the new file back and compare a checksum of all columns.
+    :param begin_before_ms: milliseconds since the epoch; once they have passed, the task is not begun any more.
     """
 
     bin_id: str
@@ -95,6 +98,8 @@ class RewriteTask:
     sources: tuple[SourceFile, ...]
     target_size_bytes: int
     rewrite_tag: str
+    verify: str = "counts"
+    begin_before_ms: int | None = None
 
     @property
     def bytes_in(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.tail_runs import TailedTable, tailed_environment
 
 ROOT = Path(__file__).resolve().parents[3]
 if str(ROOT / ".dev") not in sys.path:
@@ -17,6 +19,8 @@ if str(ROOT / ".dev") not in sys.path:
 from live_airflow import LiveAirflow  # noqa: E402
 
 WriteTable = Callable[[str], Path]
+#: The table of the examples, which watch it from the moment that they are unpaused.
+_EXAMPLES_TABLE = "s3://lake/events"
 
 
 @pytest.fixture(scope="session")
@@ -26,16 +30,46 @@ def followed_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def airflow(tmp_path_factory: pytest.TempPathFactory, followed_table: Path) -> Iterator[LiveAirflow]:
+def watched_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By example DAG, the table that it watches; not written yet."""
+    home = tmp_path_factory.mktemp("watched")
+    return {name: home / name for name in ("consume_new_versions", "purge_deleted_rows")}
+
+
+@pytest.fixture(scope="session")
+def tailed_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TailedTable]:
+    """Those that have a DAG each in `tail_cases.py`, `tail_<name>`; empty."""
+    home = tmp_path_factory.mktemp("tailed")
+    tables = {name: TailedTable(name, str(home / name)) for name in ("one", "two")}
+    for table in tables.values():
+        table.create()
+    return tables
+
+
+@pytest.fixture(scope="session")
+def airflow(
+    tmp_path_factory: pytest.TempPathFactory,
+    followed_table: Path,
+    watched_tables: dict[str, Path],
+    tailed_tables: dict[str, TailedTable],
+) -> Iterator[LiveAirflow]:
     home = tmp_path_factory.mktemp("airflow")
     dags = tmp_path_factory.mktemp("dags")
     for folder in (ROOT / "dags_examples", Path(__file__).parent / "dags"):
         for file in folder.glob("*.py"):
             shutil.copy(file, dags)
+    for name, table in watched_tables.items():
+        text = (dags / f"{name}.py").read_text().replace(_EXAMPLES_TABLE, str(table))
+        (dags / f"{name}.py").write_text(re.sub(r"poll_interval=\d+", "poll_interval=1", text))
     settings = {
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         "AIRFLOW_CONN_NO_MASTER": '{"conn_type": "http", "host": "example.org"}',
         "AIRFLOW_CONN_NO_STORAGE": '{"conn_type": "aws"}',
+        # So soon does a watcher notice that its DAG was unpaused, and a triggerer that another is dead.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+        "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+        **tailed_environment(tailed_tables.values()),
     }
     live = LiveAirflow(home, dags, settings | {"FOLLOWED_TABLE": str(followed_table)})
     try:

@@ -86,6 +86,10 @@ def test_the_example_of_a_checkpoint_after_a_load_writes_one(
     assert (table / "_delta_log" / f"{version:020d}.checkpoint.parquet").exists()
     (event,) = events_of(airflow, table)
     assert (event["extra"]["operation"], event["extra"]["version"]) == ("checkpoint", version)
+    # The table is young, so nothing of its log has expired; its version had no checksum file.
+    assert (report["plan"]["checksum"]["state"], report["plan"]["checksum"]["repaired"]) == ("missing", True)
+    assert report["plan"]["logCleanup"]["reasons"] == ["no version is older than the log's retention"]
+    assert DeltaTable(str(table)).version() == version
 
 
 @pytest.mark.parametrize("dag_id", ["fails_after_commit", "killed_after_commit"])

@@ -55,3 +55,27 @@ def test_its_options_may_be_templates_and_are_checked_early_where_they_are_known
     Operator(local=runner, policy="{{ params.policy }}")
     with pytest.raises(ValueError, match="classic, v2"):
         Operator(local=runner, policy="v3")
+
+
+def test_looking_after_the_log_is_asked_for_by_switches(make_context: MakeContext) -> None:
+    names = ("compact_log", "cleanup_log", "repair_checksum")
+    runner = FakeJobRunner(written)
+    run(Operator(local=runner, **dict.fromkeys(names, "true")), make_context())
+    assert runner.specs[0].options == {"if_due": True, **dict.fromkeys(names, True)}
+    assert set(names) <= set(DeltaCheckpointOperator.template_fields)
+    for name in names:
+        Operator(local=runner, **{name: "{{ params.upkeep }}"})
+        with pytest.raises(ValueError, match=f"{name}='perhaps'"):
+            Operator(local=runner, **{name: "perhaps"})
+
+
+def test_a_log_that_was_cleaned_is_an_event(make_context: MakeContext) -> None:
+    def cleaned(spec: JobSpec) -> JobReport:
+        metrics = {"numDeletedFiles": 3, "sizeOfDeletedData": 100}
+        return JobReport(spec.operation, spec.table, "cleaned", run_id=spec.run_id, metrics=metrics)
+
+    context = make_context()
+    report = run(Operator(local=FakeJobRunner(cleaned), cleanup_log=True), context)
+    assert report["status"] == "cleaned"
+    (event,) = context["outlet_events"][MAINTENANCE_ALIAS].asset_alias_events
+    assert event.extra["metrics"]["numDeletedFiles"] == 3

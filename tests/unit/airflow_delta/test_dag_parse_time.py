@@ -26,6 +26,10 @@ def loaded_by(program: str) -> set[str]:
     return set(done.stdout.rpartition("LOADED")[2].split())
 
 
+def test_importing_the_sensors_and_triggers_loads_neither_pyarrow_nor_pyspark() -> None:
+    assert loaded_by("import airflow_delta.sensors, airflow_delta.triggers") == set()
+
+
 def test_importing_the_operators_loads_neither_pyarrow_nor_pyspark() -> None:
     assert loaded_by("import airflow_delta.operators, airflow_delta.hooks, airflow_delta.assets") == set()
 

@@ -6,7 +6,8 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-from airflow.sdk import BaseHook, BaseOperator
+from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
+from airflow.triggers.base import BaseTrigger
 
 from airflow_delta.provider_info import get_provider_info
 
@@ -30,12 +31,13 @@ def test_every_class_and_module_that_is_named_exists() -> None:
         hook = getattr(import_module(module), name)
         assert issubclass(hook, BaseHook)
         assert (hook.conn_type, hook.hook_name) == (connection["connection-type"], connection["hook-name"])
-    for entry in info["operators"]:
-        for module in entry["python-modules"]:
+    kinds = {"operators": BaseOperator, "sensors": BaseSensorOperator, "triggers": BaseTrigger}
+    for listed, kind in kinds.items():
+        for module in (module for entry in info[listed] for module in entry["python-modules"]):
             assert any(
-                isinstance(found, type) and issubclass(found, BaseOperator)
+                isinstance(found, type) and issubclass(found, kind) and found.__module__ == module
                 for found in vars(import_module(module)).values()
-            )
+            ), module
     for entry in info["hooks"]:
         for module in entry["python-modules"]:
             import_module(module)

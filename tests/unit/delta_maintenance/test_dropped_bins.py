@@ -14,11 +14,11 @@ from delta_log.errors import ConcurrentDelete
 from delta_log.runtime import Runtime
 from delta_maintenance.cli_text import render_report
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.engine import EngineChoice
+from delta_maintenance.engine.engine import BinResult, EngineChoice
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.operations import optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
-from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+from delta_maintenance.rewrite.task import RewriteTask
 
 FILES, PARTS = 3, ("x", "y", "z")
 
@@ -31,7 +31,7 @@ class DisturbedEngine:
     def __init__(self, statement: Callable[[], object]) -> None:
         self._statement = statement
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
         yield from LocalEngine({}).run(tasks, progress)
         self._statement()
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.small_tables import write_days
 from delta_log import Table
 from delta_log.errors import CorruptLog
 from delta_maintenance.engine import local
-from delta_maintenance.engine.engine import TaskFailed, WorkerDied
+from delta_maintenance.engine.engine import BinResult, TaskFailed, WorkerDied
 from delta_maintenance.engine.local import WORKER_BYTES, LocalEngine
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
@@ -48,6 +48,13 @@ class Watching(SilentProgress):
         self.done[bin_id] = size_bytes
 
 
+def manifests(results: Iterable[BinResult]) -> list[BinManifest]:
+    """Of an engine's results, of which none is a failure."""
+    found = list(results)
+    assert not [failure for failure in found if isinstance(failure, TaskFailed)]
+    return [manifest for manifest in found if isinstance(manifest, BinManifest)]
+
+
 def facts(manifests: Sequence[BinManifest]) -> list[tuple[str, int, int]]:
     return sorted((m.bin_id, m.rows_out, len(m.outputs)) for m in manifests)
 
@@ -57,8 +64,8 @@ def test_workers_and_this_process_give_the_same_manifests(
 ) -> None:
     write_days(tmp_path, files=6, rows=50, days=3)
     by_workers, here = Watching(), Watching()
-    first = list(always_processes.run(tasks(tmp_path, "a"), by_workers))
-    second = list(LocalEngine(parallelism=1).run(tasks(tmp_path, "b"), here))
+    first = manifests(always_processes.run(tasks(tmp_path, "a"), by_workers))
+    second = manifests(LocalEngine(parallelism=1).run(tasks(tmp_path, "b"), here))
     assert facts(first) == facts(second)
     assert [m.rows_out for m in first] == [100, 100, 100]
     assert by_workers.read == here.read == by_workers.done == here.done
@@ -82,11 +89,13 @@ def test_the_error_of_a_worker_keeps_its_name_and_its_facts(
 ) -> None:
     write_days(tmp_path)
     next(tmp_path.glob("day=2024-01-01/*.parquet")).write_bytes(b"no parquet")
-    with pytest.raises(TaskFailed) as caught:
-        list(always_processes.run(tasks(tmp_path), SilentProgress()))
-    description = caught.value.describe()
-    assert (description["type"], description["kind"]) == (CorruptLog.__name__, "refused")
-    assert description["path"].startswith("day=2024-01-01/")
+    for engine in (always_processes, LocalEngine(parallelism=1)):
+        results = list(engine.run(tasks(tmp_path, f"run-{id(engine)}"), SilentProgress()))
+        (failure,) = (result for result in results if isinstance(result, TaskFailed))
+        description = failure.describe()
+        assert (description["type"], description["kind"]) == (CorruptLog.__name__, "refused")
+        assert description["path"].startswith("day=2024-01-01/")
+        assert len(results) == 2, "the other bin is done"
 
 
 def children() -> list[int]:

@@ -5,11 +5,23 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.written_log import add, deletion_vector, write_log
 
 from delta_log.errors import InvalidRequest
-from delta_maintenance.plan.optimize import OptimizeOptions, OptimizePlan, plan_optimize, tasks_of
+from delta_maintenance.plan.bin_packing import Thrift, pack
+from delta_maintenance.plan.optimize import (
+    DEFAULT_TARGET_BYTES,
+    THRIFT_FACTOR,
+    OptimizeOptions,
+    OptimizePlan,
+    PriorWork,
+    plan_optimize,
+    tasks_of,
+)
+from delta_maintenance.plan.optimize_plan import LeftWork
 from delta_maintenance.rewrite.task import REWRITE_TAG, RewriteTask
 
 MIB = 1 << 20
@@ -43,7 +55,7 @@ def test_small_files_of_a_partition_go_together(tmp_path: Path) -> None:
 
 
 def test_files_of_three_quarters_of_the_target_are_left_alone(tmp_path: Path) -> None:
-    adds = [add("nearly", 75), add("nearly2", 75), add("small", 74), add("small2", 1)]
+    adds = [add("nearly", 75), add("nearly2", 75), add("small", 55), add("small2", 40)]
     assert paths(plan(tmp_path, adds, target_size_bytes=100)) == [["small", "small2"]]
 
 
@@ -209,7 +221,7 @@ def test_a_budget_takes_what_removes_most_files_for_its_bytes(tmp_path: Path) ->
     adds += [add(f"d=few/{n}", 30, {"d": "few"}) for n in range(2)]
     planned = plan(tmp_path, adds, partition_by={"d": "string"}, max_bytes=70)
     assert [b.num_files for b in planned.bins] == [50]
-    assert (planned.left_bins, planned.left_bytes) == (1, 60)
+    assert planned.left_by_budget == LeftWork(1, 2, 60)
     assert "left" in planned.render()
 
 
@@ -224,7 +236,123 @@ def test_the_summary_stays_small_however_many_partitions_there_are(tmp_path: Pat
     planned = plan(tmp_path, adds, partition_by={"d": "integer"})
     assert (len(planned.bins), planned.num_files) == (2000, 4000)
     assert len(json.dumps(planned.to_dict())) < 8_000
+    assert len(planned.to_dict()["partitions"]) == 20
     assert "1,980 partitions more" in planned.render()
+
+
+def test_the_summary_stays_small_however_long_partition_values_are(tmp_path: Path) -> None:
+    adds = [add(f"d={d}/{n}", 1, {"d": str(d) * 2_000}) for d in range(100, 130) for n in range(2)]
+    planned = plan(tmp_path, adds, partition_by={"d": "string"})
+    assert len(json.dumps(planned.to_dict())) < 20_000
+    assert planned.to_dict()["numPartitions"] == 30
+
+
+def test_a_small_file_is_not_rewritten_for_the_sake_of_next_to_nothing(tmp_path: Path) -> None:
+    adds = [add("large", 500 * MIB), *(add(f"crumb{n}", MIB) for n in range(3))]
+    assert paths(plan(tmp_path, adds)) == [["crumb0", "crumb1", "crumb2"]]
+
+
+def test_crumbs_are_put_together_however_different_they_are(tmp_path: Path) -> None:
+    assert paths(plan(tmp_path, [add("a", 1), add("b", 1000), add("c", 16 * MIB)])) == [["a", "b", "c"]]
+
+
+def test_deletions_are_purged_in_company_whatever_the_company_is_worth(tmp_path: Path) -> None:
+    deleted: dict[str, Any] = {"deletionVector": deletion_vector(60), "stats": stats(100)}
+    adds = [add("large", 500 * MIB, **deleted), add("crumb", MIB)]
+    assert paths(plan(tmp_path, adds)) == [["crumb", "large"]]
+
+
+def nights(count: int, files: int, size: int) -> tuple[float, int]:
+    """So many nights of small files, each followed by a run: bytes rewritten for each that was ingested, and files."""
+    minimum, thrift = int(DEFAULT_TARGET_BYTES * 0.75), Thrift(THRIFT_FACTOR, DEFAULT_TARGET_BYTES // 64)
+    small: list[int] = []
+    full = rewritten = 0
+    for _ in range(count):
+        small += [size] * files
+        sizes = np.array(small, np.int64)
+        names = pa.array([f"{number:06}" for number in range(len(sizes))])
+        bins = list(pack(np.zeros_like(sizes), sizes, names, DEFAULT_TARGET_BYTES, None, thrift))
+        gone = {int(index) for members in bins for index in members}
+        outputs = [int(sizes[members].sum()) for members in bins]
+        rewritten += sum(outputs)
+        kept = [value for index, value in enumerate(small) if index not in gone]
+        small = [value for value in [*kept, *outputs] if value < minimum]
+        full += sum(value >= minimum for value in outputs)
+    return rewritten / (count * files * size), full + len(small)
+
+
+def test_a_year_of_a_hundred_files_a_night_rewrites_each_byte_less_than_three_times() -> None:
+    amplification, files = nights(365, 100, MIB)
+    assert amplification < 2.5
+    assert files < 50
+
+
+def test_a_partition_that_is_being_written_to_comes_last_or_waits(tmp_path: Path) -> None:
+    now_ms = 100 * 60_000
+    adds = [
+        add(f"d={d}/{n}", 10 * MIB if d == "hot" else MIB, {"d": d}, modificationTime=written * 60_000)
+        for d, written in (("hot", 95), ("cold", 10), ("edge", 70))
+        for n in range(2)
+    ]
+    # What this rewriter wrote makes no partition hot.
+    adds.append(add("d=cold/ours", MIB, {"d": "cold"}, modificationTime=now_ms, tags={REWRITE_TAG: "any"}))
+    snapshot = write_log(tmp_path, adds, partition_by={"d": "string"})
+
+    def planned(**options: Any) -> OptimizePlan:
+        return plan_optimize(snapshot, OptimizeOptions(quiet_minutes=29, **options), now_ms)
+
+    assert [b.partition_values["d"] for b in planned().bins] == ["cold", "edge", "hot"]
+    waiting = planned(hot_partitions="wait")
+    assert [b.partition_values["d"] for b in waiting.bins] == ["cold", "edge"]
+    assert waiting.left_as_hot == LeftWork(1, 2, 20 * MIB)
+    assert "waiting" in waiting.render()
+    assert [b.partition_values["d"] for b in planned(max_files=2).bins] == ["edge"]
+
+
+def test_a_purge_chooses_by_deletions_and_never_by_size(tmp_path: Path) -> None:
+    adds = [
+        add("small", 1),
+        add("small2", 1),
+        add("deleted", 2000, deletionVector=deletion_vector(1), stats=stats(1000)),
+        add("unknown", 2000, deletionVector=deletion_vector(1)),
+        add("whole", 2000, stats=stats(1000)),
+    ]
+    snapshot = write_log(tmp_path, adds)
+    every = plan_optimize(snapshot, OptimizeOptions(purge=True), 0)
+    assert paths(every) == [["deleted", "unknown"]]
+    by_ratio = plan_optimize(snapshot, OptimizeOptions(purge=True, max_deleted_rows_ratio=0.5), 0)
+    assert paths(by_ratio) == [["unknown"]]
+    dropped = plan_optimize(snapshot, OptimizeOptions(purge=True), 0, with_dropped_columns=["whole"])
+    assert dropped.chosen_files == {"deleted_rows": 1, "deleted_rows_unknown": 1, "dropped_columns": 1}
+
+
+def test_bins_that_are_finished_leave_the_others_as_they_were(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    adds = [add(f"f{n:03}", rng.choice([1, 5, 20, 60, 200]) * MIB) for n in range(120)]
+    snapshot = write_log(tmp_path, adds)
+    options = OptimizeOptions(target_size_bytes=300 * MIB, max_bytes=2000 * MIB)
+    whole = plan_optimize(snapshot, options, 0)
+    for done in (whole.bins[:1], whole.bins[1:3], whole.bins[::2]):
+        prior = PriorWork(
+            keys=[source.key for planned in done for source in whole.sources(planned)],
+            bin_ids=frozenset(planned.bin_id for planned in done),
+            num_files=sum(planned.num_files for planned in done),
+            num_bytes=sum(planned.bytes_in for planned in done),
+        )
+        rest = plan_optimize(snapshot, options, 0, prior)
+        left = {planned.bin_id for planned in whole.bins} - prior.bin_ids
+        assert {planned.bin_id for planned in rest.bins} == left
+        assert rest.digest == whole.digest, "what was approved is still what is done"
+
+
+def test_the_whole_plan_is_a_line_for_each_bin(tmp_path: Path) -> None:
+    adds = [add(f"d={d}/{n}", n + 1, {"d": str(d)}) for d in range(150) for n in range(2)]
+    planned = plan(tmp_path, adds, partition_by={"d": "integer"})
+    lines = [json.loads(line) for line in b"".join(planned.lines()).splitlines()]
+    assert lines[0] == planned.to_dict()
+    assert [line["bin"] for line in lines[1:]] == [b.bin_id for b in planned.bins]
+    assert {file["path"] for line in lines[1:] for file in line["files"]} == {a["path"] for a in adds}
+    assert lines[1]["reasons"] == ["small"]
 
 
 def test_tasks_are_self_contained_and_survive_their_json_form(tmp_path: Path) -> None:
@@ -247,11 +375,26 @@ def test_tasks_are_self_contained_and_survive_their_json_form(tmp_path: Path) ->
         ({"full": "yes"}, "true or false"),
         ({"max_deleted_rows_ratio": 5}, "from 0"),
         ({"where": 5}, "must be a text"),
+        ({"where": " "}, "must be a text"),
+        ({"max_files": 1}, "at least 2"),
+        ({"max_duration_seconds": 0}, "at least 1"),
+        ({"batch_size_bytes": -1}, "from 1 to 1 PiB"),
+        ({"quiet_minutes": 0.5}, "integer number of minutes"),
+        ({"hot_partitions": "first"}, "last or wait"),
+        ({"verify": "sometimes"}, "counts or full"),
+        ({"on_broken_source": "ignore"}, "fail or skip"),
+        ({"purge": True}, "no option purge"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(raw: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidRequest, match=problem):
         OptimizeOptions.from_mapping(raw)
+
+
+@pytest.mark.parametrize("name", ["full", "min_file_size_bytes"])
+def test_a_purge_takes_no_option_about_sizes(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"PURGE has no option {name}"):
+        OptimizeOptions.from_mapping({name: 1}, purge=True)
 
 
 def test_an_option_that_is_null_is_not_given() -> None:

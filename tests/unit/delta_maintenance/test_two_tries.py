@@ -11,11 +11,11 @@ import pyarrow as pa
 from delta_log import Table
 from delta_log.runtime import Runtime
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
-from delta_maintenance.engine.engine import EngineChoice
+from delta_maintenance.engine.engine import BinResult, EngineChoice
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.operations import optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
-from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+from delta_maintenance.rewrite.task import RewriteTask
 
 
 class OvertakenEngine:
@@ -28,7 +28,7 @@ class OvertakenEngine:
     ) -> None:
         self._other, self._table, self._reports, self._finish_first = other_try, table, reports, finish_first
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinManifest]:
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
         engine = LocalEngine({})
         if self._finish_first:
             yield from engine.run(tasks, progress)

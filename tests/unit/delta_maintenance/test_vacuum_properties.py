@@ -90,6 +90,26 @@ def test_a_lite_vacuum_finds_nothing_that_a_full_one_does_not(history: History, 
     assert set(keys_of(plan(history.storage, retain_hours=hours, lite=True))) <= full
 
 
+@given(histories(), RETENTIONS, st.data())
+@settings(max_examples=20)
+def test_a_lite_vacuum_deletes_nothing_that_a_full_one_would_not(
+    history: History, hours: float, chance: st.DataObject
+) -> None:
+    if "_delta_log/00000000000000000000.json" not in history.storage.objects:
+        return
+    spare = sorted(data(history) - history.needed_since(cutoff_of(hours)))
+    for key in chance.draw(st.lists(st.sampled_from(spare), unique=True)) if spare else ():
+        if chance.draw(st.booleans()):
+            del history.storage.objects[key]
+        else:  # somebody is about to bring it back
+            history.put(key, NOW_MS)
+    before, full = data(history), set(keys_of(plan(history.storage, retain_hours=hours)))
+    outcome = execute(history.storage, retain_hours=hours, lite=True)
+    gone = before - data(history)
+    assert gone <= full
+    assert outcome.metrics["numDeletedFiles"] == len(gone)
+
+
 @given(histories(max_steps=6), st.data())
 @settings(max_examples=10)
 def test_a_run_that_dies_anywhere_loses_nothing_and_its_repetition_ends_the_same(

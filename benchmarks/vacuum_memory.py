@@ -1,0 +1,101 @@
+"""Two million candidates: what a vacuum holds in memory from the listing to the last deletion.
+
+The store is a fake whose data files have no contents: their names are made up while they are listed. Besides them
+a hundred thousand files are live.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from delta_log.log_segment import find_log_segment
+from delta_log.runtime import Runtime
+from delta_log.snapshot import Snapshot
+from delta_log.storage import EnterDirectories, FileInfo, TreePage, open_storage
+from delta_log.testing import MemoryStorage
+from delta_maintenance.operations.vacuum import vacuum
+from delta_maintenance.operations.vacuum_survey import survey
+from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.progress import SilentProgress
+
+NOW_MS = 1_800_000_000_000
+LONG_AGO_MS = NOW_MS - 30 * 86_400_000
+ORPHANS, LIVE = 2_000_000, 100_000
+_PAGE = 1_000
+_SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
+)
+
+
+class ManyFiles(MemoryStorage):
+    """:ivar deleted: how many files are gone."""
+
+    def __init__(self) -> None:
+        super().__init__("memory://table")
+        self.deleted = 0
+
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        for kind, total in (("live", LIVE), ("orphan", ORPHANS)):
+            if self.deleted and kind != "live":
+                continue
+            for start in range(0, total, _PAGE):
+                keys = [key_of(kind, number) for number in range(start, start + _PAGE)]
+                yield TreePage(keys, [1_000] * _PAGE, [LONG_AGO_MS] * _PAGE)
+
+    def head(self, key: str) -> FileInfo | None:
+        return super().head(key) if key.startswith("_delta_log/") else FileInfo(key, key, 1_000, LONG_AGO_MS)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.deleted += len(list(keys))
+
+
+def key_of(kind: str, number: int) -> str:
+    return f"day={number % 2000:05d}/part-{number:05d}-{number:08x}-5f3a-4c1b-9d2e-{number:012x}.{kind}.snappy.parquet"
+
+
+def ours() -> dict[str, Any]:
+    storage = ManyFiles()
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    metadata = {
+        "id": "t",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": _SCHEMA,
+        "partitionColumns": [],
+        "configuration": {},
+    }
+    adds = [
+        {
+            "path": key_of("live", n),
+            "partitionValues": {},
+            "size": 1_000,
+            "modificationTime": 1,
+            "dataChange": True,
+        }
+        for n in range(LIVE)
+    ]
+    _commit(storage, 0, [{"protocol": protocol}, {"metaData": metadata}, *({"add": add} for add in adds)])
+    before = _peak_mb()
+    snapshot = Snapshot(storage, find_log_segment(storage))
+    found = survey(storage, open_storage, snapshot, VacuumOptions(), NOW_MS, SilentProgress())
+    planned = _peak_mb()
+    storage._clock_ms = NOW_MS
+    outcome = vacuum(storage, found, SilentProgress(), Runtime(now_ms=lambda: NOW_MS), {})
+    assert outcome.metrics["numDeletedFiles"] == storage.deleted == ORPHANS
+    return {
+        "measured": {"peak_mb": _peak_mb() - before},
+        "files": found.plan.candidates.num_rows,
+        "planned_mb": round(planned - before),
+    }
+
+
+def _peak_mb() -> float:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _commit(storage: MemoryStorage, version: int, actions: list[dict[str, Any]]) -> None:
+    body = "".join(json.dumps(action) + "\n" for action in actions).encode()
+    storage.objects[f"_delta_log/{version:020d}.json"] = (body, LONG_AGO_MS)

@@ -1,0 +1,141 @@
+"""What the sensors share: arguments that may be templates, waiting in the task or in the triggerer, and errors.
+
+An outage of the store is waited out, as everything else, until `timeout`; what waiting does not help (a refused table,
+a missing permission or connection) fails the task at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+
+from airflow_delta.operators import arguments
+from airflow_delta.operators.arguments import Argument
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.triggers.base import BaseTrigger
+
+    from airflow_delta.triggers.table_wait import Outcome
+
+
+class DeltaTableSensor(BaseSensorOperator):
+    """Waits for something about one Delta table.
+
+    :param table: address of the table: a path or a URI such as ``s3://lake/events``. (templated)
+    :param delta_conn_id: connection of type ``delta`` with the storage options; ``None``: the machine's own identity.
+        (templated)
+    :param deferrable: wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
+
+    `poke_interval`, `timeout`, `mode`, `soft_fail` and the others are Airflow's own.
+    """
+
+    template_fields: Sequence[str] = ("table", "delta_conn_id")
+    ui_color = "#e3f4f7"
+
+    #: How the attributes are read; subclasses add theirs.
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "table": Argument("table", arguments.read_text, required=True),
+        "delta_conn_id": Argument("delta_conn_id", arguments.read_text),
+    }
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        delta_conn_id: str | None = None,
+        deferrable: bool | None = None,
+        poke_interval: timedelta | float = 30,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.table = table
+        self.delta_conn_id = delta_conn_id
+        self.deferrable = (
+            conf.getboolean("operators", "default_deferrable", fallback=False)
+            if deferrable is None
+            else deferrable
+        )
+
+    def value_of(self, name: str) -> Any:
+        """An attribute, read.
+
+        :raises ValueError: it makes no sense.
+        """
+        return self.arguments[name].value(getattr(self, name))
+
+    def check_known(self) -> None:
+        """Refuse a senseless argument when the DAG is parsed, as far as its value is known then.
+
+        Called by subclasses at the end of ``__init__``.
+        """
+        for name in self.arguments:
+            if not arguments.is_open(getattr(self, name)):
+                self.value_of(name)
+
+    def look(self, context: Context) -> Outcome | None:
+        """What there is to tell by now, if anything; called again until there is."""
+        raise NotImplementedError
+
+    def trigger(self) -> BaseTrigger:
+        """What looks on in the triggerer; asked for after the first :meth:`look`."""
+        raise NotImplementedError
+
+    def result(self, context: Context, outcome: Mapping[str, Any]) -> Any:
+        """The XCom of an outcome."""
+        return dict(outcome)
+
+    def execute(self, context: Context) -> Any:
+        try:
+            for name in self.arguments:
+                self.value_of(name)
+        except ValueError as error:
+            raise AirflowFailException(str(error)) from None
+        if not self.deferrable:
+            return super().execute(context)
+        try:
+            return self._execute_deferrable(context)
+        except (AirflowFailException, AirflowSensorTimeout) as error:
+            if self.soft_fail:
+                raise AirflowSkipException("Skipping due to soft_fail is set to True.") from error
+            raise
+
+    def _execute_deferrable(self, context: Context) -> Any:
+        deadline = time.monotonic() + self.timeout
+        outcome = self.look(context)
+        while outcome is None and not self.can_defer():
+            if time.monotonic() > deadline:
+                raise AirflowSensorTimeout(f"The store of {self.table} did not answer in time.")
+            time.sleep(self.poke_interval)
+            outcome = self.look(context)
+        if outcome is None:
+            self.defer(
+                trigger=self.trigger(),
+                method_name="execute_complete",
+                timeout=timedelta(seconds=max(0.0, deadline - time.monotonic())),
+            )
+        return self.execute_complete(context, outcome)
+
+    def can_defer(self) -> bool:
+        """Whether it is known by now what the trigger has to look for."""
+        return True
+
+    def poke(self, context: Context) -> bool | PokeReturnValue:
+        outcome = self.look(context)
+        if outcome is None:
+            return False
+        return PokeReturnValue(is_done=True, xcom_value=self.execute_complete(context, outcome))
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """
+        :raises AirflowFailException: the table or the request is at fault.
+        """
+        if event["status"] == "refused":
+            raise AirflowFailException(f"{event['message']} [{event['type']}]")
+        return self.result(context, event)

@@ -1,0 +1,82 @@
+"""Where the previous successful run of a sensor left off, for each table and never by map index.
+
+It is kept in the state store of the asset that stands for the table, where that is an inlet of the task, else as an XCom
+under a key with the table in it: in a mapped task, a table may have another map index in every run. What a run noted
+counts only if that run succeeded; of one that did not, what it had set out from is still open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_KEY = "delta_version"
+
+
+class Baselines:
+    """Of one table, for one try of a task."""
+
+    def __init__(self, context: Context, table: str) -> None:
+        self._context: Mapping[str, Any] = context
+        self._instance: Any = context["ti"]
+        self._table = table.rstrip("/") or "/"
+
+    def recall(self) -> int | None:
+        """The last version that an earlier run has told; ``None``: no run has."""
+        notes = [note for note in self._notes() if isinstance(note, Mapping) and "lastVersion" in note]
+        if not notes:
+            return None
+        newest = max(notes, key=lambda note: (note["lastVersion"], note["firstVersion"]))
+        return int(newest["lastVersion"] if self._succeeded(newest) else newest["firstVersion"] - 1)
+
+    def remember(self, first: int, last: int) -> None:
+        """Called when the task is about to succeed."""
+        note = {
+            "table": self._table,
+            "firstVersion": first,
+            "lastVersion": last,
+            "runId": self._instance.run_id,
+            "mapIndex": self._instance.map_index,
+        }
+        store = self._asset_state()
+        if store is not None:
+            store.set(self._state_key, note)
+        else:
+            self._instance.xcom_push(f"{_KEY}:{self._table}", note)
+
+    @property
+    def _state_key(self) -> str:
+        return f"{_KEY}:{self._instance.dag_id}.{self._instance.task_id}"
+
+    def _notes(self) -> Iterable[Any]:
+        store = self._asset_state()
+        if store is not None:
+            return [store.get(self._state_key)]
+        found = self._instance.xcom_pull(
+            task_ids=[self._instance.task_id],
+            key=f"{_KEY}:{self._table}",
+            include_prior_dates=True,
+        )
+        return found if isinstance(found, list) else [found]
+
+    def _asset_state(self) -> Any:
+        """Of the inlet that is this table."""
+        stores = self._context.get("asset_state_store")
+        for inlet in getattr(self._context.get("task"), "inlets", None) or ():
+            if str(getattr(inlet, "uri", "")).rstrip("/") in (self._table, f"file://{self._table}"):
+                return stores[inlet] if stores is not None else None
+        return None
+
+    def _succeeded(self, note: Mapping[str, Any]) -> bool:
+        run_id, map_index = str(note["runId"]), int(note["mapIndex"])
+        states = self._instance.get_task_states(
+            dag_id=self._instance.dag_id,
+            map_index=map_index,
+            task_ids=[self._instance.task_id],
+            run_ids=[run_id],
+        )
+        of_run = states.get(run_id) or {}
+        return all(state == "success" for state in of_run.values()) if of_run else True

@@ -1,0 +1,240 @@
+"""What the event triggers share: tables watched through one stream, and a place kept in Airflow's asset state.
+
+A subclass says what it tells of a table that has reached a version. What it has to remember of each table is a JSON
+value; these are kept in :data:`SHARDS` entries of the asset's state store (visible in the UI, and to be reset there).
+What a watcher knows and what it remembers are two things: a round's outcome is remembered only after Airflow has stored
+the events of that round and of all before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+import zlib
+from collections.abc import AsyncIterator, Hashable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_delta.triggers.table_stream import TableStream, streams
+from airflow_delta.triggers.watched_store import WatchedStore, watched_store
+
+if TYPE_CHECKING:
+    from airflow_delta.triggers.table_stream import Round, StreamKey, WatchedTable
+
+log = logging.getLogger(__name__)
+
+#: Entries of the state store among which an asset's tables are divided. Never change it: places would be lost.
+SHARDS = 64
+#: So long a watcher works at one round; what remains is announced to it again. Well below Airflow's own limit
+#: ([triggerer] shared_stream_ack_timeout), after which it would be taken for dead.
+_SECONDS_PER_ROUND = 60.0
+_SECONDS_BETWEEN_RECALLS = 5.0
+
+
+def shard_of(table: str) -> int:
+    return zlib.crc32(table.encode()) % SHARDS
+
+
+class TableEventTrigger(BaseEventTrigger):
+    """
+    :param table: address of a table, or several; one that ends with ``/*`` stands for all tables directly below.
+    :param delta_conn_id: connection of type ``delta``; ``None``: the triggerer's own identity.
+    :param poll_interval: seconds between two looks at a table.
+    """
+
+    #: Begins the keys in the asset's state store.
+    state_prefix: str
+    #: An event that comes while Airflow has yet to make a run of the one before is handed over only with the next one.
+    #: So there is one event for all tables of a round, and the scheduler is given time.
+    seconds_between_events: ClassVar[float] = 5.0
+
+    def __init__(
+        self, table: str | Sequence[str], delta_conn_id: str | None = None, poll_interval: float = 30.0
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        tables = [table] if isinstance(table, str) else list(table)
+        if not tables or not all(str(uri).strip() for uri in tables):
+            raise ValueError(f"table={table!r} is not the address of a table, or a list of such.")
+        if not poll_interval > 0:
+            raise ValueError(f"poll_interval={poll_interval!r} is not a number of seconds above 0.")
+        self.table = table
+        self.tables = tuple(uri if uri.endswith("/*") else uri.rstrip("/") or "/" for uri in tables)
+        self.delta_conn_id = delta_conn_id
+        self.poll_interval = float(poll_interval)
+        #: Of this round, what it came to for each table.
+        self._outcomes: dict[str, Any] = {}
+        #: Of each table, as it is to be kept; and the shards that have changed since they were kept.
+        self._remembered: dict[str, Any] = {}
+        self._changed: set[int] = set()
+        self._is_first_run = True
+        self._last_event = -math.inf
+        self._troubled: dict[str, str] = {}
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kind = type(self)
+        return f"{kind.__module__}.{kind.__qualname__}", {
+            "table": self.table if isinstance(self.table, str) else list(self.table),
+            "delta_conn_id": self.delta_conn_id,
+            "poll_interval": self.poll_interval,
+        }
+
+    @property
+    def store(self) -> WatchedStore:
+        return watched_store(self.delta_conn_id)
+
+    # -- the stream ----------------------------------------------------------------------------------------------
+
+    def shared_stream_key(self) -> Hashable | None:
+        """Of a watcher. What a task waits for begins and ends with the task, in :meth:`run`."""
+        if self.task_instance is not None:
+            return None
+        return (self.tables, self.delta_conn_id, self.poll_interval)
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> TableStream:
+        own = cls(**kwargs)
+        return TableStream(own.tables, own.delta_conn_id, own.poll_interval)
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Round]) -> AsyncIterator[TriggerEvent]:
+        # pyarrow takes its time, and this is the thread of all triggers.
+        await asyncio.to_thread(import_module, "delta_log.tail")
+        await self._recall()
+        key: StreamKey = (self.tables, self.delta_conn_id, self.poll_interval)
+        if key in streams:  # of others; they know what a newcomer does not
+            streams[key].announce()
+        async for found in shared_stream:
+            stream = streams[key]
+            await asyncio.sleep(self._last_event + self.seconds_between_events - time.monotonic())
+            outcomes = self._outcomes = {}
+            found_in_all: list[dict[str, Any]] = []
+            deadline = time.monotonic() + _SECONDS_PER_ROUND
+            for uri, latest in found.latest.items():
+                if time.monotonic() > deadline:
+                    stream.announce([uri])
+                    continue
+                # A watcher that raises is started again every two seconds, for ever.
+                try:
+                    async for payload in self.tell(stream.tables[uri], latest, deadline):
+                        found_in_all.append(payload)  # noqa: PERF401 - an error leaves what was found
+                    if self.is_behind(uri, latest):
+                        stream.announce([uri])
+                    self._troubled.pop(uri, None)
+                except Exception as error:  # noqa: BLE001
+                    self._complain(uri, error)
+                    stream.announce_later([uri])
+            if found_in_all:
+                yield TriggerEvent({"found": found_in_all})  # type: ignore[no-untyped-call]
+                self._last_event = time.monotonic()
+            found.saves.append(partial(self._stored, outcomes))
+
+    async def tell(self, table: WatchedTable, latest: int, deadline: float) -> AsyncIterator[dict[str, Any]]:
+        """What there is to tell now that a table has reached a version; all of a round goes into one event.
+
+        :param latest: -1: there is no table (yet).
+        :param deadline: of :func:`time.monotonic`, after which to stop.
+        """
+        nothing: Sequence[dict[str, Any]] = ()
+        for payload in nothing:
+            yield payload
+
+    def outcome(self, table: str, value: Any) -> None:
+        """What :meth:`tell` has come to by now, as a matter of :meth:`settled`."""
+        self._outcomes[table] = value
+
+    def settled(self, table: str, outcome: Any) -> Any:
+        """What to remember of a table, now that the events up to this outcome are stored."""
+        return outcome
+
+    async def _stored(self, outcomes: dict[str, Any]) -> None:
+        for table, value in outcomes.items():
+            self.remember(table, self.settled(table, value))
+        await self.save()
+
+    def is_behind(self, table: str, latest: int) -> bool:
+        """Whether :meth:`tell` stopped before it had looked at everything."""
+        return False
+
+    def _complain(self, table: str, error: Exception) -> None:
+        """Once."""
+        if self._troubled.get(table) != str(error):
+            log.warning("%s: %s Trying again now and then.", table, error)
+            self._troubled[table] = str(error)
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def recalled(self, table: str) -> Any:
+        """What was remembered of a table; ``None``: nothing."""
+        return self._remembered.get(table)
+
+    def remember(self, table: str, value: Any) -> None:
+        """Of a table, from the next :meth:`save` on."""
+        if self._remembered.get(table) != value:
+            self._remembered[table] = value
+            self._changed.add(shard_of(table))
+
+    def _accessors(self) -> list[Any]:
+        """The state store of each asset that this trigger serves: several, where they name equal triggers."""
+        stores = self.asset_state_store
+        if stores is None:
+            return []
+        # Airflow gives no public way to ask which assets these are.
+        return list(getattr(stores, "_by_name", {}).values()) or [stores]
+
+    async def _recall(self) -> None:
+        """Where this watcher left off; of several assets, what each of them knows."""
+        if self.asset_state_store is None:
+            log.warning(
+                "Airflow gave this watcher no state store, so a restart of the triggerer loses its place."
+            )
+            return
+        shards = {shard_of(uri) for uri in self.tables}
+        if any(uri.endswith("/*") for uri in self.tables):
+            shards = set(range(SHARDS))
+        while True:
+            try:
+                for accessor in self._accessors():
+                    # Of an asset that is not active (yet) Airflow reads nothing, without a word, and writes nothing,
+                    # with an error. Nothing found counts only where something can be written.
+                    await accessor.aset(f"{self.state_prefix}.watched", value=True)
+                    self._is_first_run &= await accessor.aget(f"{self.state_prefix}.started") is None
+                    for shard in sorted(shards):
+                        self._take(await accessor.aget(self._shard_key(shard)) or {})
+            except Exception as error:  # noqa: BLE001 - whatever a state store says
+                self._complain("The place of a watcher is not there yet", error)
+                await asyncio.sleep(_SECONDS_BETWEEN_RECALLS)
+            else:
+                return
+
+    def _take(self, places: dict[str, Any]) -> None:
+        for uri, value in places.items():
+            known = self._remembered.get(uri)
+            self._remembered[uri] = value if known is None else self.earlier(known, value)
+
+    def earlier(self, one: Any, other: Any) -> Any:
+        """Of two memories of one table, the one that repeats rather than loses."""
+        return min(one, other)
+
+    async def save(self) -> None:
+        """
+        :raises Exception: the state store failed; nothing is forgotten.
+        """
+        changed, self._changed = self._changed, set()
+        try:
+            for accessor in self._accessors():
+                for shard in sorted(changed):
+                    of_shard = {u: v for u, v in self._remembered.items() if shard_of(u) == shard}
+                    await accessor.aset(self._shard_key(shard), of_shard)
+                if self._is_first_run:
+                    await accessor.aset(f"{self.state_prefix}.started", value=True)
+        except BaseException:
+            self._changed |= changed
+            raise
+        self._is_first_run = False
+
+    def _shard_key(self, shard: int) -> str:
+        return f"{self.state_prefix}.{shard:02d}"

@@ -1,0 +1,107 @@
+"""Waiting for one range of versions of one table: what a sensor does in its task, and its trigger in the triggerer.
+
+Everything here blocks, and keeps its place between two looks. An outcome is a JSON value: ``status`` is ``found`` with
+the ``range``, or ``refused`` with an error that will not go away by waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow_delta.triggers.watched_store import WatchedStore
+    from delta_log.commit_summary import CommitFilter
+    from delta_log.errors import LogCleaned
+    from delta_log.tail import LogTail
+    from delta_log.version_range import Awaited, Progress
+
+log = logging.getLogger(__name__)
+
+Outcome = dict[str, Any]
+
+
+def refusal(error: Exception) -> Outcome:
+    """Of an error that waiting does not help."""
+    return {"status": "refused", "type": type(error).__name__, "message": str(error)}
+
+
+class TableWait:
+    """
+    :param baseline: the version after which to look.
+    :param commit_filter: makes the filter, and ``awaited`` what else a commit has to have; called in a thread.
+    :param on_cleaned: ``fail`` or ``continue``.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        store: WatchedStore,
+        *,
+        baseline: int,
+        commit_filter: Callable[[], CommitFilter],
+        awaited: Callable[[], Awaited | None],
+        on_cleaned: str = "fail",
+    ) -> None:
+        self.table, self.store, self.baseline, self.on_cleaned = table, store, baseline, on_cleaned
+        self._commit_filter, self._awaited = commit_filter, awaited
+        self._tail: LogTail | None = None
+        self._progress: Progress | None = None
+        self.failures = 0
+
+    def look(self) -> Outcome | None:
+        """The outcome, if there is one by now."""
+        from delta_log.errors import AccessDenied, LogCleaned, StorageError, TableError
+
+        try:
+            while True:
+                try:
+                    outcome, again = self._look()
+                except LogCleaned as cleaned:
+                    if self.on_cleaned != "continue":
+                        raise
+                    self._go_on_after(cleaned)
+                    continue
+                if outcome is not None or not again:
+                    break
+        except (TableError, AccessDenied, AirflowFailException) as error:
+            return refusal(error)
+        except StorageError as error:
+            self.failures += 1
+            if self.failures == 1:
+                log.warning("%s Trying again, less and less often.", error)
+            return None
+        if self.failures:
+            log.info("%s answers again.", self.table)
+            self.failures = 0
+        return outcome
+
+    def seconds(self, poll_interval: float, jitter: float) -> float:
+        """Until the next look."""
+        from delta_log.tail import wait_seconds
+
+        return wait_seconds(poll_interval, self.failures, jitter)
+
+    def _look(self) -> tuple[Outcome | None, bool]:
+        """An outcome, or whether to look again at once."""
+        from delta_log.tail import MAX_COMMITS, LogTail
+        from delta_log.version_range import Place, Progress
+
+        if self._tail is None or self._progress is None:
+            self._tail = LogTail(self.store.open(self.table), self.baseline)
+            self._progress = Progress(Place.after(self.baseline))
+        commits = self._tail.poll()
+        self._progress, told = self._progress.with_commits(commits, self._commit_filter(), self._awaited())
+        if told is not None:
+            return {"status": "found", "range": told.to_dict(self.table)}, False
+        return None, len(commits) == MAX_COMMITS
+
+    def _go_on_after(self, cleaned: LogCleaned) -> None:
+        assert self._tail is not None
+        assert self._progress is not None
+        log.warning("%s", cleaned)
+        self._progress = self._progress.without(self._tail.position + 1, cleaned.earliest - 1)
+        self._tail.skip_to(cleaned.earliest - 1)

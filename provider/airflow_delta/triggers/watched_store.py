@@ -1,0 +1,72 @@
+"""The tables of one Airflow connection, for all triggers of a triggerer: one client and a few threads.
+
+Storage is synchronous, and the triggerer has one thread for all triggers; so every call of a store runs in a thread of
+its connection's. A store that hangs thereby stops its own tables only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_delta.hooks.delta_table import DeltaTableHook
+
+if TYPE_CHECKING:
+    from delta_log.storage import Storage
+    from delta_log.storage_pool import StoragePool
+
+#: Requests at once, for each connection.
+THREADS = 16
+_SECONDS_BETWEEN_CLIENTS = 30.0
+_Result = TypeVar("_Result")
+
+
+class WatchedStore:
+    """See the module. Made by :func:`watched_store`."""
+
+    def __init__(self, delta_conn_id: str | None) -> None:
+        self.delta_conn_id = delta_conn_id
+        self._pool: StoragePool | None = None
+        self._opened_at = 0.0
+        self._opening = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, f"delta-{delta_conn_id or 'ambient'}")
+
+    def open(self, table_uri: str) -> Storage:
+        """Blocks: call it in a thread of :meth:`submit`'s.
+
+        :raises AirflowFailException: there is no such connection.
+        """
+        with self._opening:
+            pool = self._pool
+            if pool is None:
+                from delta_log.storage_pool import StoragePool
+
+                pool = self._pool = StoragePool(DeltaTableHook(self.delta_conn_id).storage_options)
+                self._opened_at = time.monotonic()
+        return pool.open(table_uri)
+
+    def forget_credentials(self) -> None:
+        """Ask Airflow for the connection again: the store refused, and somebody may have mended it.
+
+        At most once in a while, since many tables are refused together.
+        """
+        if time.monotonic() - self._opened_at > _SECONDS_BETWEEN_CLIENTS:
+            self._pool = None
+
+    def submit(self, work: Callable[..., _Result], *arguments: object) -> Future[_Result]:
+        return self._threads.submit(work, *arguments)
+
+    async def run(self, work: Callable[..., _Result], *arguments: object) -> _Result:
+        """The result of something that blocks."""
+        return await asyncio.wrap_future(self.submit(work, *arguments))
+
+
+@cache
+def watched_store(delta_conn_id: str | None) -> WatchedStore:
+    """The one of this process."""
+    return WatchedStore(delta_conn_id)

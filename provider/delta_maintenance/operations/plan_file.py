@@ -1,0 +1,36 @@
+"""A plan in full, in a file of its own: one JSON object a line, where the user wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from delta_log.errors import InvalidRequest
+from delta_log.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """A new file at a URI."""
+
+    uri: str
+    storage: Storage
+    name: str
+
+    @classmethod
+    def of(cls, uri: str, open_place: Callable[[str], Storage]) -> PlanFile:
+        """
+        :raises InvalidRequest: it is a directory, or there is something already.
+        """
+        directory, _, name = uri.rpartition("/")
+        if not name:
+            raise InvalidRequest(f"{uri} is a directory; name a new file for the plan.")
+        storage = open_place(directory or ("/" if uri.startswith("/") else "."))
+        if storage.head(name) is not None:
+            raise InvalidRequest(f"{uri} is there already. Name a new file for the plan.")
+        return cls(uri, storage, name)
+
+    def write(self, pieces: Iterable[bytes]) -> None:
+        with self.storage.open_write(self.name) as file:
+            for piece in pieces:
+                file.write(piece)

@@ -1,0 +1,62 @@
+"""The examples of a purge and of one partition's compaction do on a real Airflow what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from tests.maintenance_runs import enable_deletion_vectors, keys, mark_deleted
+
+from delta_log import Table
+from live_airflow import LiveAirflow
+
+pytestmark = pytest.mark.airflow
+
+WriteTable = Callable[[str], Path]
+
+
+def report_of(airflow: LiveAirflow, dag_id: str, task_id: str, **conf: str) -> dict[str, object]:
+    airflow.wait_for_dag(dag_id)
+    run_id = airflow.trigger(dag_id, conf=conf)
+    assert airflow.wait_for_run(dag_id, run_id) == "success", airflow.task_log(dag_id, run_id, task_id, 1)
+    report: dict[str, object] = airflow.xcom(dag_id, run_id, task_id)
+    return report
+
+
+def test_the_example_of_a_purge_rewrites_what_is_deleted_above_the_ratio(
+    airflow: LiveAirflow, tmp_path: Path
+) -> None:
+    table = tmp_path / "events"
+    for number in range(2):
+        rows = pa.table({"id": range(20 * number, 20 * number + 20)})
+        deltalake.write_deltalake(str(table), rows, mode="append")
+    enable_deletion_vectors(table)
+    many, few = keys(table)
+    mark_deleted(table, {many: range(10), few: [0]})
+    before = Table(str(table)).snapshot()
+    rows_before = sorted(before.to_arrow().column("id").to_pylist())
+    report = report_of(airflow, "purge_by_dv_ratio", "purge", table=str(table))
+    assert (report["operation"], report["status"], report["version"]) == (
+        "purge",
+        "committed",
+        before.version + 1,
+    )
+    after = Table(str(table)).snapshot()
+    assert few in keys(table)
+    assert many not in keys(table)
+    assert sorted(after.to_arrow().column("id").to_pylist()) == rows_before
+    assert report_of(airflow, "purge_by_dv_ratio", "purge", table=str(table))["status"] == "nothing_to_do"
+
+
+def test_the_example_of_one_partition_leaves_the_others_alone(airflow: LiveAirflow, tmp_path: Path) -> None:
+    table = tmp_path / "events"
+    for number in range(3):
+        rows = pa.table({"id": [2 * number, 2 * number + 1], "day": ["2026-01-30", "2026-01-31"]})
+        deltalake.write_deltalake(str(table), rows, partition_by=["day"], mode="append")
+    report = report_of(airflow, "optimize_one_partition", "optimize", table=str(table), day="2026-01-30")
+    assert report["metrics"] is not None
+    assert [key.partition("/")[0] for key in keys(table)] == ["day=2026-01-30", *["day=2026-01-31"] * 3]
+    assert sorted(deltalake.DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist()) == list(range(6))

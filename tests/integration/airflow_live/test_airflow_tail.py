@@ -1,0 +1,161 @@
+"""Event-driven scheduling and sensors in a real Airflow, with a triggerer that is killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from tests.tail_runs import DataVersions, TailedTable, Writers, settle, unpause
+
+from live_airflow import LiveAirflow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.airflow
+
+WriteTable = Callable[[str], Path]
+_PATIENCE_SECONDS = 240
+
+
+def wait_for(what: str, found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not (value := found()):
+        assert time.monotonic() < deadline, what
+        time.sleep(1)
+    return value
+
+
+def runs_of(airflow: LiveAirflow, dag_id: str) -> list[str]:
+    runs = airflow.call("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100")["dag_runs"]
+    return [run["dag_run_id"] for run in runs]
+
+
+def wait_until_healthy(airflow: LiveAirflow) -> None:
+    wait_for(
+        "the triggerer is back",
+        lambda: airflow.call("GET", "/api/v2/monitor/health")["triggerer"]["status"] == "healthy",
+    )
+
+
+def append(table: Path, rows: int = 2) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    write_deltalake(str(table), pa.table({"id": list(range(rows))}), mode="append")
+
+
+def test_every_data_version_wakes_its_dag_though_the_triggerer_is_killed_and_the_dag_paused(
+    airflow: LiveAirflow, tailed_tables: dict[str, TailedTable]
+) -> None:
+    versions = {name: DataVersions(table) for name, table in tailed_tables.items()}
+    for table in tailed_tables.values():
+        airflow.wait_for_dag(f"tail_{table.name}")
+        unpause(airflow, table)
+    writers = Writers(tailed_tables, dict.fromkeys(tailed_tables, 1.0))
+    writers.start()
+    try:
+        settle(airflow, tailed_tables, versions, 60)
+        airflow.kill("triggerer")
+        airflow.start_component("triggerer")
+        time.sleep(5)
+        for paused in (True, False):
+            unpause(airflow, tailed_tables["two"], paused=paused)
+            time.sleep(10)
+        wait_until_healthy(airflow)
+    finally:
+        writers.stop()
+    found = settle(airflow, tailed_tables, versions, _PATIENCE_SECONDS)
+    for name, reckoning in found.items():
+        assert reckoning.missing(versions[name].gather()) == []
+        assert reckoning.overlaps() == []
+        assert reckoning.runs_without_data == 0
+        unpause(airflow, tailed_tables[name], paused=True)
+    # Maintenance alone starts no run, nor does anything else by now.
+    tailed_tables["one"].commit_by_ours(data_change=False)
+    unpause(airflow, tailed_tables["one"])
+    time.sleep(15)
+    assert len(runs_of(airflow, "tail_one")) == found["one"].runs
+    unpause(airflow, tailed_tables["one"], paused=True)
+
+
+def test_the_example_that_consumes_new_versions_is_run_by_a_commit(
+    airflow: LiveAirflow, watched_tables: dict[str, Path]
+) -> None:
+    dag_id = "consume_new_versions"
+    table = watched_tables[dag_id]
+    append(table)
+    airflow.wait_for_dag(dag_id)
+    airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
+    place = wait_for("the watcher has looked", lambda: _asset_state(airflow, "lake events"))
+    assert place
+    append(table)
+    (run,) = wait_for("a run", lambda: runs_of(airflow, dag_id))
+    assert airflow.wait_for_run(dag_id, run) == "success", airflow.task_log(dag_id, run, "consume", 1)
+    assert airflow.xcom(dag_id, run, "consume") == [[1, 1]]
+    airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": True})
+
+
+def _asset_state(airflow: LiveAirflow, name: str) -> list[Any]:
+    assets = airflow.call("GET", "/api/v2/assets?limit=100")["assets"]
+    (asset,) = [asset for asset in assets if asset["name"] == name]
+    stored = airflow.call("GET", f"/api/v2/assets/{asset['id']}/state-store")
+    return next(iter(value for value in stored.values() if isinstance(value, list)), [])
+
+
+def test_the_example_that_waits_goes_on_where_the_run_before_left_off_though_the_triggerer_is_killed(
+    airflow: LiveAirflow, write_table: WriteTable
+) -> None:
+    dag_id = "wait_for_new_data"
+    table = write_table("awaited")
+    airflow.wait_for_dag(dag_id)
+    first = airflow.trigger(dag_id, conf={"table": str(table)})
+    assert airflow.wait_for_run(dag_id, first) == "success", airflow.task_log(dag_id, first, "new_data", 1)
+    assert airflow.xcom(dag_id, first, "load") == [0, 1, 2]
+    second = airflow.trigger(dag_id, conf={"table": str(table)})
+    wait_for(
+        "the sensor is deferred", lambda: airflow.task(dag_id, second, "new_data")["state"] == "deferred"
+    )
+    airflow.kill("triggerer")
+    airflow.start_component("triggerer")
+    # Maintenance is not what it waits for.
+    DeltaTable(str(table)).optimize.compact()
+    write_table("awaited")
+    assert airflow.wait_for_run(dag_id, second) == "success", airflow.task_log(dag_id, second, "new_data", 1)
+    found = airflow.xcom(dag_id, second, "new_data")
+    assert found["firstVersion"] == 3
+    assert airflow.xcom(dag_id, second, "load")[0] == 4
+
+
+def test_deleted_rows_start_the_example_that_purges_them_once(
+    airflow: LiveAirflow, watched_tables: dict[str, Path], delta_spark_session: SparkSession
+) -> None:
+    dag_id = "purge_deleted_rows"
+    table, spark = watched_tables[dag_id], delta_spark_session
+    rows = spark.range(200).selectExpr("id", "id % 2 AS part").coalesce(1)
+    rows.write.format("delta").partitionBy("part").option("delta.enableDeletionVectors", "true").save(
+        str(table)
+    )
+    airflow.wait_for_dag(dag_id)
+    airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE part = 1 AND id < 60")
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE part = 0 AND id < 4")
+    (run,) = wait_for("a run", lambda: runs_of(airflow, dag_id))
+    assert airflow.wait_for_run(dag_id, run) == "success", airflow.task_log(dag_id, run, "purge", 1)
+    report = airflow.xcom(dag_id, run, "purge")
+    assert report["status"] == "committed"
+    assert report["metrics"]["numDeletionVectorsRemoved"] == 1
+    time.sleep(15)
+    assert runs_of(airflow, dag_id) == [run]
+    assert spark.read.format("delta").load(str(table)).count() == 168
+    airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": True})
+
+
+def test_airflow_lists_the_sensors_and_triggers(airflow: LiveAirflow) -> None:
+    listed = airflow.command("providers", "triggers", "--output", "json")
+    for module in ("deletion_vector_ratio", "table_health", "table_version"):
+        assert f"airflow_delta.triggers.{module}" in listed

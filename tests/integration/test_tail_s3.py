@@ -1,0 +1,76 @@
+"""A tail on a real S3 server: what it asks, what it shares, and what it says when it may not list."""
+
+from __future__ import annotations
+
+import pytest
+from tests.servers.proxy import Answer, Request, only, proxied, s3_error
+from tests.servers.s3 import S3Server
+from tests.tail_runs import TailedTable
+
+from delta_log import Table
+from delta_log.errors import ListingDenied
+from delta_log.storage_pool import StoragePool
+from delta_log.tail import LogTail
+
+
+@pytest.fixture
+def table(s3_server: S3Server, s3_bucket: str) -> TailedTable:
+    created = TailedTable.on_s3("events", s3_bucket, s3_server, "lake")
+    created.create()
+    created.append_by_delta_rs()
+    return created
+
+
+def test_a_quiet_poll_is_one_get(table: TailedTable, s3_server: S3Server) -> None:
+    with proxied(s3_server.endpoint) as proxy:
+        tail = LogTail.at_latest(
+            Table(table.uri, {**table.storage_options, "endpoint_url": proxy.endpoint}).storage
+        )
+        proxy.requests.clear()
+        for _ in range(5):
+            assert tail.poll() == []
+        assert [(request.method, request.path[-7:]) for request in proxy.requests] == [("GET", "02.json")] * 5
+        table.append_by_delta_rs()
+        assert [commit.version for commit in tail.poll()] == [2]
+
+
+def test_a_server_that_stumbles_is_asked_again(table: TailedTable, s3_server: S3Server) -> None:
+    with proxied(s3_server.endpoint) as proxy:
+        options = {**table.storage_options, "endpoint_url": proxy.endpoint}
+        tail = LogTail.at_latest(Table(table.uri, options).storage)
+        proxy.rule = only(2, lambda request: True, s3_error(503, "SlowDown"))
+        table.append_by_delta_rs()
+        assert [commit.version for commit in tail.poll()] == [2]
+
+
+def test_without_the_right_to_list_a_quiet_table_is_reported_as_the_missing_permission(
+    table: TailedTable, s3_server: S3Server
+) -> None:
+    def as_amazon_does(request: Request) -> Answer | None:
+        """MinIO says 404 of a missing object to whoever may read it."""
+        if "list-type" in request.query or request.path.endswith("02.json"):
+            return s3_error(403, "AccessDenied")
+        return None
+
+    with proxied(s3_server.endpoint) as proxy:
+        storage = Table(table.uri, {**table.storage_options, "endpoint_url": proxy.endpoint}).storage
+        proxy.rule = as_amazon_does
+        with pytest.raises(ListingDenied, match="s3:ListBucket"):
+            LogTail(storage, 1).poll()
+        proxy.rule = lambda _: None
+        tail = LogTail(storage, 1)
+        assert tail.poll() == []
+        proxy.rule = as_amazon_does
+        with pytest.raises(ListingDenied, match="s3:ListBucket"):
+            tail.poll()
+
+
+def test_tables_of_one_bucket_share_a_client(table: TailedTable, s3_server: S3Server, s3_bucket: str) -> None:
+    other = TailedTable.on_s3("below/other", s3_bucket, s3_server, "lake")
+    other.create()
+    pool = StoragePool(table.storage_options)
+    first, second = pool.open(table.uri), pool.open(other.uri + "/")
+    assert first._fs is second._fs  # type: ignore[attr-defined]
+    assert [commit.version for commit in LogTail(first, -1).poll()] == [0, 1]
+    assert [commit.version for commit in LogTail(second, -1).poll()] == [0]
+    assert second.uri == other.uri

@@ -1,0 +1,150 @@
+"""Running OPTIMIZE and REORG PURGE in this process, and what a test does to a table meanwhile: with the real code."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from delta_log import Table
+from delta_log.actions import Add, DeletionVector, Protocol, Remove
+from delta_log.change import Change, FileGroup
+from delta_log.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.runtime import Runtime
+from delta_log.table_features import Operation
+from delta_log.transaction import Transaction
+from delta_maintenance.contract import JobReport, JobSpec, TransactionId
+from delta_maintenance.engine.engine import BinResult, Engine, EngineChoice
+from delta_maintenance.engine.local import LocalEngine
+from delta_maintenance.operations import optimize
+from delta_maintenance.progress import ProgressReporter, SilentProgress
+from delta_maintenance.rewrite.task import RewriteTask
+
+
+def run(
+    table: Path | Table,
+    operation: str = "optimize",
+    *,
+    run_id: str = "run",
+    engine: Engine | None = None,
+    transaction: TransactionId | None = None,
+    dry_run: bool = False,
+    runtime: Runtime | None = None,
+    **options: Any,
+) -> JobReport:
+    """One run on the local engine, or the one given."""
+    opened = table if isinstance(table, Table) else Table(str(table))
+    return optimize.run(
+        JobSpec(
+            operation,
+            opened.uri,
+            run_id,
+            options,
+            engine="local",
+            transaction=transaction,
+            dry_run=dry_run,
+        ),
+        opened,
+        lambda asked, size: EngineChoice("local", "for the test"),
+        lambda name: engine or LocalEngine({}),
+        SilentProgress(),
+        runtime or Runtime(),
+    )
+
+
+class WatchedEngine:
+    """The local engine; notes which bins it is given, and lets the test do something after each.
+
+    :param after: gets the number of bins that are finished.
+    """
+
+    name = "local"
+
+    def __init__(self, after: Callable[[int], object] | None = None) -> None:
+        self.given: list[str] = []
+        self._after = after
+
+    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
+        self.given += [task.bin_id for task in tasks]
+        for number, result in enumerate(LocalEngine({}).run(tasks, progress), start=1):
+            yield result
+            if self._after is not None:
+                self._after(number)
+
+
+def enable_deletion_vectors(table: Path) -> None:
+    """As ``ALTER TABLE`` does it; delta-rs would list features that the table does not use."""
+    opened = Table(str(table))
+    snapshot = opened.snapshot()
+    properties = {**snapshot.properties, "delta.enableDeletionVectors": "true"}
+    features = ["deletionVectors"]
+    change = Change(
+        "SET TBLPROPERTIES",
+        protocol=Protocol(3, 7, features, [*features, "appendOnly", "invariants"]),
+        metadata=msgspec.structs.replace(snapshot.metadata, configuration=properties),
+    )
+    Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change)
+
+
+def mark_deleted(table: Path, positions: Mapping[str, Iterable[int]]) -> int:
+    """Rows of files, by key and position, get deletion vectors in one commit; gives its version.
+
+    A file without statistics gets a vector all the same.
+    """
+    opened = Table(str(table))
+    snapshot = opened.snapshot()
+    groups = []
+    for row in snapshot.files().to_pylist():
+        if row["key"] not in positions:
+            continue
+        bitmap = RowBitmap(sorted(positions[row["key"]]))
+        (descriptor,) = write_deletion_vectors(opened.storage, [bitmap], uuid.uuid4())
+        old = None if row["deletion_vector"] is None else DeletionVector(**row["deletion_vector"])
+        removed = Remove(
+            path=row["path"],
+            deletionTimestamp=1,
+            dataChange=True,
+            extendedFileMetadata=True,
+            partitionValues=dict(row["partition_values"]),
+            size=row["size"],
+            deletionVector=old,
+        )
+        added = Add(
+            path=row["path"],
+            partitionValues=dict(row["partition_values"]),
+            size=row["size"],
+            modificationTime=row["modification_time"],
+            dataChange=True,
+            stats=_loose(row["stats"]),
+            tags=dict(row["tags"]) if row["tags"] else None,
+            deletionVector=DeletionVector(**descriptor.to_json()),
+        )
+        groups.append(FileGroup([added], [removed]))
+    assert len(groups) == len(positions)
+    change = Change("DELETE", groups)
+    return Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change).version
+
+
+def _loose(stats: str | None) -> str | None:
+    return None if stats is None else json.dumps({**json.loads(stats), "tightBounds": False})
+
+
+def drop_column(table: Path, name: str) -> int:
+    """As ``ALTER TABLE … DROP COLUMN`` does it: the schema forgets a column, the files do not; gives the version."""
+    opened = Table(str(table))
+    snapshot = opened.snapshot()
+    schema = json.loads(snapshot.metadata.schemaString)
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != name]
+    metadata = msgspec.structs.replace(snapshot.metadata, schemaString=json.dumps(schema))
+    change = Change("DROP COLUMNS", metadata=metadata)
+    return Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change).version
+
+
+def keys(table: Path) -> list[str]:
+    """Of the live files."""
+    found: list[str] = Table(str(table)).snapshot().files(["key"]).column("key").to_pylist()
+    return sorted(found)

@@ -1,0 +1,155 @@
+"""Missing and broken sources, a full disk, and a file that does not come back as it was written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.maintenance_runs import keys, run
+
+from delta_log import Table
+from delta_log.errors import StorageError
+from delta_log.local_storage import LocalStorage
+from delta_maintenance.cli_text import render_report
+from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.rewrite.bin import RewriteMismatch, rewrite_bin
+from delta_maintenance.rewrite.task import RewriteTask
+
+PARTS = "abc"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Two small files in each of three partitions."""
+    for number in range(2):
+        rows = pa.table({"id": [10 * number + n for n in range(len(PARTS))], "part": list(PARTS)})
+        deltalake.write_deltalake(str(tmp_path), rows, partition_by=["part"], mode="append")
+    return tmp_path
+
+
+def break_file(table: Path, how: str) -> str:
+    """A file of partition b; gives its key."""
+    key = next(key for key in keys(table) if key.startswith("part=b/"))
+    content = (table / key).read_bytes()
+    if how == "missing":
+        (table / key).unlink()
+    else:
+        (table / key).write_bytes({"cut": content[:-9], "empty": b"", "text": b"no parquet at all"}[how])
+    return key
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "empty", "text"])
+def test_a_broken_source_is_named_and_nothing_committed(table: Path, how: str) -> None:
+    key = break_file(table, how)
+    with pytest.raises(TaskFailed) as caught:
+        run(table)
+    assert key in str(caught.value)
+    assert caught.value.describe()["kind"] == "refused"
+    assert Table(str(table)).snapshot().version == 1
+
+
+@pytest.mark.parametrize("batch_size", [None, 1])
+@pytest.mark.parametrize("how", ["missing", "cut"])
+def test_where_asked_the_other_bins_are_committed(table: Path, how: str, batch_size: int | None) -> None:
+    key = break_file(table, how)
+    report = run(table, on_broken_source="skip", batch_size_bytes=batch_size)
+    assert (report.status, report.metrics["numRemovedFiles"], report.broken_bins) == ("committed", 4, 1)
+    assert report.broken is not None
+    assert (report.broken[0]["type"], report.broken[0]["path"]) == ("CorruptLog", key)
+    assert key in render_report(report.to_dict())
+    assert key in keys(table), "the table names it still; nothing was hidden"
+    assert len(keys(table)) == 4
+
+
+def test_where_every_bin_is_broken_the_run_has_failed(table: Path) -> None:
+    for key in keys(table):
+        (table / key).unlink()
+    with pytest.raises(TaskFailed, match="is not there"):
+        run(table, on_broken_source="skip")
+
+
+#: The store takes no file of more than a few bytes after the first bin: a real error of the operating system.
+DISK_FULL = """
+import resource, sys
+from tests.maintenance_runs import WatchedEngine, run
+def full(number):
+    if number == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    report = run(sys.argv[1], engine=WatchedEngine(full), batch_size_bytes=1)
+    print(report.status, report.error and report.error["type"], report.num_batches)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_a_disk_that_is_full_half_way_loses_nothing(table: Path) -> None:
+    before = sorted(deltalake.DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist())
+    # What is left is enough for a commit's few lines, and not for a data file.
+    wide = pa.table(
+        {"id": list(range(100, 400)), "part": ["b"] * 300, "text": [f"{n:0500}" for n in range(300)]}
+    )
+    for _ in range(2):
+        deltalake.write_deltalake(str(table), wide, mode="append", schema_mode="merge", partition_by=["part"])
+    before = sorted([*before, *2 * list(range(100, 400))])
+    files = set(keys(table))
+    done = subprocess.run(
+        [sys.executable, "-c", DISK_FULL, str(table), "100"], capture_output=True, text=True, check=False
+    )
+    assert StorageError.__name__ in done.stdout, done.stdout + done.stderr
+    assert sorted(Table(str(table)).snapshot().to_arrow(["id"]).column("id").to_pylist()) == before
+    assert files <= {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
+    assert not [path for path in table.rglob("*") if path.suffix in (".tmp", ".part")]
+    # With room again, the next try ends the work.
+    assert run(table).status == "committed"
+    assert sorted(Table(str(table)).snapshot().to_arrow(["id"]).column("id").to_pylist()) == before
+
+
+def tasks(table: Path) -> tuple[Sequence[RewriteTask], set[str]]:
+    """The bins of a fully verified run, and their sources."""
+    snapshot = Table(str(table)).snapshot()
+    planned = plan_optimize(snapshot, OptimizeOptions(verify="full"), 0)
+    return tasks_of(planned, snapshot, "run", str(table)), set(keys(table))
+
+
+class WatchedStorage(LocalStorage):
+    """Notes what is opened; and, as a broken disk would, gives another content of new files than was written."""
+
+    def __init__(self, table: Path, known: set[str], *, broken: bool) -> None:
+        super().__init__(str(table))
+        self._known, self._broken = known, broken
+        self.opened: list[str] = []
+
+    def open_read(self, key: str) -> Any:
+        self.opened.append(key)
+        if key in self._known or not self._broken:
+            return super().open_read(key)
+        rows = pq.read_table(super().open_read(key))
+        other = rows.set_column(0, rows.schema.field(0), pa.array([7] * len(rows), rows.schema.field(0).type))
+        buffer = pa.BufferOutputStream()
+        pq.write_table(other, buffer)
+        return pa.BufferReader(buffer.getvalue())
+
+
+def test_full_verification_reads_new_files_back(table: Path) -> None:
+    (task, *_), known = tasks(table)
+    storage = WatchedStorage(table, known, broken=False)
+    manifest = rewrite_bin(task, storage)
+    assert storage.opened == [*(s.key for s in task.sources), *(o.key for o in manifest.outputs)]
+
+
+def test_a_file_that_does_not_hold_what_was_written_is_removed(table: Path) -> None:
+    (task, *_), known = tasks(table)
+    with pytest.raises(RewriteMismatch, match="does not hold what was written") as caught:
+        rewrite_bin(task, WatchedStorage(table, known, broken=True))
+    assert caught.value.retryable
+    assert {str(path.relative_to(table)) for path in table.rglob("*.parquet")} == known
+    assert not (table / "_maintenance").exists(), "there is no manifest of it"

@@ -1,0 +1,53 @@
+"""What is hidden, and what is left in which directory, is the same by columns as key by key."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_log.local_storage import LocalStorage
+from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.plan.key_columns import directories_of, key_bytes, may_begin, may_contain
+from delta_maintenance.plan.vacuum_listing import ListingCollector
+
+SEGMENTS = st.sampled_from(["a", "b=1", "_p=1", "_x", ".x", "metadata", "_change_data", "__HIVE", "ü_", "m"])
+KEYS = st.lists(st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join), max_size=8)
+
+
+@given(KEYS, st.booleans(), st.integers(0, 3))
+def test_a_column_of_keys_is_hidden_as_each_key_is(keys: list[str], iceberg: bool, skipped: int) -> None:
+    hidden = HiddenNames(("_p=", "b="), iceberg)
+    column = pa.array(keys, pa.string()).slice(skipped)
+    assert hidden.mask(column).to_pylist() == [hidden.hides(key) for key in keys[skipped:]]
+
+
+@given(KEYS, st.integers(0, 3), st.sampled_from([b"/_", b"_", b"://"]))
+def test_questions_about_bytes_are_answered_for_every_key(keys: list[str], skipped: int, text: bytes) -> None:
+    column, rest = pa.array(keys, pa.string()).slice(skipped), [key.encode() for key in keys[skipped:]]
+    assert key_bytes(column).tobytes() == b"".join(rest)
+    assert may_contain(column, [text]) or not any(text in key for key in rest)
+    assert may_begin(column, b"_.") == any(key[:1] in (b"_", b".") for key in rest)
+    assert directories_of(column) == {key.rpartition("/")[0] for key in keys[skipped:]}
+
+
+def test_files_are_counted_where_they_lie(tmp_path: Path) -> None:
+    names = ["x", "_hidden", "b=1/x", "b=1/y", "b=1/.crc", "_p=1/x", "_x/y", "deep/er/x", "metadata"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "deep" / "link").symlink_to(tmp_path / "x")
+    hidden = HiddenNames(("_p=", "b="), hides_metadata=True)
+    collector = ListingCollector(hidden)
+    for page in LocalStorage(str(tmp_path)).list_tree(collector.enter):
+        collector.take(page)
+    listing = collector.listing()
+    found = listing.files.column("key").to_pylist()
+    assert sorted(found) == ["_p=1/x", "b=1/x", "b=1/y", "deep/er/x", "x"]
+    assert listing.counts == Counter(os.path.dirname(key) for key in found)
+    assert listing.untouched == {"", "b=1", "deep"}
+    assert (listing.num_directories, listing.others) == (5, 1)
