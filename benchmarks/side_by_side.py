@@ -113,7 +113,7 @@ def _measure(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
 def _child(function: str, arguments: list[Any]) -> None:
     module_name, _, name = function.partition(":")
     call = getattr(importlib.import_module(module_name), name)
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    before, peak_before_kb = resource.getrusage(resource.RUSAGE_SELF), _peak_kb()
     started = time.perf_counter()
     facts = call(*arguments)
     wall = time.perf_counter() - started
@@ -122,12 +122,21 @@ def _child(function: str, arguments: list[Any]) -> None:
     if isinstance(facts, dict) and "measured_seconds" in facts:
         wall = facts.pop("measured_seconds")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    peak_mb = (after.ru_maxrss - before.ru_maxrss) / 1024
+    peak_mb = (_peak_kb() - peak_before_kb) / 1024
     figures = {"wall": wall, "cpu": cpu, "peak_mb": peak_mb}
     # And one whose work is done by other processes measures those.
     if isinstance(facts, dict):
         figures |= facts.pop("measured", {})
     print(json.dumps({**figures, "facts": facts}))
+
+
+def _peak_kb() -> int:
+    """Of this program. Where there is no /proc, of what its parent was when it forked, too."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(peak.split()[1])
 
 
 if __name__ == "__main__":

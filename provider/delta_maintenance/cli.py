@@ -220,6 +220,8 @@ def checkpoint(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     wanted = {
         "policy": options.policy,
+        "top_format": options.top_format,
+        "full": options.full or None,
         "if_due": options.if_due or None,
         "compact_log": options.compact_log or None,
         "cleanup_log": options.cleanup_log or None,

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from delta_maintenance.contract import (
     BROKEN_SOURCES,
     CHECKPOINT_POLICIES,
+    CHECKPOINT_TOP_FORMATS,
     ENGINES,
     HOT_PARTITIONS,
     STORAGE_OPTIONS_VARIABLE,
@@ -87,6 +88,12 @@ def _add_command(group: Any, name: str, command: Command, summary: str) -> argpa
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", choices=CHECKPOINT_POLICIES, help="its kind (default: what the table's properties say)"
+    )
+    parser.add_argument(
+        "--top-format", choices=CHECKPOINT_TOP_FORMATS, help="of a V2 checkpoint's first file (default: json)"
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="take over no sidecar of the newest V2 checkpoint"
     )
     parser.add_argument(
         "--if-due", action="store_true", help="only where readers have much of the log to replay"

@@ -109,6 +109,10 @@ def render_checkpoint(report: Mapping[str, Any]) -> str:
             f"Wrote a checkpoint of version {version} in {seconds:.1f} s: {metrics['numOfAddFiles']:,} live files, "
             f"{metrics['size']:,} actions, {format_bytes(metrics['sizeInBytes'])} in {metrics['numCheckpointFiles']:,} files"
         )
+        if metrics["numReusedSidecars"]:
+            lines.append(
+                f"  {metrics['numReusedSidecars']:,} of them did not change and were not written again"
+            )
     else:
         lines.append(f"No checkpoint written: version {version} has one already.")
     if "checksum" in plan:

@@ -31,6 +31,7 @@ REPORT_PREFIX = "DELTA_REPORT "
 OPERATIONS = ("optimize", "purge", "checkpoint", "vacuum", "cleanup-log", "compact-log")
 ENGINES = ("auto", "local", "spark")
 CHECKPOINT_POLICIES = ("classic", "v2")
+CHECKPOINT_TOP_FORMATS = ("json", "parquet")
 HOT_PARTITIONS = ("last", "wait")
 VERIFICATIONS = ("counts", "full")
 BROKEN_SOURCES = ("fail", "skip")

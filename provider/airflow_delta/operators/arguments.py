@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from delta_maintenance.contract import CHECKPOINT_POLICIES, ENGINES
+from delta_maintenance.contract import CHECKPOINT_POLICIES, CHECKPOINT_TOP_FORMATS, ENGINES
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -93,6 +93,12 @@ def read_mapping(name: str, value: Any) -> dict[str, Any]:
 def read_checkpoint_policy(name: str, value: Any) -> str:
     if value not in CHECKPOINT_POLICIES:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(CHECKPOINT_POLICIES)}.")
+    return str(value)
+
+
+def read_checkpoint_top_format(name: str, value: Any) -> str:
+    if value not in CHECKPOINT_TOP_FORMATS:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(CHECKPOINT_TOP_FORMATS)}.")
     return str(value)
 
 

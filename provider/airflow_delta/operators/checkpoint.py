@@ -17,6 +17,9 @@ class DeltaCheckpointOperator(DeltaJobOperator):
     ``metrics`` named as the log names them (``size`` in actions, ``numOfAddFiles``, ``sizeInBytes``).
 
     :param policy: ``classic`` or ``v2``; ``None``: what the table's ``delta.checkpointPolicy`` says. (templated)
+    :param top_format: of a V2 checkpoint's first file: ``json`` (the default) or ``parquet``. (templated)
+    :param full: write all sidecars of a V2 checkpoint anew, rather than name again those that did not change.
+        (templated)
     :param if_due: only where the commits since the newest checkpoint are many, or heavy; after a bulk load one may want
         it in any case. (templated)
     :param compact_log: where no checkpoint is due, put many commits into one log compaction. (templated)
@@ -32,6 +35,8 @@ class DeltaCheckpointOperator(DeltaJobOperator):
     template_fields: Sequence[str] = (
         *DeltaJobOperator.template_fields,
         "policy",
+        "top_format",
+        "full",
         "if_due",
         "compact_log",
         "cleanup_log",
@@ -40,6 +45,8 @@ class DeltaCheckpointOperator(DeltaJobOperator):
     arguments: ClassVar[Mapping[str, Argument]] = {
         **DeltaJobOperator.arguments,
         "policy": Argument("policy", arguments.read_checkpoint_policy),
+        "top_format": Argument("top_format", arguments.read_checkpoint_top_format),
+        "full": Argument("full", arguments.read_switch, required=True),
         "if_due": Argument("if_due", arguments.read_switch, required=True),
         "compact_log": Argument("compact_log", arguments.read_switch, required=True),
         "cleanup_log": Argument("cleanup_log", arguments.read_switch, required=True),
@@ -50,6 +57,8 @@ class DeltaCheckpointOperator(DeltaJobOperator):
         self,
         *,
         policy: str | None = None,
+        top_format: str | None = None,
+        full: bool | str = False,
         if_due: bool | str = True,
         compact_log: bool | str = False,
         cleanup_log: bool | str = False,
@@ -59,6 +68,8 @@ class DeltaCheckpointOperator(DeltaJobOperator):
         kwargs.setdefault("engine", "local")
         super().__init__(**kwargs)
         self.policy = policy
+        self.top_format = top_format
+        self.full = full
         self.if_due = if_due
         self.compact_log = compact_log
         self.cleanup_log = cleanup_log
@@ -66,9 +77,10 @@ class DeltaCheckpointOperator(DeltaJobOperator):
         self.check_known()
 
     def options(self) -> dict[str, Any]:
-        switches = ("if_due", "compact_log", "cleanup_log", "repair_checksum")
+        switches = ("full", "if_due", "compact_log", "cleanup_log", "repair_checksum")
         options = {
             "policy": self.value_of("policy"),
+            "top_format": self.value_of("top_format"),
             **{name: self.value_of(name) or None for name in switches},
         }
         return {name: value for name, value in options.items() if value is not None}

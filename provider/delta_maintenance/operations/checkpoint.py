@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 from delta_log import table_features
+from delta_log.checkpoint_draft import TopFormat
 from delta_log.checkpoint_writer import CheckpointPolicy, write_checkpoint
 from delta_log.checksum_repair import ChecksumVerdict, examine, repair
 from delta_log.errors import InvalidRequest
@@ -19,7 +20,7 @@ from delta_log.post_commit import checkpoint_interval
 from delta_log.runtime import Runtime
 from delta_log.table import Table
 from delta_log.table_features import Operation
-from delta_maintenance.contract import CHECKPOINT_POLICIES, JobReport, JobSpec
+from delta_maintenance.contract import CHECKPOINT_POLICIES, CHECKPOINT_TOP_FORMATS, JobReport, JobSpec
 from delta_maintenance.operations.log_cleanup import clean_up, survey
 from delta_maintenance.operations.log_compaction import compact_log
 from delta_maintenance.operations.log_tail import tail_of
@@ -32,6 +33,8 @@ from delta_maintenance.progress import ProgressReporter
 class CheckpointOptions:
     """
     :param policy: ``classic`` or ``v2``; ``None``: what the table's ``delta.checkpointPolicy`` says.
+    :param top_format: of a V2 checkpoint's first file, ``json`` or ``parquet``.
+    :param full: a V2 checkpoint takes over no sidecar of the newest one.
     :param if_due: only where the plan finds it due.
     :param compact_log: where no checkpoint is written, a log compaction if that is worth it.
     :param cleanup_log: afterwards, delete what of the log nobody needs any more.
@@ -39,6 +42,8 @@ class CheckpointOptions:
     """
 
     policy: CheckpointPolicy | None = None
+    top_format: TopFormat = "json"
+    full: bool = False
     if_due: bool = False
     compact_log: bool = False
     cleanup_log: bool = False
@@ -58,11 +63,16 @@ class CheckpointOptions:
             raise InvalidRequest(
                 f"The checkpoint policy {policy!r} is not one of {', '.join(CHECKPOINT_POLICIES)}."
             )
-        switches = {name: options.get(name, False) for name in names[1:]}
+        top_format = options.get("top_format", "json")
+        if top_format not in CHECKPOINT_TOP_FORMATS:
+            raise InvalidRequest(
+                f"The top format {top_format!r} is not one of {', '.join(CHECKPOINT_TOP_FORMATS)}."
+            )
+        switches = {name: options.get(name, False) for name in names if name not in ("policy", "top_format")}
         for name, value in switches.items():
             if not isinstance(value, bool):
                 raise InvalidRequest(f"{name} is {value!r}, not true or false.")
-        return cls(cast("CheckpointPolicy | None", policy), **switches)
+        return cls(cast("CheckpointPolicy | None", policy), cast("TopFormat", top_format), **switches)
 
 
 def run(
@@ -110,12 +120,20 @@ def run(
         told["checksum"] |= {"repaired": repaired}
     if plan.due or not options.if_due:
         progress.message(f"checkpoint of version {snapshot.version}: {'; '.join(plan.reasons)}")
-        result = write_checkpoint(storage, snapshot, runtime, options.policy)
+        result = write_checkpoint(
+            storage,
+            snapshot,
+            runtime,
+            options.policy,
+            top_format=options.top_format,
+            incremental=not options.full,
+        )
         metrics |= {
             "size": result.actions,
             "numOfAddFiles": result.num_add_files,
             "sizeInBytes": result.size_bytes,
             "numCheckpointFiles": len(result.keys),
+            "numReusedSidecars": result.reused_sidecars,
         }
         told["checkpointWritten"] = not result.already_there
         written, version = written or not result.already_there, result.version

@@ -48,10 +48,14 @@ def test_it_is_local_and_writes_where_it_is_due(make_context: MakeContext) -> No
 def test_its_options_may_be_templates_and_are_checked_early_where_they_are_known(
     make_context: MakeContext,
 ) -> None:
-    runner = FakeJobRunner(written)
+    runner = FakeJobRunner(written, written)
     run(Operator(local=runner, policy="v2", if_due="false"), make_context())
     assert runner.specs[0].options == {"policy": "v2"}
-    assert {"policy", "if_due", "table"} <= set(DeltaCheckpointOperator.template_fields)
+    run(Operator(local=runner, policy="v2", top_format="parquet", full="true"), make_context())
+    assert runner.specs[1].options == {"policy": "v2", "top_format": "parquet", "full": True, "if_due": True}
+    with pytest.raises(ValueError, match="avro"):
+        Operator(local=runner, top_format="avro")
+    assert {"policy", "top_format", "full", "if_due", "table"} <= set(DeltaCheckpointOperator.template_fields)
     Operator(local=runner, policy="{{ params.policy }}")
     with pytest.raises(ValueError, match="classic, v2"):
         Operator(local=runner, policy="v3")

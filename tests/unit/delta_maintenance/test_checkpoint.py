@@ -92,6 +92,25 @@ def test_what_cannot_be_is_refused_and_nothing_written(
     assert not list(table.rglob("*checkpoint*"))
 
 
+def test_a_v2_checkpoint_names_again_what_did_not_change_unless_told_otherwise(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = table / "_delta_log"
+    features: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features |= {name: ["v2Checkpoint"] for name in ("readerFeatures", "writerFeatures")}
+    (log / f"{4:020d}.json").write_text(json.dumps({"protocol": features}) + "\n")
+    first = checkpoint(capsys, table, "--policy", "v2", "--top-format", "parquet")
+    assert first["metrics"]["numReusedSidecars"] == 0
+    assert [file.suffix for file in log.glob("*checkpoint.*-*")] == [".parquet"]
+    (log / f"{5:020d}.json").write_text(json.dumps({"txn": {"appId": "a", "version": 1}}) + "\n")
+    assert cli.main(["checkpoint", str(table), "--policy", "v2"]) == 0
+    assert "1 of them did not change" in capsys.readouterr().out
+    (log / f"{6:020d}.json").write_text(json.dumps({"txn": {"appId": "a", "version": 2}}) + "\n")
+    assert checkpoint(capsys, table, "--policy", "v2", "--full")["metrics"]["numReusedSidecars"] == 0
+    assert checkpoint(capsys, table, "--top-format", "avro")["error"]["type"] == "UsageError"
+    assert Table(str(table)).snapshot().num_files == 4
+
+
 # -- what comes with it ----------------------------------------------------------------------------------------------
 
 
