@@ -75,6 +75,14 @@ def delta_spark_session(
     session.stop()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup`: a file stays with one worker, its servers and sessions with it, and one Airflow is enough."""
+    for item in items:
+        directory = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group(directory if directory == "airflow_live" else item.path.name))
+
+
 def pytest_report_header() -> list[str]:
     found = []
     for name in _TOLD:

@@ -322,7 +322,9 @@ def _may_hold(parquet: pq.ParquetFile, group: int, names: Iterable[str]) -> bool
     for index in range(meta.num_columns):
         column = meta.column(index)
         if column.path_in_schema.split(".")[0] in names:
-            stats = column.statistics
+            # Of a damaged footer whose types disagree, Arrow's statistics end the process.
+            sound = column.physical_type == parquet.schema.column(index).physical_type
+            stats = column.statistics if sound else None
             if stats is None or not stats.has_null_count or stats.null_count < column.num_values:
                 return True
     return False
