@@ -7,7 +7,7 @@ large table: so a snapshot that is refreshed by a few commits costs those commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol as TypingProtocol
@@ -22,7 +22,6 @@ from delta_log.errors import CorruptLog
 from delta_log.file_histogram import FileHistogram
 from delta_log.file_path import decode_paths
 from delta_log.log_replay import SEPARATOR, Tail
-from delta_log.read_ahead import mapped
 
 _NEVER_KEPT = "stats"
 _COUNTED = ("key", "size", "deletion_vector")
@@ -183,11 +182,11 @@ class FileActions:
                 total = total.plus(Counts.of(batch))
             return total
         total = self.held.counts.plus(Counts.of(self._of_tail(self.newer, _COUNTED)))
-        lookup = _Lookup.of(self.newer, self.action)
-        # Looking keys up is all the work of a refresh, and needs no lock of Python's.
-        batches, threads = list(self.held.batches(self.action, _COUNTED)), pa.cpu_count()
-        for gone in mapped(lookup.superseded, (batches[first::threads] for first in range(threads))):
-            total = total.plus(gone, -1)
+        met = _Lookup.of(self.newer, self.action)
+        for batch in self.held.batches(self.action, _COUNTED):
+            rows = met.rows(batch.column("key"), batch)
+            if len(rows):
+                total = total.plus(Counts.of(batch.take(pa.array(rows))), -1)
         return total
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
@@ -237,15 +236,6 @@ class _Lookup:
         paths = [identity.partition(SEPARATOR)[0] for identity in seen]
         live = frozenset(paths[: len(tail.adds)]) if action == "add" else frozenset()
         return cls(pa.array(paths, pa.string()), pa.array(seen, pa.string()), live)
-
-    def superseded(self, batches: Iterable[pa.RecordBatch]) -> Counts:
-        """The totals of what the tail supersedes in some batches of a base."""
-        total = Counts()
-        for batch in batches:
-            rows = self.rows(batch.column("key"), batch)
-            if len(rows):
-                total = total.plus(Counts.of(batch.take(pa.array(rows))))
-        return total
 
     def rows(self, keys: pa.Array, files: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """The rows of a base that the tail supersedes. A base holds each identity once."""
