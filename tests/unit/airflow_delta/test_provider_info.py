@@ -31,7 +31,11 @@ def test_every_class_and_module_that_is_named_exists() -> None:
         hook = getattr(import_module(module), name)
         assert issubclass(hook, BaseHook)
         assert (hook.conn_type, hook.hook_name) == (connection["connection-type"], connection["hook-name"])
-    kinds: dict[str, type] = {"operators": BaseOperator, "sensors": BaseSensorOperator, "triggers": BaseTrigger}
+    kinds: dict[str, type] = {
+        "operators": BaseOperator,
+        "sensors": BaseSensorOperator,
+        "triggers": BaseTrigger,
+    }
     for listed, kind in kinds.items():
         for module in (module for entry in info[listed] for module in entry["python-modules"]):
             assert any(
