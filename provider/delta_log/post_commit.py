@@ -22,26 +22,38 @@ CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 _DEFAULT_INTERVAL = 10
 
 
-def look_after(snapshot: Snapshot, storage: Storage, transaction_id: str, runtime: Runtime) -> None:
+def look_after(
+    snapshot: Snapshot,
+    storage: Storage,
+    transaction_id: str,
+    runtime: Runtime,
+    checkpointed: int | None = None,
+) -> int | None:
     """Write what readers of a version that we just committed are glad of.
 
     :param snapshot: of that version.
+    :param checkpointed: the version that an earlier call wrote a checkpoint of; a snapshot that was brought up to date
+        by commits alone does not know of it.
+    :return: the same, or the version of the checkpoint that was written now.
     """
     try:
         write_version_checksum(storage, snapshot, transaction_id)
     except Exception as error:  # noqa: BLE001 - the commit stands, and whoever made it must be told so
         _LOG.warning("%s: no checksum file for version %d: %s", storage.uri, snapshot.version, error)
     try:
-        if is_checkpoint_due(snapshot):
-            write_checkpoint(storage, snapshot, runtime)
+        if is_checkpoint_due(snapshot, checkpointed):
+            checkpointed = write_checkpoint(storage, snapshot, runtime).version
     except Exception as error:  # noqa: BLE001 - the same
         _LOG.warning("%s: no checkpoint of version %d: %s", storage.uri, snapshot.version, error)
+    return checkpointed
 
 
-def is_checkpoint_due(snapshot: Snapshot) -> bool:
+def is_checkpoint_due(snapshot: Snapshot, checkpointed: int | None = None) -> bool:
     """Has the log grown by ``delta.checkpointInterval`` commits since the newest checkpoint that we know of?"""
-    interval = checkpoint_interval(snapshot.properties)
-    return snapshot.version > 0 and snapshot.commits_since_checkpoint >= interval
+    commits = snapshot.commits_since_checkpoint
+    if checkpointed is not None:
+        commits = min(commits, snapshot.version - checkpointed)
+    return snapshot.version > 0 and commits >= checkpoint_interval(snapshot.properties)
 
 
 def checkpoint_interval(properties: Mapping[str, str | None]) -> int:

@@ -70,6 +70,7 @@ class Transaction:
         #: As of our own last commit, and what was committed from the first snapshot to there.
         self._tip = snapshot
         self._passed: tuple[Winner, ...] = ()
+        self._checkpointed: int | None = None
 
     def commit(self, change: Change) -> CommitResult:
         """Make the change the table's next version.
@@ -216,7 +217,9 @@ class Transaction:
             self._tip, self._passed = self._snapshot, ()
             return CommitResult(version, dropped=course.dropped)
         self._tip, self._passed = snapshot, (*course.winners, _without_files(ours))
-        look_after(snapshot, self._storage, transaction_id, self._runtime)
+        self._checkpointed = look_after(
+            snapshot, self._storage, transaction_id, self._runtime, self._checkpointed
+        )
         return CommitResult(version, dropped=course.dropped, snapshot=snapshot)
 
 

@@ -561,6 +561,16 @@ def test_a_quiet_commit_costs_three_requests(storage: MemoryStorage) -> None:
     assert [name for name, _ in calls] == ["list_from", "put_if_absent", "put_if_absent"]
 
 
+def test_many_commits_of_one_transaction_are_followed_by_a_checkpoint_for_each_interval(
+    storage: MemoryStorage,
+) -> None:
+    transaction = Transaction(storage, snapshot_of(storage), Operation.VACUUM, NO_WAIT)
+    for number in range(25):
+        transaction.commit(Change(f"VACUUM START {number}"))
+    names = [info.name for info in storage.list_from("_delta_log") if "checkpoint.parquet" in info.name]
+    assert names == [f"{version:020d}.checkpoint.parquet" for version in (9, 19)]
+
+
 def test_the_snapshot_after_a_commit_is_the_one_that_a_reader_finds(storage: MemoryStorage) -> None:
     write(storage, 1, {"commitInfo": {}}, add("d"))
     result = commit(storage, compaction())
