@@ -7,9 +7,9 @@ checked when the DAG is parsed. A rendered template is text, whatever it stands 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from delta_maintenance.contract import CHECKPOINT_POLICIES, CHECKPOINT_TOP_FORMATS, ENGINES
 
@@ -44,6 +44,28 @@ class Argument:
         if not self.required and (raw is None or (isinstance(raw, str) and raw.strip() in ("", "None"))):
             return None
         return self.read(self.name, raw)
+
+
+class CheckedArguments:
+    """For operators and sensors: each argument is an attribute as the user wrote it, and `arguments` says how to read it."""
+
+    arguments: ClassVar[Mapping[str, Argument]] = {}
+
+    def value_of(self, name: str) -> Any:
+        """An attribute, read.
+
+        :raises ValueError: it makes no sense.
+        """
+        return self.arguments[name].value(getattr(self, name))
+
+    def check_known(self) -> None:
+        """Refuse a senseless argument when the DAG is parsed, as far as its value is known then.
+
+        Called by subclasses at the end of ``__init__``.
+        """
+        for name in self.arguments:
+            if not is_open(getattr(self, name)):
+                self.value_of(name)
 
 
 def read_text(name: str, value: Any) -> str:

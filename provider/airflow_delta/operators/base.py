@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.operators import arguments
-from airflow_delta.operators.arguments import Argument
+from airflow_delta.operators.arguments import Argument, CheckedArguments
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DONE = ("committed", "written", "cleaned", "already_done")
 
 
-class DeltaJobOperator(BaseOperator):
+class DeltaJobOperator(CheckedArguments, BaseOperator):
     """Has one maintenance job done on one Delta table.
 
     :param table: address of the table: a path or a URI such as ``s3://lake/events``. (templated)
@@ -112,22 +112,6 @@ class DeltaJobOperator(BaseOperator):
         :raises ValueError: one of them makes no sense.
         """
         raise NotImplementedError
-
-    def value_of(self, name: str) -> Any:
-        """An attribute, read.
-
-        :raises ValueError: it makes no sense.
-        """
-        return self.arguments[name].value(getattr(self, name))
-
-    def check_known(self) -> None:
-        """Refuse a senseless argument when the DAG is parsed, as far as its value is known then.
-
-        Called by subclasses at the end of ``__init__``.
-        """
-        for name in self.arguments:
-            if not arguments.is_open(getattr(self, name)):
-                self.value_of(name)
 
     def local_runner(self, storage_options: Mapping[str, Any]) -> JobRunner:
         from airflow_delta.runners.local import LocalJobRunner

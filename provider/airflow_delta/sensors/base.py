@@ -16,7 +16,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_delta.operators import arguments
-from airflow_delta.operators.arguments import Argument
+from airflow_delta.operators.arguments import Argument, CheckedArguments
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_delta.triggers.table_wait import Outcome
 
 
-class DeltaTableSensor(BaseSensorOperator):
+class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
     """Waits for something about one Delta table.
 
     :param table: address of the table: a path or a URI such as ``s3://lake/events``. (templated)
@@ -62,22 +62,6 @@ class DeltaTableSensor(BaseSensorOperator):
             if deferrable is None
             else deferrable
         )
-
-    def value_of(self, name: str) -> Any:
-        """An attribute, read.
-
-        :raises ValueError: it makes no sense.
-        """
-        return self.arguments[name].value(getattr(self, name))
-
-    def check_known(self) -> None:
-        """Refuse a senseless argument when the DAG is parsed, as far as its value is known then.
-
-        Called by subclasses at the end of ``__init__``.
-        """
-        for name in self.arguments:
-            if not arguments.is_open(getattr(self, name)):
-                self.value_of(name)
 
     def look(self, context: Context) -> Outcome | None:
         """What there is to tell by now, if anything; called again until there is."""
