@@ -21,7 +21,7 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 from tests.corpus import Corpus, corpus_is_there, unpack_corpus  # noqa: E402
 from tests.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
-from tests.delta_spark import start_delta_spark  # noqa: E402
+from tests.delta_spark import start_delta_spark, stop_spark  # noqa: E402
 from tests.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
     azure_container,
     azure_server,
@@ -65,14 +65,14 @@ def delta_spark_jars() -> tuple[Path, ...]:
     return find_delta_spark_jars()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def delta_spark_session(
     delta_spark_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     """A Spark session with Delta Lake: `session.read.format("delta").load(path)`, `session.sql(…)`."""
     session = start_delta_spark(delta_spark_jars, tmp_path_factory.mktemp("delta-spark"))
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 def pytest_report_header() -> list[str]:

@@ -57,8 +57,22 @@ def _fetch(artifacts: list[str], home: Path) -> None:
             jar.replace(home / jar.name)
 
 
+def stop_spark(session: SparkSession) -> None:
+    """Ends the session and its JVM: a JVM keeps the JARs it was started with, and the next session wants others."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    # It ends when its input does.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=60)
+
+
 def start_delta_spark(jars: tuple[Path, ...], scratch: Path) -> SparkSession:
-    """A session in this process; there can be only one."""
+    """A session in this process; there can be only one. `stop_spark` ends it."""
     if "JAVA_HOME" not in os.environ:
         require("java", "to run Spark")
     from pyspark.sql import SparkSession

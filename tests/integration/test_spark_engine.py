@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.delta_spark import stop_spark
 from tests.prerequisites import require
 from tests.small_tables import write_days
 
@@ -38,7 +39,7 @@ def spark() -> Iterator[SparkSession]:
         require("java", "to run Spark")
     session = spark_session("local[2]", "test_spark_engine")
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 def tasks(table: Path, run_id: str = "run") -> Sequence[RewriteTask]:
