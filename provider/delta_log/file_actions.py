@@ -21,6 +21,7 @@ from delta_log.checkpoint import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, shared
 from delta_log.errors import CorruptLog
 from delta_log.file_histogram import FileHistogram
 from delta_log.file_path import decode_paths
+from delta_log.key_marks import KeyMarks
 from delta_log.log_replay import SEPARATOR, Tail
 
 _NEVER_KEPT = "stats"
@@ -90,6 +91,8 @@ class FileActions:
     held: Held | None = None
     newer: Tail = field(default_factory=Tail)
     _kept: dict[str, pa.ChunkedArray] = field(default_factory=dict)
+    #: Of the keys that are kept: for whoever refreshes this.
+    _marks: KeyMarks | None = None
     _counted: Counts | None = None
 
     def batches(
@@ -153,6 +156,8 @@ class FileActions:
             )
             found = dict(zip(wanted, table.columns, strict=True))
             self._kept.update({name: column for name, column in found.items() if name != _NEVER_KEPT})
+            if self._marks is None:
+                self._marks = KeyMarks.of(self._kept["key"])
         return pa.table(
             {name: self._kept.get(name, found.get(name)) for name in columns}, self.schema(columns)
         )
@@ -160,10 +165,9 @@ class FileActions:
     def refreshed(self, newer: Tail) -> FileActions:
         """The same after some more commits; reads nothing."""
         tail = newer.over(self.tail)
-        if all(name in self._kept for name in _COUNTED):
-            return FileActions(
-                self.action, tail, self.base, self.table_uri, Held(dict(self._kept), self.counts()), newer
-            )
+        if self._marks is not None and all(name in self._kept for name in _COUNTED):
+            held = Held(dict(self._kept), self._marks, self.counts())
+            return FileActions(self.action, tail, self.base, self.table_uri, held, newer)
         if self.held is not None:
             since = newer.over(self.newer)
             return FileActions(self.action, tail, self.base, self.table_uri, self.held, since)
@@ -182,11 +186,8 @@ class FileActions:
                 total = total.plus(Counts.of(batch))
             return total
         total = self.held.counts.plus(Counts.of(self._of_tail(self.newer, _COUNTED)))
-        met = _Lookup.of(self.newer, self.action)
-        for batch in self.held.batches(self.action, _COUNTED):
-            rows = met.rows(batch.column("key"), batch)
-            if len(rows):
-                total = total.plus(Counts.of(batch.take(pa.array(rows))), -1)
+        for superseded in self.held.superseded(_Lookup.of(self.newer, self.action)):
+            total = total.plus(Counts.of(superseded), -1)
         return total
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
@@ -212,6 +213,7 @@ class Held:
     """Columns of an older snapshot's files, as a base for newer ones."""
 
     columns: dict[str, pa.ChunkedArray]
+    marks: KeyMarks
     counts: Counts
 
     def batches(
@@ -219,6 +221,20 @@ class Held:
     ) -> Iterator[pa.RecordBatch]:
         table = pa.table({name: self.columns[name] for name in columns})
         yield from table.to_batches(batch_rows)
+
+    def superseded(self, lookup: _Lookup) -> Iterator[pa.RecordBatch]:
+        """What has to be known of the files that a tail supersedes, to count them; few batches are looked at."""
+        rows = self.marks.met(lookup.marks)
+        if not len(rows):
+            return
+        table = pa.table({name: self.columns[name] for name in _COUNTED})
+        start = 0
+        for batch in table.to_batches():
+            first, last = np.searchsorted(rows, (start, start + batch.num_rows))
+            if first < last:
+                few = batch.take(pa.array(rows[first:last] - start))
+                yield few.take(pa.array(lookup.rows(few.column("key"), few)))
+            start += batch.num_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +245,10 @@ class _Lookup:
     identities: pa.Array
     #: Paths that the tail makes live: no base may know them under an identity that the tail does not mention.
     live: frozenset[str]
+
+    @property
+    def marks(self) -> KeyMarks:
+        return KeyMarks.of(pa.chunked_array([self.paths]))
 
     @classmethod
     def of(cls, tail: Tail, action: str) -> _Lookup:

@@ -270,6 +270,11 @@ def test_a_snapshot_refreshed_commit_by_commit_agrees_with_the_model(
         elif data.draw(st.booleans()):  # some refreshes find several commits
             snapshot = snapshot.refreshed()
             assert snapshot.version == version
+            if data.draw(st.booleans()):  # before its files are known one by one
+                counted = sum(bool(vector) for _, vector in models[version].live)
+                assert snapshot.num_files == len(models[version].live)
+                assert snapshot.size_bytes == sum(models[version].live.values())
+                assert snapshot.num_deletion_vectors == counted
             added, removed = snapshot.changes_since(version - 1)
             touched = {name for action in actions for name in action if name in ("add", "remove")}
             assert bool(added.num_rows) == ("add" in touched)
