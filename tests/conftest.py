@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -73,6 +73,21 @@ def delta_spark_session(
     session = start_delta_spark(delta_spark_jars, tmp_path_factory.mktemp("delta-spark"))
     yield session
     stop_spark(session)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`: a file stays with one worker, with its servers and sessions, and one Airflow is enough."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            directory = file.rpartition("/")[0]
+            return directory if directory.endswith("airflow_live") else file
+
+    return Scheduling(config, log)
 
 
 def pytest_report_header() -> list[str]:
