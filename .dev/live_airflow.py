@@ -106,9 +106,12 @@ class LiveAirflow:
         """End a component and its children, by default as a machine that loses its power would."""
         process = self._processes.pop(component)
         _signal_group(process, number)
-        process.wait()
+        # A scheduler may wait for its workers for ever.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
         # The group's other processes end a moment later; a signal to none is no error.
         _signal_group(process, signal.SIGKILL)
+        process.wait()
 
     def start_component(self, component: str) -> None:
         """Again, after :meth:`kill`; does not wait until it is healthy."""

@@ -1,7 +1,7 @@
 """Writers of tailed tables, and the reckoning: were a DAG's runs told of every version that changed data, and why twice?
 
 Runs are asked for the asset events that they consumed. Commits are made in the log alone, by delta-rs and by ours; no
-data file has to exist for a tail. delta-spark writes rows.
+data file has to exist for a tail.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tests.servers.s3 import S3Server
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,10 +33,12 @@ __all__ = [
     "ROOT",
     "DataVersions",
     "LiveAirflow",
+    "Reckoner",
     "Reckoning",
     "TailedTable",
     "Writers",
-    "reckon",
+    "patiently",
+    "place_of",
     "settle",
     "tailed_environment",
     "unpause",
@@ -113,11 +114,6 @@ class TailedTable:
         Transaction(table.storage, snapshot, Operation.OPTIMIZE, Runtime()).commit(change)
         self._count("ours" if data_change else "ours, maintenance")
 
-    def append_by_spark(self, session: SparkSession) -> None:
-        rows = session.range(10).coalesce(1).selectExpr("id", f"'{random.choice(_DAYS)}' AS day")
-        rows.write.format("delta").mode("append").save(self.uri)
-        self._count("delta-spark")
-
     def clean_log(self, keep: int) -> int:
         """A checkpoint, and the commits before it gone but for some; how many are gone."""
         from deltalake import DeltaTable
@@ -137,91 +133,176 @@ class TailedTable:
         self.commits[writer] = self.commits.get(writer, 0) + 1
 
 
+@dataclass(frozen=True)
+class Told:
+    """One range that a run was told of.
+
+    :param versions: of its commits.
+    :param at: when Airflow took the event.
+    """
+
+    first: int
+    last: int
+    versions: frozenset[int]
+    with_data: bool
+    cleaned: tuple[int, int] | None
+    repeated: bool
+    at: datetime
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return self.first, self.last
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any], at: str) -> Told:
+        return cls(
+            found["firstVersion"],
+            found["lastVersion"],
+            frozenset(commit["version"] for commit in found["commits"]),
+            any(commit["dataChange"] for commit in found["commits"]),
+            tuple(found["cleaned"]) if found["cleaned"] else None,
+            found["repeated"],
+            datetime.fromisoformat(at.replace("Z", "+00:00")),
+        )
+
+
 @dataclass
 class Reckoning:
     """What the runs of one DAG were told.
 
-    :param ranges: first and last version of each, in the order of the events.
-    :param runs_without_data: runs whose events hold no commit that changed data.
+    :param told: in the order of the events, of which there are ``events``.
+    :param runs_without_data: runs that were told of no commit that changed data, nor of any that are gone.
     """
 
-    ranges: list[tuple[int, int]]
-    told: set[int]
+    told: list[Told]
     runs: int
     events: int
     runs_without_data: int
-    marked_repeats: int
 
     @property
-    def repeats(self) -> int:
-        return len(self.ranges) - len(set(self.ranges))
+    def cleaned(self) -> list[tuple[int, int]]:
+        """Versions that were told as gone from the log, first and last of each range."""
+        return sorted({one.cleaned for one in self.told if one.cleaned is not None})
 
     def missing(self, versions: Iterable[int]) -> list[int]:
-        return sorted(set(versions) - self.told)
+        """Those of which no run was told anything."""
+        known = {version for one in self.told for version in one.versions}
+        gone = {version for first, last in self.cleaned for version in range(first, last + 1)}
+        return sorted(set(versions) - known - gone)
 
-    def overlaps(self) -> list[tuple[int, int]]:
-        """Ranges that share versions with another one, and are not the same."""
-        distinct = sorted(set(self.ranges))
-        return [b for a, b in pairwise(distinct) if b[0] <= a[1]]
+    def breaks(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Neighbours among the ranges between which there is a gap, or an overlap."""
+        distinct = sorted({one.bounds for one in self.told})
+        return [(a, b) for a, b in pairwise(distinct) if b[0] != a[1] + 1]
 
+    def out_of_order(self) -> list[tuple[int, int]]:
+        """Ranges that came after a later one for the first time."""
+        firsts = list(dict.fromkeys(one.bounds for one in self.told))
+        return [b for a, b in pairwise(firsts) if b < a]
 
-def reckon(airflow: LiveAirflow, table: TailedTable) -> Reckoning:
-    dag_id = f"tail_{table.name}"
-    found = Reckoning([], set(), 0, 0, 0, 0)
-    events: dict[int, list[dict[str, Any]]] = {}
-    for run in _all_runs(airflow, dag_id):
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run, safe='')}/upstreamAssetEvents"
-        of_run = _patiently(airflow, path)["asset_events"]
-        told = {event["id"]: event["extra"]["payload"]["found"] for event in of_run}
-        events.update(told)
-        changes = [
-            commit["dataChange"] for ranges in told.values() for one in ranges for commit in one["commits"]
+    def repeats(self) -> list[tuple[Told, Told]]:
+        """Ranges that came again, after which one they did."""
+        earlier: dict[tuple[int, int], Told] = {}
+        found = []
+        for one in self.told:
+            if one.bounds in earlier:
+                found.append((earlier[one.bounds], one))
+            earlier[one.bounds] = one
+        return found
+
+    def unexplained_repeats(self, interruptions: Sequence[datetime]) -> list[tuple[int, int]]:
+        """Ranges that came again without anything in between that explains it, or without a word of it."""
+        return [
+            again.bounds
+            for before, again in self.repeats()
+            if not again.repeated or not any(before.at <= moment <= again.at for moment in interruptions)
         ]
-        found.runs += 1
-        found.runs_without_data += not any(changes)
-    for payload in (payload for _, ranges in sorted(events.items()) for payload in ranges):
-        found.ranges.append((payload["firstVersion"], payload["lastVersion"]))
-        found.told.update(commit["version"] for commit in payload["commits"])
-        found.marked_repeats += payload["repeated"]
-    found.events = len(events)
-    return found
 
 
-def _patiently(airflow: LiveAirflow, path: str) -> Any:
-    """Airflow answers 500 about a run that it is just creating."""
+class Reckoner:
+    """Asks Airflow what the runs of one table's DAG were told; of a run with data only once."""
+
+    def __init__(self, airflow: LiveAirflow, table: TailedTable) -> None:
+        self._airflow, self._dag_id = airflow, f"tail_{table.name}"
+        self._events: dict[int, list[Told]] = {}
+        self._has_data: dict[str, bool] = {}
+
+    def reckon(self) -> Reckoning:
+        for run in self._all_runs():
+            if self._has_data.get(run):
+                continue
+            path = f"/api/v2/dags/{self._dag_id}/dagRuns/{quote(run, safe='')}/upstreamAssetEvents"
+            of_run = {
+                event["id"]: [Told.of(one, event["timestamp"]) for one in event["extra"]["payload"]["found"]]
+                for event in patiently(self._airflow, "GET", path)["asset_events"]
+            }
+            self._events.update(of_run)
+            told = [one for ranges in of_run.values() for one in ranges]
+            self._has_data[run] = any(one.with_data or one.cleaned is not None for one in told)
+        told = [one for _, ranges in sorted(self._events.items()) for one in ranges]
+        without_data = sum(not has_data for has_data in self._has_data.values())
+        return Reckoning(told, len(self._has_data), len(self._events), without_data)
+
+    def _all_runs(self) -> list[str]:
+        runs: list[str] = []
+        while True:
+            path = f"/api/v2/dags/{self._dag_id}/dagRuns?limit=100&offset={len(runs)}&order_by=id"
+            page = patiently(self._airflow, "GET", path)
+            runs += [run["dag_run_id"] for run in page["dag_runs"]]
+            if not page["dag_runs"] or len(runs) >= page["total_entries"]:
+                return runs
+
+
+def place_of(airflow: LiveAirflow, table: TailedTable) -> int:
+    """The version up to which the watcher of a table has looked, and Airflow has stored what it made of it."""
+    (asset,) = patiently(airflow, "GET", f"/api/v2/assets?name_pattern={quote(_asset_name(table))}")["assets"]
+    stored = patiently(airflow, "GET", f"/api/v2/assets/{asset['id']}/state-store?limit=100")
+    values = [entry["value"] for entry in stored["asset_state_store"]]
+    places = [value[table.uri] for value in values if isinstance(value, dict) and table.uri in value]
+    return int(places[0][1]) if places else -1
+
+
+def _asset_name(table: TailedTable) -> str:
+    """As in the DAG file `tail_cases.py`."""
+    return f"tailed {table.name}"
+
+
+def patiently(airflow: LiveAirflow, method: str, path: str, body: Any = None) -> Any:
+    """Airflow answers 500 about a run that it is just creating, and late where the machine is busy."""
     for _ in range(9):
         try:
-            return airflow.call("GET", path)
+            return airflow.call(method, path, body)
         except LiveAirflowError:
             time.sleep(1)
-    return airflow.call("GET", path)
-
-
-def _all_runs(airflow: LiveAirflow, dag_id: str) -> list[str]:
-    runs: list[str] = []
-    while True:
-        page = _patiently(airflow, f"/api/v2/dags/{dag_id}/dagRuns?limit=100&offset={len(runs)}")
-        runs += [run["dag_run_id"] for run in page["dag_runs"]]
-        if not page["dag_runs"] or len(runs) >= page["total_entries"]:
-            return runs
+    return airflow.call(method, path, body)
 
 
 class DataVersions:
-    """Which versions of a table changed data, gathered now and then, since logs are cleaned."""
+    """Which versions of a table changed data, by the bare actions; gathered now and then, since logs are cleaned."""
 
     def __init__(self, table: TailedTable) -> None:
         from delta_log import Table
 
-        self._table = Table(table.uri, table.storage_options)
-        self._next = 0
+        self._table = table
+        self._storage = Table(table.uri, table.storage_options).storage
+        self._lock = threading.Lock()
+        self.latest = -1
         self.changing: set[int] = set()
 
     def gather(self) -> set[int]:
-        for commit in self._table.tail(self._next, data_change_only=False, poll_interval_seconds=None):
-            self._next = commit.version + 1
-            if commit.data_change:
-                self.changing.add(commit.version)
-        return self.changing
+        from delta_log.log_path import commit_key
+
+        with self._lock:
+            while True:
+                try:
+                    body = self._storage.read(commit_key(self.latest + 1))
+                except FileNotFoundError:
+                    return self.changing
+                self.latest += 1
+                actions = [json.loads(line) for line in body.splitlines() if line.strip()]
+                files = [a[kind] for a in actions for kind in ("add", "remove") if a.get(kind)]
+                if any(file["dataChange"] for file in files):
+                    self.changing.add(self.latest)
 
 
 def tailed_environment(tables: Iterable[TailedTable]) -> dict[str, str]:
@@ -234,13 +315,10 @@ class Writers:
     """Commit to tables until they are stopped, each table at its own pace; a commit that fails is not made.
 
     :param seconds_between: of each table.
-    :param session: of delta-spark; every tenth commit to a local table is its.
     """
 
     def __init__(self, tables: Mapping[str, TailedTable], seconds_between: Mapping[str, float]) -> None:
-        self._tables, self._pace = tables, seconds_between
-        self.session: SparkSession | None = None
-        self.failures = 0
+        self._pace = seconds_between
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._write, args=[table]) for table in tables.values()]
 
@@ -257,32 +335,23 @@ class Writers:
         number = 0
         while not self._stopped.wait(self._pace[table.name] * random.uniform(0.5, 1.5)):
             number += 1
-            try:
-                if self.session is not None and table.conn is None and number % 10 == 0:
-                    table.append_by_spark(self.session)
-                elif number % 5 == 0:
-                    table.commit_by_ours(data_change=False)
-                elif number % 2:
-                    table.append_by_delta_rs()
-                else:
-                    table.commit_by_ours()
-            except Exception:
-                # Lost to another writer, or the store was down; what was committed is seen in the log.
-                self.failures += 1
+            if number % 5 == 0:
+                table.commit_by_ours(data_change=False)
+            elif number % 2:
+                table.append_by_delta_rs()
+            else:
+                table.commit_by_ours()
 
 
 def settle(
-    airflow: LiveAirflow,
-    tables: Mapping[str, TailedTable],
-    versions: Mapping[str, DataVersions],
-    seconds: float,
+    reckoners: Mapping[str, Reckoner], versions: Mapping[str, DataVersions], seconds: float
 ) -> dict[str, Reckoning]:
     """What the runs were told, when all was told or the time is over."""
     deadline = time.monotonic() + seconds
     found: dict[str, Reckoning] = {}
-    missing = list(tables)
+    missing = list(reckoners)
     while True:
-        found |= {name: reckon(airflow, tables[name]) for name in missing}
+        found |= {name: reckoners[name].reckon() for name in missing}
         missing = [name for name in missing if found[name].missing(versions[name].gather())]
         if not missing or time.monotonic() > deadline:
             return found
@@ -290,4 +359,4 @@ def settle(
 
 
 def unpause(airflow: LiveAirflow, table: TailedTable, *, paused: bool = False) -> None:
-    airflow.call("PATCH", f"/api/v2/dags/tail_{table.name}", {"is_paused": paused})
+    patiently(airflow, "PATCH", f"/api/v2/dags/tail_{table.name}", {"is_paused": paused})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Self
 
@@ -12,6 +14,19 @@ from airflow_delta.testing import FakeAssetStateStore
 from airflow_delta.triggers.table_event_trigger import TableEventTrigger
 
 _PATIENCE_SECONDS = 20.0
+
+
+def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **fixtures: Any) -> None:
+        async def story() -> None:
+            await test(*arguments, **fixtures)
+
+        asyncio.run(story())
+
+    return run
 
 
 class Triggerer:
@@ -31,6 +46,8 @@ class Triggerer:
         self.trigger, self.trigger_id = trigger, trigger_id
         # There is no scheduler that would need time.
         trigger.seconds_between_events = 0.0  # type: ignore[misc]
+        # No DAG is paused.
+        trigger.seconds_until_settled = 0.0  # type: ignore[misc]
         trigger.asset_state_store = _Assets(stores) if stores else None  # type: ignore[assignment]
         self.manager = manager or SharedStreamManager(ack_timeout=60)
         #: All that the events have told.

@@ -120,3 +120,7 @@ class Progress:
         """After versions that were deleted before they were read."""
         since = self.cleaned[0] if self.cleaned else first
         return Progress(self.place, self.held, (since, last))
+
+    def closed(self, last: int) -> tuple[Progress, VersionRange]:
+        """After a range that ends here, whatever is in it."""
+        return Progress(Place.after(last)), VersionRange(self.place.told + 1, last, self.held, self.cleaned)

@@ -1,40 +1,73 @@
 """Event-driven DAGs at length: `python -m tests.campaigns.tail [--seconds 600] [--no-spark]`.
 
-Ten tables, five on the local disk and five on an S3 server, are committed to by delta-rs, delta-spark and ours, while the
+Ten tables, five on the local disk and five on an S3 server, are written to by delta-rs, delta-spark and ours, while the
 triggerer is killed three times, the scheduler started again, the DAGs paused and unpaused, the S3 server down for a
-tenth of the time, and logs cleaned. Then the runs are reckoned: every version that changed data has to be in a range,
-ranges may only be repeated as a whole, and no run may be for maintenance alone. Exit code 1 where something does not hold.
+tenth of the time, and logs cleaned: of some tables while their watchers are behind, and later while they are up to date.
+Then the runs are reckoned, for each table:
+
+1. every version that changed data is in a range, or was deleted before it could be read, and a range says so;
+2. the ranges join, in order, and end where the log ends;
+3. a range comes again only if the triggerer was killed or the DAG paused in between, and then says so;
+4. no run was for maintenance alone, of which there was nothing else for a while;
+5. ranges tell of exactly those deletions that came before the watcher.
+
+Exit code 1 where something does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tests.campaigns.tail_writers import SHORT_LOG_RETENTION, RowTable, TableWriter
 from tests.servers.process import free_port
 from tests.servers.s3 import MINIO, S3Server
 from tests.tail_runs import (
     ROOT,
     DataVersions,
     LiveAirflow,
-    TailedTable,
-    Writers,
+    Reckoner,
+    Reckoning,
+    place_of,
     settle,
     tailed_environment,
     unpause,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _SETTLING_SECONDS = 240
-_KEPT_COMMITS = 60
+#: In which a watcher that runs looks again, whatever else the machine does; and for a log to be cleaned.
+_SECONDS_TO_SETTLE, _PATIENCE_SECONDS = 10, 90
+_TABLES = 5
+#: Of local tables and of those on S3.
+_SECONDS_BETWEEN_COMMITS = {"local": 2.0, "s3_": 5.0}
+#: Whose logs are cleaned while their DAGs are paused, and while the triggerer is dead.
+_CLEANED_IN_PAUSE, _CLEANED_IN_CRASH = ("local0", "s3_0"), ("local1", "s3_1")
+_CLEANED = (*_CLEANED_IN_PAUSE, *_CLEANED_IN_CRASH)
+_SPARK_SETTINGS = {
+    # An outage is told at once.
+    "spark.hadoop.fs.s3a.attempts.maximum": "2",
+    "spark.hadoop.fs.s3a.retry.limit": "2",
+    # VACUUM lists in so many tasks: by default 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+}
 
 
 class MortalS3:
@@ -69,126 +102,275 @@ class MortalS3:
         self._process.wait()
 
 
-def main() -> int:  # noqa: PLR0915 - one story, from its beginning to its end
+class Story:
+    """What happens to ten tables and their Airflow.
+
+    :ivar interruptions: when the triggerer was killed, or the DAGs paused or unpaused.
+    :ivar lost: of each table, the versions after which the log goes on, of cleanings that its watcher came too late for.
+    :ivar cleaned: commits that were deleted, from the logs of watchers that were behind, and that were not.
+    :ivar troubles: what did not come about.
+    """
+
+    def __init__(self, airflow: LiveAirflow, store: MortalS3, tables: dict[str, RowTable]) -> None:
+        self.airflow, self.store, self.tables = airflow, store, tables
+        self.versions = {name: DataVersions(table) for name, table in tables.items()}
+        self.writers = {
+            name: TableWriter(table, _SECONDS_BETWEEN_COMMITS[name[:-1]]) for name, table in tables.items()
+        }
+        self.interruptions: list[datetime] = []
+        self.lost: dict[str, list[int]] = {name: [] for name in tables}
+        self.cleaned: Counter[str] = Counter()
+        self.maintenance_while_quiet = 0
+        self.troubles: list[str] = []
+
+    def chapters(self) -> list[tuple[float, str, Callable[[], object]]]:
+        """When, as a share of all time, what happens."""
+        return [
+            (0.10, "the triggerer is killed", self.kill_triggerer),
+            (0.20, "nothing but maintenance from now on", lambda: self.maintain_only(on=True)),
+            (0.28, "rows again", lambda: self.maintain_only(on=False)),
+            (0.32, "the scheduler is started again", self.restart_scheduler),
+            (0.40, "the DAGs are paused", lambda: self.pause(paused=True)),
+            (0.46, "logs are cleaned while nobody looks", lambda: self.clean_behind(_CLEANED_IN_PAUSE)),
+            (0.49, "the DAGs are unpaused", lambda: self.pause(paused=False)),
+            (0.59, "the triggerer is killed, and logs are cleaned before there is another", self.crash_clean),
+            (0.68, "the S3 server is down", self.store.stop),
+            (0.78, "the S3 server is up", self.store.start),
+            (0.88, "logs are cleaned that have been read", self.clean_read),
+            (0.96, "the triggerer is killed", self.kill_triggerer),
+        ]
+
+    def run(self, seconds: float) -> None:
+        started = time.monotonic()
+        for writer in self.writers.values():
+            writer.start()
+        try:
+            for moment, what, act in [*self.chapters(), (1.0, "the writers stop", lambda: None)]:
+                while time.monotonic() - started < moment * seconds:
+                    self.gather()
+                    time.sleep(2)
+                print(f"{time.monotonic() - started:5.0f} s  {what}", flush=True)
+                act()
+        finally:
+            for writer in self.writers.values():
+                writer.stop()
+            for writer in self.writers.values():
+                writer.join()
+
+    def gather(self) -> None:
+        for known in self.versions.values():
+            # The store may be down.
+            with suppress(Exception):
+                known.gather()
+
+    def kill_triggerer(self) -> None:
+        self.airflow.kill("triggerer")
+        self.interruptions.append(datetime.now(UTC))
+        self.airflow.start_component("triggerer")
+
+    def restart_scheduler(self) -> None:
+        self.airflow.kill("scheduler", signal.SIGTERM)
+        self.airflow.start_component("scheduler")
+
+    def maintain_only(self, *, on: bool) -> None:
+        done = sum(_maintenance(table) for table in self.tables.values())
+        self.maintenance_while_quiet = done - self.maintenance_while_quiet
+        for writer in self.writers.values():
+            writer.maintenance_alone = on
+
+    def pause(self, *, paused: bool) -> None:
+        # Watchers are ended a while after the one, and begin a while after the other.
+        self.interruptions.append(datetime.now(UTC))
+        for table in self.tables.values():
+            unpause(self.airflow, table, paused=paused)
+
+    def crash_clean(self) -> None:
+        self.airflow.kill("triggerer")
+        self.interruptions.append(datetime.now(UTC))
+        self.clean_behind(_CLEANED_IN_CRASH)
+        self.airflow.start_component("triggerer")
+
+    def clean_behind(self, names: tuple[str, ...]) -> None:
+        def clean(name: str) -> None:
+            table, versions = self.tables[name], self.versions[name]
+            place, moved = place_of(self.airflow, table), True
+            # A watcher goes on for a moment after its DAG was paused.
+            while moved or versions.latest < place + 2:
+                table.write_by_delta_rs()
+                time.sleep(_SECONDS_TO_SETTLE)
+                versions.gather()
+                before, place = place, place_of(self.airflow, table)
+                moved = place != before
+            table.checkpoint()
+            count, earliest = table.clean_log_for_good()
+            self.cleaned["behind"] += count
+            assert earliest > place + 1, f"cleaned up to {earliest}, of which {place} were read"
+            self.lost[name].append(earliest)
+
+        self._have_done(names, clean)
+
+    def clean_read(self) -> None:
+        def clean(name: str) -> None:
+            table, versions = self.tables[name], self.versions[name]
+            table.checkpoint()
+            versions.gather()
+            while place_of(self.airflow, table) < versions.latest:
+                time.sleep(1)
+            count, _ = table.clean_log_for_good()
+            self.cleaned["read"] += count
+            assert count, "there was nothing to clean"
+
+        self._have_done(_CLEANED, clean)
+
+    def _have_done(self, names: tuple[str, ...], what: Callable[[str], None]) -> None:
+        asked = {name: self.writers[name].ask(partial(what, name)) for name in names}
+        for name, one in asked.items():
+            try:
+                one.result(_PATIENCE_SECONDS)
+            except Exception as error:
+                self.troubles.append(f"{name}: {type(error).__name__}: {error}")
+                print(f"       BAD: {self.troubles[-1]}", flush=True)
+
+    def verdict(self, name: str, found: Reckoning) -> list[str]:
+        """What does not hold."""
+        versions = self.versions[name]
+        # What was to be told again when it was gone is a range of its own.
+        gaps = {first for first, _ in found.cleaned}
+        gone_up_to = [last + 1 for _, last in found.cleaned if last + 1 not in gaps]
+        last_told = max((one.last for one in found.told), default=-1)
+        checks = {
+            "missing": found.missing(versions.gather()),
+            "neither joined nor the same": found.breaks(),
+            "out of order": found.out_of_order(),
+            "repeated for no reason": found.unexplained_repeats(self.interruptions),
+            "runs for maintenance alone": found.runs_without_data,
+            "not told until": [v for v in versions.changing if v > last_told][-1:],
+            "deletions that were told, and that were to be told": (
+                [gone_up_to, self.lost[name]] if gone_up_to != self.lost[name] else []
+            ),
+        }
+        return [f"{what}: {which}" for what, which in checks.items() if which]
+
+
+def _maintenance(table: RowTable) -> int:
+    return sum(count for writer, count in table.commits.items() if "maintenance" in writer)
+
+
+def report(story: Story, found: dict[str, Reckoning]) -> bool:
+    """Prints the counts; whether everything holds."""
+    good = not story.troubles
+    sums: Counter[str] = Counter()
+    for name, table in story.tables.items():
+        reckoning, bad = found[name], story.verdict(name, found[name])
+        good &= not bad
+        repeats = len(reckoning.repeats())
+        marked = sum(one.repeated for one in reckoning.told)
+        gone = ", ".join(f"{first} to {last}" for first, last in reckoning.cleaned) or "none"
+        sums += Counter(
+            {
+                "versions that changed data": len(story.versions[name].changing),
+                "other versions": story.versions[name].latest + 1 - len(story.versions[name].changing),
+                "runs": reckoning.runs,
+                "events": reckoning.events,
+                "ranges": len(reckoning.told),
+                "repeated ranges": repeats,
+                "ranges marked as possibly repeated": marked,
+            }
+        )
+        by_writer = ", ".join(f"{count} by {writer}" for writer, count in sorted(table.commits.items()))
+        print(
+            f"{name}: {len(story.versions[name].changing)} of {story.versions[name].latest + 1} versions changed data "
+            f"({by_writer}); {reckoning.runs} runs, {reckoning.events} events, {repeats} ranges repeated ({marked} "
+            f"marked), deleted before they were read: {gone}" + "".join(f"\n    BAD: {what}" for what in bad)
+        )
+    print(", ".join(f"{count} {what}" for what, count in sums.items()))
+    print(
+        f"{story.cleaned['behind']} commits cleaned from the logs of watchers that were behind, {story.cleaned['read']} "
+        f"of watchers that were not; {story.maintenance_while_quiet} maintenance operations while there was nothing else"
+    )
+    failures = sum((writer.failures for writer in story.writers.values()), Counter())
+    for what, count in failures.most_common(8):
+        print(f"{count} commits failed: {what}")
+    return good
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--no-spark", action="store_true", help="leave delta-spark out")
+    parser.add_argument("--keep", type=Path, help="a new directory for the tables and Airflow's logs")
     options = parser.parse_args()
     # So that nothing is left behind whoever ends it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        scratch = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        scratch.mkdir(parents=True, exist_ok=True)
         store = MortalS3(scratch / "minio")
         stack.callback(store.stop)
         time.sleep(3)
-        bucket = store.server.make_bucket()
-        local = [TailedTable(f"local{n}", str(scratch / f"local{n}")) for n in range(5)]
-        remote = [TailedTable.on_s3(f"s3_{n}", bucket, store.server, "lake") for n in range(5)]
-        tables = {table.name: table for table in (*local, *remote)}
+        tables = _tables(scratch, store.server)
+        if not options.no_spark:
+            session = stack.enter_context(_delta_spark(scratch, store.server))
+            for table in tables.values():
+                table.session = session
         for table in tables.values():
             table.create()
-        airflow = stack.enter_context(running_airflow(scratch, list(tables.values()), store.server))
+        airflow = stack.enter_context(_running_airflow(scratch, tables, store.server))
         for table in tables.values():
             airflow.wait_for_dag(f"tail_{table.name}")
             unpause(airflow, table)
-        versions = {name: DataVersions(table) for name, table in tables.items()}
-        writers = Writers(tables, {name: 5 if name.startswith("s3") else 2 for name in tables})
-        if not options.no_spark:
-            from tests.delta_spark import delta_spark_jars, start_delta_spark
+        story = Story(airflow, store, tables)
+        story.run(options.seconds)
+        reckoners = {name: Reckoner(airflow, table) for name, table in tables.items()}
+        return 0 if report(story, settle(reckoners, story.versions, _SETTLING_SECONDS)) else 1
 
-            writers.session = start_delta_spark(delta_spark_jars(), scratch)
-            stack.callback(writers.session.stop)
-        writers.start()
-        stack.callback(writers.stop)
-        cleaned = 0
 
-        def gather() -> None:
-            for known in versions.values():
-                with suppress(Exception):  # the store is down
-                    known.gather()
-
-        def kill_triggerer() -> None:
-            airflow.kill("triggerer")
-            airflow.start_component("triggerer")
-
-        def restart_scheduler() -> None:
-            airflow.kill("scheduler", signal.SIGTERM)
-            airflow.start_component("scheduler")
-
-        def clean_logs() -> None:
-            nonlocal cleaned
-            gather()
-            cleaned += sum(table.clean_log(_KEPT_COMMITS) for table in tables.values())
-
-        def pause(*, paused: bool) -> None:
-            for table in tables.values():
-                unpause(airflow, table, paused=paused)
-
-        story: list[tuple[float, str, Callable[[], object]]] = [
-            (0.15, "the triggerer is killed", kill_triggerer),
-            (0.28, "the scheduler is started again", restart_scheduler),
-            (0.38, "the DAGs are paused", lambda: pause(paused=True)),
-            (0.45, "the DAGs are unpaused", lambda: pause(paused=False)),
-            (0.52, "the triggerer is killed", kill_triggerer),
-            (0.62, "the S3 server is down", store.stop),
-            (0.72, "the S3 server is up", store.start),
-            (0.82, "logs are cleaned", clean_logs),
-            (0.88, "the triggerer is killed", kill_triggerer),
-        ]
-        started = time.monotonic()
-        for moment, what, act in story:
-            while time.monotonic() - started < moment * options.seconds:
-                gather()
-                time.sleep(2)
-            print(f"{time.monotonic() - started:5.0f} s  {what}", flush=True)
-            act()
-        while time.monotonic() - started < options.seconds:
-            gather()
-            time.sleep(2)
-        writers.stop()
-        found = settle(airflow, tables, versions, _SETTLING_SECONDS)
-        failed = False
-        for name, table in tables.items():
-            reckoning = found[name]
-            missing = reckoning.missing(versions[name].gather())
-            overlaps = reckoning.overlaps()
-            bad = bool(missing or overlaps or reckoning.runs_without_data)
-            failed |= bad
-            by_writer = ", ".join(f"{count} by {writer}" for writer, count in sorted(table.commits.items()))
-            print(
-                f"{name}: {len(versions[name].changing)} versions that changed data ({by_writer}); "
-                f"{reckoning.runs} runs, {reckoning.events} events, {reckoning.repeats} repeated "
-                f"({reckoning.marked_repeats} marked as possibly repeated), "
-                f"{reckoning.runs_without_data} runs without data"
-                + (f"; MISSING {missing[:10]}, OVERLAPS {overlaps[:10]}" if bad else "")
-            )
-        print(
-            f"{cleaned} commits cleaned from the logs, {writers.failures} commits lost to others or an outage"
+def _tables(scratch: Path, server: S3Server) -> dict[str, RowTable]:
+    bucket = server.make_bucket()
+    tables = [RowTable(f"local{n}", str(scratch / f"local{n}")) for n in range(_TABLES)]
+    for n in range(_TABLES):
+        remote = RowTable(
+            f"s3_{n}", f"s3://{bucket}/s3_{n}", "lake", server.storage_options, server.delta_rs_options
         )
-        return int(failed)
+        tables.append(remote)
+    for table in tables:
+        table.properties = SHORT_LOG_RETENTION if table.name in _CLEANED else {}
+    return {table.name: table for table in tables}
 
 
-class running_airflow:  # noqa: N801 - reads as a function in a with statement
-    def __init__(self, scratch: Path, tables: list[TailedTable], server: S3Server) -> None:
-        import json
+@contextmanager
+def _delta_spark(scratch: Path, server: S3Server) -> Iterator[SparkSession]:
+    from tests.delta_spark import delta_spark_jars, start_delta_spark, stop_spark
+    from tests.mixed_writers.parts import s3_jars
 
-        dags = scratch / "dags"
-        dags.mkdir()
-        shutil.copy(ROOT / "tests/integration/airflow_live/dags/tail_cases.py", dags)
-        connection = {"conn_type": "delta", "extra": server.storage_options}
-        environment = {
-            "AIRFLOW_CONN_LAKE": json.dumps(connection),
-            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
-            **tailed_environment(tables),
-        }
-        self._airflow = LiveAirflow(scratch / "airflow", dags, environment)
+    settings = {**server.spark_conf, **_SPARK_SETTINGS}
+    confs = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*confs, "pyspark-shell"])
+    session = start_delta_spark((*delta_spark_jars(), *map(Path, s3_jars())), scratch)
+    try:
+        yield session
+    finally:
+        stop_spark(session)
 
-    def __enter__(self) -> LiveAirflow:
-        self._airflow.start()
-        return self._airflow
 
-    def __exit__(self, *_: object) -> None:
-        self._airflow.stop()
+@contextmanager
+def _running_airflow(scratch: Path, tables: dict[str, RowTable], server: S3Server) -> Iterator[LiveAirflow]:
+    dags = scratch / "dags"
+    dags.mkdir()
+    shutil.copy(ROOT / "tests/integration/airflow_live/dags/tail_cases.py", dags)
+    connection = {"conn_type": "delta", "extra": server.storage_options}
+    environment = {
+        "AIRFLOW_CONN_LAKE": json.dumps(connection),
+        # So soon does a watcher notice that its DAG was unpaused.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+        **tailed_environment(tables.values()),
+    }
+    airflow = LiveAirflow(scratch / "airflow", dags, environment)
+    try:
+        airflow.start()
+        yield airflow
+    finally:
+        airflow.stop()
 
 
 if __name__ == "__main__":

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from tests.servers.proxy import Answer, Request, only, proxied, s3_error
 from tests.servers.s3 import S3Server
 from tests.tail_runs import TailedTable
 
+from airflow_delta.sensors import DeltaTableVersionSensor
 from delta_log import Table
-from delta_log.errors import ListingDenied
+from delta_log.errors import AccessDenied, ListingDenied
 from delta_log.storage_pool import StoragePool
 from delta_log.tail import LogTail
 
@@ -63,6 +67,26 @@ def test_without_the_right_to_list_a_quiet_table_is_reported_as_the_missing_perm
         proxy.rule = as_amazon_does
         with pytest.raises(ListingDenied, match="s3:ListBucket"):
             tail.poll()
+
+
+def test_whoever_may_read_and_not_list_is_told_so_by_the_tail_and_by_a_sensor(
+    table: TailedTable, s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AccessDenied) as nothing:
+        LogTail(Table(table.uri, s3_server.anonymous_options).storage, 1).poll()
+    assert not isinstance(nothing.value, ListingDenied)
+    s3_server.open_to_everybody(s3_bucket, "GetObject")
+    with pytest.raises(ListingDenied, match="s3:ListBucket"):
+        LogTail(Table(table.uri, s3_server.anonymous_options).storage, 1).poll()
+    connection = {"conn_type": "delta", "extra": s3_server.anonymous_options}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE_IN_PART", json.dumps(connection))
+    sensor = DeltaTableVersionSensor(
+        task_id="wait", table=table.uri, delta_conn_id="lake_in_part", baseline=1
+    )
+    with pytest.raises(AirflowFailException, match=r"s3:ListBucket.*\[ListingDenied\]"):
+        sensor.execute({})
+    s3_server.open_to_everybody(s3_bucket, "GetObject", "ListBucket")
+    assert LogTail(Table(table.uri, s3_server.anonymous_options).storage, 1).poll() == []
 
 
 def test_tables_of_one_bucket_share_a_client(table: TailedTable, s3_server: S3Server, s3_bucket: str) -> None:

@@ -60,6 +60,8 @@ class LocalJobRunner:
             exit_code = process.wait()
         finally:
             self.stop()
+            if process.stdout is not None:
+                process.stdout.close()
         if output.report is None:
             raise JobLost(_what_ended(exit_code), output.last_lines)
         return output.report

@@ -33,7 +33,8 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         (templated)
     :param deferrable: wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
 
-    `poke_interval`, `timeout`, `mode`, `soft_fail` and the others are Airflow's own.
+    `poke_interval`, `timeout`, `mode`, `soft_fail` and the others are Airflow's own; a deferred sensor ends at the
+    earlier one of `timeout` and `execution_timeout`.
     """
 
     template_fields: Sequence[str] = ("table", "delta_conn_id")
@@ -86,12 +87,13 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         try:
             return self._execute_deferrable(context)
         except (AirflowFailException, AirflowSensorTimeout) as error:
-            if self.soft_fail:
-                raise AirflowSkipException("Skipping due to soft_fail is set to True.") from error
+            if self.soft_fail or self.never_fail:
+                which = "soft_fail" if self.soft_fail else "never_fail"
+                raise AirflowSkipException(f"Skipping due to {which} is set to True.") from error
             raise
 
     def _execute_deferrable(self, context: Context) -> Any:
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + self._patience_seconds()
         outcome = self.look(context)
         while outcome is None and not self.can_defer():
             if time.monotonic() > deadline:
@@ -105,6 +107,12 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
                 timeout=timedelta(seconds=max(0.0, deadline - time.monotonic())),
             )
         return self.execute_complete(context, outcome)
+
+    def _patience_seconds(self) -> float:
+        """Airflow ends a task after its execution timeout, but one that is deferred only after what it asked for."""
+        if self.execution_timeout is None:
+            return self.timeout
+        return min(self.timeout, self.execution_timeout.total_seconds())
 
     def can_defer(self) -> bool:
         """Whether it is known by now what the trigger has to look for."""

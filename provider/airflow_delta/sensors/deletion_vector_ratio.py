@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow_delta.operators import arguments
 from airflow_delta.operators.arguments import Argument
 from airflow_delta.sensors.base import DeltaTableSensor
+from airflow_delta.sensors.table_measure import TableMeasureSensor
 from airflow_delta.triggers.deletion_vector_ratio import DeltaDeletionVectorRatioTrigger
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
-    from airflow_delta.triggers.table_measure import TableMeasure
-    from airflow_delta.triggers.table_wait import Outcome
-
-
-class DeltaDeletionVectorRatioSensor(DeltaTableSensor):
+class DeltaDeletionVectorRatioSensor(TableMeasureSensor):
     """Waits until deleted rows pass a limit; the XCom names the partitions, and a ``where`` for the purge of them.
 
     :param ratio: deleted rows by all rows; ``None``: no such limit. (templated)
@@ -62,7 +57,6 @@ class DeltaDeletionVectorRatioSensor(DeltaTableSensor):
         self.files = files
         self.size = size
         self.per_partition = per_partition
-        self._measure: TableMeasure | None = None
         self.check_known()
 
     def trigger(self) -> DeltaDeletionVectorRatioTrigger:
@@ -77,19 +71,8 @@ class DeltaDeletionVectorRatioSensor(DeltaTableSensor):
             per_partition=self.value_of("per_partition"),
         )
 
-    def look(self, context: Context) -> Outcome | None:
-        if self._measure is None:
-            self._measure = self.trigger().measure(self.value_of("table"))
-        return self._measure.look()
-
-    def result(self, context: Context, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = outcome["finding"]
-        self.log.info(
-            "%s, version %d: %d of %d rows are deleted, %d partitions pass the limit.",
-            found["table"],
-            found["version"],
-            found["numDeletedRows"],
-            found["numRows"],
-            found["numPartitions"],
+    def summary(self, finding: Mapping[str, Any]) -> str:
+        return (
+            f"{finding['numDeletedRows']} of {finding['numRows']} rows are deleted, "
+            f"{finding['numPartitions']} partitions pass the limit"
         )
-        return found

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow_delta.operators import arguments
 from airflow_delta.operators.arguments import Argument
 from airflow_delta.sensors.base import DeltaTableSensor
+from airflow_delta.sensors.table_measure import TableMeasureSensor
 from airflow_delta.triggers.table_health import DeltaTableHealthTrigger
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
-    from airflow_delta.triggers.table_measure import TableMeasure
-    from airflow_delta.triggers.table_wait import Outcome
-
-
-class DeltaTableHealthSensor(DeltaTableSensor):
+class DeltaTableHealthSensor(TableMeasureSensor):
     """Waits until a table has more of something than a limit; the XCom has the counts, and which limits they pass.
 
     :param small_files: files of less than `small_file_size`. (templated)
@@ -59,7 +54,6 @@ class DeltaTableHealthSensor(DeltaTableSensor):
         self.small_file_size = small_file_size
         self.commits_since_checkpoint = commits_since_checkpoint
         self.tombstones = tombstones
-        self._measure: TableMeasure | None = None
         self.check_known()
 
     def trigger(self) -> DeltaTableHealthTrigger:
@@ -76,12 +70,5 @@ class DeltaTableHealthSensor(DeltaTableSensor):
             limits=limits,
         )
 
-    def look(self, context: Context) -> Outcome | None:
-        if self._measure is None:
-            self._measure = self.trigger().measure(self.value_of("table"))
-        return self._measure.look()
-
-    def result(self, context: Context, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = outcome["finding"]
-        self.log.info("%s, version %d: too many %s.", found["table"], found["version"], found["passed"])
-        return found
+    def summary(self, finding: Mapping[str, Any]) -> str:
+        return f"too much of {', '.join(finding['passed'])}"

@@ -3,7 +3,7 @@
 A subclass says what it tells of a table that has reached a version. What it has to remember of each table is a JSON
 value; these are kept in :data:`SHARDS` entries of the asset's state store (visible in the UI, and to be reset there).
 What a watcher knows and what it remembers are two things: a round's outcome is remembered only after Airflow has stored
-the events of that round and of all before it.
+the events of that round and of all before it, and only if the watcher is still wanted a while later.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import math
 import time
 import zlib
+from collections import deque
 from collections.abc import AsyncIterator, Hashable, Sequence
 from functools import partial
 from importlib import import_module
@@ -52,6 +53,9 @@ class TableEventTrigger(BaseEventTrigger):
     #: An event that comes while Airflow has yet to make a run of the one before is handed over only with the next one.
     #: So there is one event for all tables of a round, and the scheduler is given time.
     seconds_between_events: ClassVar[float] = 5.0
+    #: An event that comes when its DAG was just paused, and before the watcher is ended for that, Airflow takes for
+    #: stored, and drops.
+    seconds_until_settled: ClassVar[float] = 30.0
 
     def __init__(
         self, table: str | Sequence[str], delta_conn_id: str | None = None, poll_interval: float = 30.0
@@ -74,6 +78,10 @@ class TableEventTrigger(BaseEventTrigger):
         self._is_first_run = True
         self._last_event = -math.inf
         self._troubled: dict[str, str] = {}
+        self._saving = asyncio.Lock()
+        #: Outcomes of rounds whose events are stored, each with the moment from which on that is believed; ascending.
+        self._unsettled: deque[tuple[float, dict[str, Any]]] = deque()
+        self._settling: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         kind = type(self)
@@ -101,6 +109,14 @@ class TableEventTrigger(BaseEventTrigger):
         return TableStream(own.tables, own.delta_conn_id, own.poll_interval)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Round]) -> AsyncIterator[TriggerEvent]:
+        try:
+            async for event in self._watch(shared_stream):
+                yield event
+        finally:
+            if self._settling is not None:
+                self._settling.cancel()
+
+    async def _watch(self, shared_stream: AsyncIterator[Round]) -> AsyncIterator[TriggerEvent]:
         # pyarrow takes its time, and this is the thread of all triggers.
         await asyncio.to_thread(import_module, "delta_log.tail")
         await self._recall()
@@ -130,7 +146,8 @@ class TableEventTrigger(BaseEventTrigger):
             if found_in_all:
                 yield TriggerEvent({"found": found_in_all})  # type: ignore[no-untyped-call]
                 self._last_event = time.monotonic()
-            found.saves.append(partial(self._stored, outcomes))
+            believed = self._last_event + self.seconds_until_settled
+            found.saves.append(partial(self._stored, believed, outcomes))
 
     async def tell(self, table: WatchedTable, latest: int, deadline: float) -> AsyncIterator[dict[str, Any]]:
         """What there is to tell now that a table has reached a version; all of a round goes into one event.
@@ -150,10 +167,29 @@ class TableEventTrigger(BaseEventTrigger):
         """What to remember of a table, now that the events up to this outcome are stored."""
         return outcome
 
-    async def _stored(self, outcomes: dict[str, Any]) -> None:
-        for table, value in outcomes.items():
-            self.remember(table, self.settled(table, value))
+    async def _stored(self, believed: float, outcomes: dict[str, Any]) -> None:
+        """
+        :param believed: a moment of :func:`time.monotonic`.
+        """
+        self._unsettled.append((believed, outcomes))
+        await self._settle_due()
+        if self._unsettled and (self._settling is None or self._settling.done()):
+            self._settling = asyncio.create_task(self._settle_others())
+
+    async def _settle_due(self) -> None:
+        while self._unsettled and self._unsettled[0][0] <= time.monotonic():
+            _, outcomes = self._unsettled.popleft()
+            for table, value in outcomes.items():
+                self.remember(table, self.settled(table, value))
         await self.save()
+
+    async def _settle_others(self) -> None:
+        while self._unsettled:
+            await asyncio.sleep(max(0.0, self._unsettled[0][0] - time.monotonic()))
+            try:
+                await self._settle_due()
+            except Exception as error:  # noqa: BLE001 - whatever a state store says; the next save makes up for it
+                log.warning("The place of a watcher could not be kept: %s", error)
 
     def is_behind(self, table: str, latest: int) -> bool:
         """Whether :meth:`tell` stopped before it had looked at everything."""
@@ -223,18 +259,19 @@ class TableEventTrigger(BaseEventTrigger):
         """
         :raises Exception: the state store failed; nothing is forgotten.
         """
-        changed, self._changed = self._changed, set()
-        try:
-            for accessor in self._accessors():
-                for shard in sorted(changed):
-                    of_shard = {u: v for u, v in self._remembered.items() if shard_of(u) == shard}
-                    await accessor.aset(self._shard_key(shard), of_shard)
-                if self._is_first_run:
-                    await accessor.aset(f"{self.state_prefix}.started", value=True)
-        except BaseException:
-            self._changed |= changed
-            raise
-        self._is_first_run = False
+        async with self._saving:
+            changed, self._changed = self._changed, set()
+            try:
+                for accessor in self._accessors():
+                    for shard in sorted(changed):
+                        of_shard = {u: v for u, v in self._remembered.items() if shard_of(u) == shard}
+                        await accessor.aset(self._shard_key(shard), of_shard)
+                    if self._is_first_run:
+                        await accessor.aset(f"{self.state_prefix}.started", value=True)
+            except BaseException:
+                self._changed |= changed
+                raise
+            self._is_first_run = False
 
     def _shard_key(self, shard: int) -> str:
         return f"{self.state_prefix}.{shard:02d}"

@@ -125,6 +125,9 @@ class DeltaTableVersionTrigger(TableEventTrigger):
                 table, progress, position, untold[0] if untold else None
             )
             progress, told = progress.with_commits(commits, self._filter())
+            if told is None and untold and position == untold[0]:
+                # What was told before, or was about to be, is gone from the log since.
+                progress, told = progress.closed(position)
             if told is not None:
                 # Kept first, so that after a crash the very same range is told.
                 if not untold:
@@ -135,7 +138,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
             del untold[:1]
             self._progress[uri] = progress, position
             self.outcome(uri, progress.place)
-            if not commits or time.monotonic() > deadline:
+            if not (commits or told) or time.monotonic() > deadline:
                 break
 
     def settled(self, table: str, outcome: Any) -> list[int]:
@@ -210,8 +213,11 @@ class DeltaTableVersionTrigger(TableEventTrigger):
                 commits = await self.store.run(_commits_to, LogTail(storage, position), telling)
             except LogCleaned as cleaned:
                 log.warning("%s", cleaned)
-                progress = progress.without(position + 1, cleaned.earliest - 1)
-                position = cleaned.earliest - 1
+                gone = cleaned.earliest - 1 if telling is None else min(telling, cleaned.earliest - 1)
+                progress = progress.without(position + 1, gone)
+                position = gone
+                if position == telling:
+                    return progress, position, []
                 commits = await self.store.run(_commits_to, LogTail(storage, position), telling)
         return progress, commits[-1].version if commits else position, commits
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.tail_runs import DataVersions, TailedTable, Writers, settle, unpause
+from tests.tail_runs import DataVersions, Reckoner, TailedTable, Writers, settle, unpause
 
+from delta_log import Table
+from delta_log.deletion_ratio import deleted_rows
 from live_airflow import LiveAirflow
 
 if TYPE_CHECKING:
@@ -53,14 +56,16 @@ def test_every_data_version_wakes_its_dag_though_the_triggerer_is_killed_and_the
     airflow: LiveAirflow, tailed_tables: dict[str, TailedTable]
 ) -> None:
     versions = {name: DataVersions(table) for name, table in tailed_tables.items()}
+    reckoners = {name: Reckoner(airflow, table) for name, table in tailed_tables.items()}
     for table in tailed_tables.values():
         airflow.wait_for_dag(f"tail_{table.name}")
         unpause(airflow, table)
     writers = Writers(tailed_tables, dict.fromkeys(tailed_tables, 1.0))
     writers.start()
     try:
-        settle(airflow, tailed_tables, versions, 60)
+        settle(reckoners, versions, 60)
         airflow.kill("triggerer")
+        crash = datetime.now(UTC)
         airflow.start_component("triggerer")
         time.sleep(5)
         for paused in (True, False):
@@ -69,10 +74,12 @@ def test_every_data_version_wakes_its_dag_though_the_triggerer_is_killed_and_the
         wait_until_healthy(airflow)
     finally:
         writers.stop()
-    found = settle(airflow, tailed_tables, versions, _PATIENCE_SECONDS)
+    found = settle(reckoners, versions, _PATIENCE_SECONDS)
     for name, reckoning in found.items():
         assert reckoning.missing(versions[name].gather()) == []
-        assert reckoning.overlaps() == []
+        assert reckoning.breaks() == []
+        assert reckoning.out_of_order() == []
+        assert reckoning.unexplained_repeats([crash]) == []
         assert reckoning.runs_without_data == 0
         unpause(airflow, tailed_tables[name], paused=True)
     # Maintenance alone starts no run, nor does anything else by now.
@@ -100,9 +107,13 @@ def test_the_example_that_consumes_new_versions_is_run_by_a_commit(
     airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": True})
 
 
-def _asset_state(airflow: LiveAirflow, name: str) -> list[Any]:
+def find_assets(airflow: LiveAirflow, name: str) -> list[dict[str, Any]]:
     assets = airflow.call("GET", "/api/v2/assets?limit=100")["assets"]
-    (asset,) = [asset for asset in assets if asset["name"] == name]
+    return [asset for asset in assets if asset["name"] == name]
+
+
+def _asset_state(airflow: LiveAirflow, name: str) -> list[Any]:
+    (asset,) = find_assets(airflow, name)
     stored = airflow.call("GET", f"/api/v2/assets/{asset['id']}/state-store")
     return next(iter(value for value in stored.values() if isinstance(value, list)), [])
 
@@ -131,6 +142,44 @@ def test_the_example_that_waits_goes_on_where_the_run_before_left_off_though_the
     assert airflow.xcom(dag_id, second, "load")[0] == 4
 
 
+def test_a_sensor_that_is_deferred_holds_no_slot_and_keeps_to_its_timeouts(
+    airflow: LiveAirflow, write_table: WriteTable
+) -> None:
+    dag_id = "wait_in_a_pool"
+    table = write_table("pooled")
+    pool = {"name": "waiting", "slots": 10, "include_deferred": False}
+    airflow.call("POST", "/api/v2/pools", pool)
+    airflow.wait_for_dag(dag_id)
+    run = airflow.trigger(dag_id, conf={"table": str(table), "baseline": 2})
+
+    def states() -> dict[str, str]:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances"
+        return {one["task_id"]: one["state"] for one in airflow.call("GET", path)["task_instances"]}
+
+    waiting = {"poked": "running", "deferred": "deferred", "skipped": "skipped", "ended": "failed"}
+    wait_for("two have given up", lambda: states() == waiting)
+    used = airflow.call("GET", "/api/v2/pools/waiting")
+    assert (used["occupied_slots"], used["running_slots"], used["deferred_slots"]) == (1, 1, 1)
+    write_table("pooled")
+    assert airflow.wait_for_run(dag_id, run) == "failed"
+    assert states() == waiting | {"poked": "success", "deferred": "success"}
+    found = [airflow.xcom(dag_id, run, task) for task in ("poked", "deferred")]
+    assert [one["firstVersion"] for one in found] == [3, 3]
+
+
+def files_by_partition(table: Path) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for file in Table(str(table)).snapshot().files(["path", "partition_values"]).to_pylist():
+        found.setdefault(dict(file["partition_values"])["part"], set()).add(file["path"])
+    return found
+
+
+def deleted_shares(table: Path) -> dict[str | None, float]:
+    """By partition, how many of its rows are deleted; where none are, it is left out."""
+    partitions = deleted_rows(Table(str(table)).snapshot(), 0.0)
+    return {one.partition["part"]: one.ratio for one in partitions}
+
+
 def test_deleted_rows_start_the_example_that_purges_them_once(
     airflow: LiveAirflow, watched_tables: dict[str, Path], delta_spark_session: SparkSession
 ) -> None:
@@ -142,20 +191,31 @@ def test_deleted_rows_start_the_example_that_purges_them_once(
     )
     airflow.wait_for_dag(dag_id)
     airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
-    spark.sql(f"DELETE FROM delta.`{table}` WHERE part = 1 AND id < 60")
     spark.sql(f"DELETE FROM delta.`{table}` WHERE part = 0 AND id < 4")
+    before = files_by_partition(table)
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE part = 1 AND id < 60")
+    assert deleted_shares(table) == {"0": 0.02, "1": 0.3}
     (run,) = wait_for("a run", lambda: runs_of(airflow, dag_id))
     assert airflow.wait_for_run(dag_id, run) == "success", airflow.task_log(dag_id, run, "purge", 1)
     report = airflow.xcom(dag_id, run, "purge")
     assert report["status"] == "committed"
     assert report["metrics"]["numDeletionVectorsRemoved"] == 1
+    assert deleted_shares(table) == {"0": 0.02}
+    after = files_by_partition(table)
+    assert after["0"] == before["0"]
+    assert after["1"].isdisjoint(before["1"])
     time.sleep(15)
     assert runs_of(airflow, dag_id) == [run]
+    (asset,) = find_assets(airflow, "lake events with many deleted rows")
+    assert airflow.call("GET", f"/api/v2/assets/events?asset_id={asset['id']}")["total_entries"] == 1
     assert spark.read.format("delta").load(str(table)).count() == 168
     airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": True})
 
 
 def test_airflow_lists_the_sensors_and_triggers(airflow: LiveAirflow) -> None:
     listed = airflow.command("providers", "triggers", "--output", "json")
+    # Airflow has no such command for sensors.
+    known = airflow.command("providers", "get", "airflow-provider-delta", "--full", "--output", "json")
     for module in ("deletion_vector_ratio", "table_health", "table_version"):
         assert f"airflow_delta.triggers.{module}" in listed
+        assert f"airflow_delta.sensors.{module}" in known

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.triggerer import Triggerer
+from tests.triggerer import Triggerer, in_a_loop
 from tests.written_log import add, deletion_vector, write_log
 
 from airflow_delta.testing import FakeAssetStateStore
@@ -62,51 +62,48 @@ async def looked_at(triggerer: Triggerer, table: Table) -> None:
     await triggerer.wait_for(is_kept)
 
 
-def test_a_partition_that_passes_the_limit_makes_one_event_and_none_again_until_it_was_purged(
+@in_a_loop
+async def test_a_partition_that_passes_the_limit_makes_one_event_and_none_again_until_it_was_purged(
     table: Table,
 ) -> None:
-    async def story() -> None:
-        async with Triggerer(watcher(table), FakeAssetStateStore()) as triggerer:
-            table.delete("a", 3)
-            await looked_at(triggerer, table)
-            assert triggerer.events == []
-            table.delete("b", 4)
-            (event,) = await triggerer.until(1)
-            assert (days(event), event["where"], event["version"]) == (["b"], "(`day` = 'b')", 2)
-            table.delete("b", 5, before=4)
-            await looked_at(triggerer, table)
-            table.delete("a", 4, before=3)
-            assert days((await triggerer.until(2))[-1]) == ["b", "a"]
-            table.delete("b", 0, before=5)
-            table.delete("a", 0, before=4)
-            await looked_at(triggerer, table)
-            assert len(triggerer.events) == 2
-            table.delete("a", 9)
-            assert days((await triggerer.until(3))[-1]) == ["a"]
-
-    asyncio.run(story())
+    async with Triggerer(watcher(table), FakeAssetStateStore()) as triggerer:
+        table.delete("a", 3)
+        await looked_at(triggerer, table)
+        assert triggerer.events == []
+        table.delete("b", 4)
+        (event,) = await triggerer.until(1)
+        assert (days(event), event["where"], event["version"]) == (["b"], "(`day` = 'b')", 2)
+        table.delete("b", 5, before=4)
+        await looked_at(triggerer, table)
+        table.delete("a", 4, before=3)
+        assert days((await triggerer.until(2))[-1]) == ["b", "a"]
+        table.delete("b", 0, before=5)
+        table.delete("a", 0, before=4)
+        await looked_at(triggerer, table)
+        assert len(triggerer.events) == 2
+        table.delete("a", 9)
+        assert days((await triggerer.until(3))[-1]) == ["a"]
 
 
-def test_a_restart_repeats_nothing_and_a_crash_loses_nothing(table: Table) -> None:
+@in_a_loop
+async def test_a_restart_repeats_nothing_and_a_crash_loses_nothing(table: Table) -> None:
     store = FakeAssetStateStore()
 
-    async def story() -> None:
-        async with Triggerer(watcher(table), store) as triggerer:
-            triggerer.persists = False
-            table.delete("a", 5)
-            await triggerer.until(1)
-        async with Triggerer(watcher(table), store) as triggerer:
-            assert days((await triggerer.until(1))[0]) == ["a"]
-            await triggerer.wait_for(lambda: any('"over": ["' in text for text in store.values.values()))
-        async with Triggerer(watcher(table), store) as triggerer:
-            await looked_at(triggerer, table)
-            await asyncio.sleep(0.2)
-            assert triggerer.events == []
-
-    asyncio.run(story())
+    async with Triggerer(watcher(table), store) as triggerer:
+        triggerer.persists = False
+        table.delete("a", 5)
+        await triggerer.until(1)
+    async with Triggerer(watcher(table), store) as triggerer:
+        assert days((await triggerer.until(1))[0]) == ["a"]
+        await triggerer.wait_for(lambda: any('"over": ["' in text for text in store.values.values()))
+    async with Triggerer(watcher(table), store) as triggerer:
+        await looked_at(triggerer, table)
+        await asyncio.sleep(0.2)
+        assert triggerer.events == []
 
 
-def test_a_checksum_file_that_tells_of_no_deletions_spares_the_replay(table: Table) -> None:
+@in_a_loop
+async def test_a_checksum_file_that_tells_of_no_deletions_spares_the_replay(table: Table) -> None:
     # The log would be refused, were it replayed.
     (table.path / commit_key(1)).write_text(
         '{"commitInfo":{}}\n{"protocol":{"minReaderVersion":99,"minWriterVersion":99}}'
@@ -115,12 +112,9 @@ def test_a_checksum_file_that_tells_of_no_deletions_spares_the_replay(table: Tab
     (table.path / checksum_key(1)).write_text(json.dumps(checksum))
     table.version = 1
 
-    async def story() -> None:
-        async with Triggerer(watcher(table), FakeAssetStateStore()) as triggerer:
-            await looked_at(triggerer, table)
-            assert triggerer.events == []
-
-    asyncio.run(story())
+    async with Triggerer(watcher(table), FakeAssetStateStore()) as triggerer:
+        await looked_at(triggerer, table)
+        assert triggerer.events == []
 
 
 def test_a_trigger_is_what_it_is_made_of() -> None:

@@ -203,6 +203,24 @@ def _times_out(*_: Any, **__: Any) -> Any:
     raise TaskDeferralTimeout("too long")
 
 
+def test_a_deferred_sensor_waits_no_longer_than_the_execution_timeout_of_its_task(
+    table: TailedTable, runs: Runs
+) -> None:
+    waiting = sensor(table, baseline=0, deferrable=True, timeout=600, execution_timeout=timedelta(seconds=3))
+    with pytest.raises(TaskDeferred) as caught:
+        waiting.execute(runs.context("1"))
+    assert caught.value.timeout is not None
+    assert timedelta(0) < caught.value.timeout <= timedelta(seconds=3)
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_sensor_that_never_fails_is_skipped_for_a_table_at_fault(
+    table: TailedTable, runs: Runs, *, deferrable: bool
+) -> None:
+    with pytest.raises(AirflowSkipException):
+        sensor(table, baseline=5, never_fail=True, deferrable=deferrable).execute(runs.context("1"))
+
+
 def test_a_log_cleaned_past_the_baseline_fails_or_goes_on_and_says_so(table: TailedTable, runs: Runs) -> None:
     for _ in range(6):
         table.append_by_delta_rs()

@@ -1,0 +1,40 @@
+"""What the sensors share that measure a table: the same measure in the task as in the triggerer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta.sensors.base import DeltaTableSensor
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_delta.triggers.table_measure import TableMeasure
+    from airflow_delta.triggers.table_measure_trigger import TableMeasureTrigger
+    from airflow_delta.triggers.table_wait import Outcome
+
+
+class TableMeasureSensor(DeltaTableSensor):
+    """Waits until something about a table passes a limit; the XCom is what was found."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._measure: TableMeasure | None = None
+
+    def trigger(self) -> TableMeasureTrigger:
+        raise NotImplementedError
+
+    def summary(self, finding: Mapping[str, Any]) -> str:
+        """One line for the task's log."""
+        raise NotImplementedError
+
+    def look(self, context: Context) -> Outcome | None:
+        if self._measure is None:
+            self._measure = self.trigger().measure(self.value_of("table"))
+        return self._measure.look()
+
+    def result(self, context: Context, outcome: Mapping[str, Any]) -> dict[str, Any]:
+        finding: dict[str, Any] = outcome["finding"]
+        self.log.info("%s, version %d: %s.", finding["table"], finding["version"], self.summary(finding))
+        return finding
