@@ -25,6 +25,10 @@ from delta_log.schema import ArrayType, DataType, StructType, arrow_schema, pars
 
 Rows = Sequence[Mapping[str, Any]]
 PARTITION = "p"
+ROW_TRACKING_COLUMNS = {
+    "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-7",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-7",
+}
 
 _LONG = {"type": "long"}
 _INNER = {"type": "struct", "fields": [{"name": "c", **_LONG, "nullable": True, "metadata": {}}]}
@@ -104,6 +108,7 @@ class File:
 class GeneratedTable:
     """
     :param mapping: ``none``, ``name`` or ``id``, of column mapping.
+    :param row_tracking: rows have stable ids; files with an ``extra`` column were rewritten before and keep some of theirs.
     """
 
     columns: tuple[str, ...]
@@ -111,6 +116,7 @@ class GeneratedTable:
     partitioned: bool
     in_commit_timestamps: bool
     files: tuple[File, ...] = field(default=())
+    row_tracking: bool = False
 
     def live_rows(self) -> list[dict[str, Any]]:
         """What a reader must find, in the logical columns."""
@@ -160,6 +166,17 @@ class GeneratedTable:
             "configuration": configuration,
         }
         actions = [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}]
+        if self.row_tracking:
+            protocol["writerFeatures"] = [
+                *writer_features,
+                "inCommitTimestamp",
+                "rowTracking",
+                "domainMetadata",
+            ]
+            configuration |= {"delta.enableRowTracking": "true", **ROW_TRACKING_COLUMNS}
+            mark = json.dumps({"rowIdHighWaterMark": self.first_row_id(len(self.files)) - 1})
+            domain = {"domain": "delta.rowTracking", "configuration": mark, "removed": False}
+            actions.append({"domainMetadata": domain})
         log = path / "_delta_log"
         log.mkdir(parents=True)
         lines = [*actions, *({"add": add} for add in adds)]
@@ -177,6 +194,17 @@ class GeneratedTable:
         if file.extra:
             arrays.append(pa.array([b"gone"] * len(file.rows), pa.binary()))
             fields.append(pa.field("dropped", pa.binary(), metadata={b"PARQUET:field_id": b"9999"}))
+        tracked = {}
+        if self.row_tracking:
+            tracked = {"baseRowId": self.first_row_id(number), "defaultRowCommitVersion": 0}
+            if file.extra:
+                # Below every base: ids that were given away long ago.
+                kept = [None if at % 3 == 2 else number * 100 + at for at in range(len(file.rows))]
+                arrays += [
+                    pa.array(kept, pa.int64()),
+                    pa.array([None if number is None else 0 for number in kept], pa.int64()),
+                ]
+                fields += [pa.field(column, pa.int64()) for column in ROW_TRACKING_COLUMNS.values()]
         name = f"part-{number:05}.parquet"
         path.mkdir(parents=True, exist_ok=True)
         pq.write_table(
@@ -199,7 +227,12 @@ class GeneratedTable:
             "dataChange": True,
             **({"stats": json.dumps(stats)} if file.has_stats or file.deleted else {}),
             **vector,
+            **tracked,
         }
+
+    def first_row_id(self, number: int) -> int:
+        """The base of a file; for the number of files, the first id that is free."""
+        return 1000 + sum(len(file.rows) for file in self.files[:number])
 
 
 def _mapped(raw: Any, numbers: Iterator[int]) -> Any:

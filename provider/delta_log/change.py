@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -36,6 +36,9 @@ ENGINE_INFO = f"airflow-provider-delta/{VERSION}"
 TRANSACTION_TAG = "delta-maintenance.transaction"
 
 Metrics = Mapping[str, int]
+#: Makes a group of a change anew, given by its number, for a commit behind some version: from what is live of those of
+#: its sources that others have touched, by key. :class:`~delta_log.errors.CommitFailed`: that cannot be.
+Remap = Callable[[int, Head, Mapping[str, Sequence[Add | Remove]]], "FileGroup"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Change:
     :param transaction: application id and version: this piece of work is done at most once.
     :param whole_table: it rests on all rows of the table, so that nobody else may change any.
     :param rests_on_domains: metadata domains that must stay as they were read.
+    :param remap: what becomes of a group whose sources others changed, asked again after each lost race; else it is left
+        out.
     """
 
     operation: str
@@ -70,6 +75,7 @@ class Change:
     domains: Sequence[DomainMetadata] = ()
     whole_table: bool = False
     rests_on_domains: frozenset[str] = frozenset()
+    remap: Remap | None = None
 
     def basis(self, table_uri: str, gate: Operation) -> Basis:
         """What it rests on.
@@ -124,6 +130,7 @@ class Attempt:
     :param kept: numbers of the groups that are to be committed.
     :param adopted: sources by key, with newer row ids for their ``remove``.
     :param last_app_version: of our application, as the table has it.
+    :param remapped: groups by number, to be committed in place of those of the change.
     """
 
     head: Head
@@ -134,6 +141,7 @@ class Attempt:
     last_app_version: int | None
     now_ms: int
     table_uri: str
+    remapped: Mapping[int, FileGroup] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -144,7 +152,7 @@ def body_of(change: Change, attempt: Attempt) -> bytes:
     """The commit's content: ``commitInfo`` first, then the other actions, a line each."""
     head = attempt.head
     metadata, protocol = change.metadata or head.metadata, change.protocol or head.protocol
-    groups = [change.groups[number] for number in attempt.kept]
+    groups = [attempt.remapped.get(number, change.groups[number]) for number in attempt.kept]
     adds: Sequence[Add] = [add for group in groups for add in group.adds]
     domains = list(change.domains)
     if assigns_row_ids(protocol, metadata):

@@ -10,7 +10,7 @@ make a difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,36 @@ class Rows:
     positions: pa.Array | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Where a column is in a file.
+
+    :param field: of the file; ``None``: it is not there.
+    :param target: what its values are to become; ``as_it_is``: they are that already.
+    """
+
+    column: StructField
+    field: pa.Field | None
+    target: pa.DataType
+    as_it_is: bool
+
+
+class ColumnMemory:
+    """Where a table's columns are in its files, remembered from one file to the next: most have one schema.
+
+    For one and the same columns, asked in one and the same way.
+    """
+
+    def __init__(self) -> None:
+        self._schema: pa.Schema | None = None
+        self._found: list[_Found] = []
+
+    def recall(self, schema: pa.Schema, find: Callable[[], list[_Found]]) -> list[_Found]:
+        if self._schema is None or not self._schema.equals(schema, check_metadata=True):
+            self._schema, self._found = schema, find()
+        return self._found
+
+
 class DataFile:
     """One open data file.
 
@@ -103,6 +133,12 @@ class DataFile:
         return self._arrow_schema
 
     @property
+    def decoded_bytes(self) -> int:
+        """Of all row groups, as their pages are before compression; values of a dictionary count once."""
+        metadata = self._parquet.metadata
+        return sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
+
+    @property
     def num_row_groups(self) -> int:
         return int(self._parquet.num_row_groups)
 
@@ -114,24 +150,27 @@ class DataFile:
         physical: bool = False,
         positions: bool = False,
         batch_rows: int = BATCH_ROWS,
+        memory: ColumnMemory | None = None,
     ) -> Iterator[Rows]:
         """The live rows, streamed in file order.
 
         :param columns: what to read; nested members come with physical names where ``physical``.
         :param hidden: the file's deletion vector.
         :param positions: say where each row was.
+        :param memory: of files that were read before in the same way.
         """
         if hidden is not None and hidden.max is not None and hidden.max >= self.num_rows:
             raise CorruptLog(
                 self.key, f"its deletion vector hides row {hidden.max}, but it has {self.num_rows} rows"
             )
-        found = [(column, self._find(self._arrow_schema, column)) for column in columns]
-        names = [field.name for _, field in found if field is not None]
+        found = (memory or ColumnMemory()).recall(
+            self._arrow_schema, lambda: [self._found(column, physical) for column in columns]
+        )
+        names = [there.field.name for there in found if there.field is not None]
         if not names:
             where = _live_positions(0, self.num_rows, hidden) if positions else None
             count = self.num_rows - (len(hidden) if hidden is not None else 0)
-            nulls = tuple(pa.nulls(count, arrow_field(c, physical=physical).type) for c in columns)
-            yield Rows(count, nulls, where)
+            yield Rows(count, tuple(pa.nulls(count, there.target) for there in found), where)
             return
         position = 0
         with _file_errors(self.key, self._storage):
@@ -148,18 +187,25 @@ class DataFile:
                         batch = batch.filter(pa.array(hidden.keep_mask(start, batch.num_rows)))
                 if calendar is not None:
                     calendar.check(batch, self.key)
-                arrays = tuple(
-                    pa.nulls(batch.num_rows, arrow_field(column, physical=physical).type)
-                    if field is None
-                    else self._convert(
-                        batch.column(batch.schema.get_field_index(field.name)), column.type, physical
-                    )
-                    for column, field in found
-                )
+                arrays = tuple(self._array(batch, there, physical) for there in found)
             where = _live_positions(start, position, hidden) if positions else None
             yield Rows(batch.num_rows, arrays, where)
         if position != self.num_rows:
             raise CorruptLog(self.key, f"its footer says {self.num_rows} rows, but {position} came out")
+
+    def _found(self, column: StructField, physical: bool) -> _Found:
+        field = self._find(self._arrow_schema, column)
+        target = arrow_field(column, physical=physical).type
+        # Members that are found by id may bear each other's names.
+        by_id = self._by_id and pa.types.is_nested(target)
+        as_it_is = field is not None and field.type.equals(target, check_metadata=by_id)
+        return _Found(column, field, target, as_it_is)
+
+    def _array(self, batch: pa.RecordBatch, there: _Found, physical: bool) -> pa.Array:
+        if there.field is None:
+            return pa.nulls(batch.num_rows, there.target)
+        array = batch.column(batch.schema.get_field_index(there.field.name))
+        return array if there.as_it_is else self._convert(array, there.column.type, physical)
 
     def _find(self, there: Any, column: StructField) -> pa.Field | None:
         """The field of a file's schema or struct type that holds a column."""

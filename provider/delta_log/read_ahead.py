@@ -6,7 +6,7 @@ Arrow, compression and checksums let go of Python's lock, so that decoding, conv
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def ahead(items: Iterable[_In]) -> Iterator[_In]:
+def ahead(items: Iterable[_In]) -> Generator[_In, None, None]:
     """The same; the next item is made while the caller works on one."""
     source = iter(items)
     end = object()

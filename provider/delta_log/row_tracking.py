@@ -20,6 +20,8 @@ from delta_log.table_properties import flag
 DOMAIN = "delta.rowTracking"
 ENABLED = "delta.enableRowTracking"
 SUSPENDED = "delta.rowTrackingSuspended"
+#: In ``commitInfo.tags`` of a commit that rearranges rows: they have kept their ids.
+PRESERVED_TAG = "delta.rowTracking.preserved"
 #: Of a table whose rows have no ids yet.
 NO_ROW_ID = -1
 

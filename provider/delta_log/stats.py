@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
@@ -189,13 +189,20 @@ class StatsCollector:
     def __post_init__(self) -> None:
         self._gathered = [_Gathered(_kind(column.type) in _BOUNDS) for column in self.columns]
 
-    def update(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Take more rows in, in physical column names; a column that is not there is null in all of them."""
+    def update(
+        self, rows: pa.Table | pa.RecordBatch, columns: Collection[tuple[str, ...]] | None = None
+    ) -> None:
+        """Take more rows in, in physical column names; a column that is not there is null in all of them.
+
+        :param columns: only these, by their paths; of the others is told by :meth:`add`.
+        """
         self.num_records += rows.num_rows
         if rows.num_rows == 0:
             return
         for column, gathered in zip(self.columns, self._gathered, strict=True):
-            values = _leaf_values(rows, column.path)
+            if columns is not None and column.path not in columns:
+                continue
+            values = leaf_values(rows, column.path)
             if values is None:
                 gathered.null_count += rows.num_rows
                 continue
@@ -206,6 +213,17 @@ class StatsCollector:
                 gathered.null_count += values.null_count
             if gathered.bounded:
                 self._widen(gathered, column, values)
+
+    def add(self, path: tuple[str, ...], null_count: int, extremes: pa.Array | None) -> None:
+        """Take in what is known of a column in some more rows.
+
+        :param extremes: among them the least and the greatest value, both of them values that there are.
+        """
+        number = next(n for n, column in enumerate(self.columns) if column.path == path)
+        gathered = self._gathered[number]
+        gathered.null_count += null_count
+        if gathered.bounded and extremes is not None:
+            self._widen(gathered, self.columns[number], extremes)
 
     def _widen(self, gathered: _Gathered, column: StatsColumn, values: pa.Array | pa.ChunkedArray) -> None:
         if values.null_count == len(values):
@@ -256,7 +274,8 @@ class _Tree(dict[str, Any]):
         return f"{{{','.join(members)}}}"
 
 
-def _leaf_values(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | pa.ChunkedArray | None:
+def leaf_values(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | pa.ChunkedArray | None:
+    """The values of a column, null where a struct around it is; ``None``: it is not there."""
     index = rows.schema.get_field_index(path[0])
     if index < 0:
         return None

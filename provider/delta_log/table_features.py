@@ -69,9 +69,7 @@ FEATURES: dict[str, Feature] = {
     "inCommitTimestamp": Feature(),
     "checkpointProtection": Feature(),
     "columnMappingUsageTracking": Feature(),
-    "rowTracking": Feature(
-        refused=_no("row ids would have to be carried over, which is not built", Operation.OPTIMIZE)
-    ),
+    "rowTracking": Feature(),
     "clustering": Feature(
         refused=_no("bin-packing would undo its clustering, which is not built", Operation.OPTIMIZE)
     ),

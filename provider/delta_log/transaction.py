@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from delta_log import table_features
 from delta_log.actions import Add, decode_actions
-from delta_log.change import TRANSACTION_TAG, Attempt, Change, body_of
+from delta_log.change import TRANSACTION_TAG, Attempt, Change, FileGroup, Remap, body_of
 from delta_log.conflict import Basis, Conflict, Head, Winner, adopted_rows, conflicts_of
 from delta_log.errors import CommitContention, CommitFailed, CommitUnknown, DeltaLogError, StorageError
 from delta_log.history import ICT_ENABLED
@@ -28,6 +28,7 @@ from delta_log.post_commit import look_after
 from delta_log.row_tracking import DOMAIN, high_water_mark
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
+from delta_log.source_state import SourceStates
 from delta_log.storage import Storage
 from delta_log.table_features import Operation
 from delta_log.table_properties import flag
@@ -43,12 +44,14 @@ class CommitResult:
     """
     :ivar already_done: ``version`` holds the same transaction, committed by an earlier or a concurrent try.
     :ivar dropped: groups of the change, by number, that were left out because their sources changed, and why.
+    :ivar remapped: numbers of groups that were made anew, since their sources changed.
     :ivar snapshot: the table as of ``version``, where we committed it: it cost no reading.
     """
 
     version: int
     already_done: bool = False
     dropped: Mapping[int, CommitFailed] = field(default_factory=dict)
+    remapped: frozenset[int] = frozenset()
     snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
 
 
@@ -81,7 +84,8 @@ class Transaction:
         :raises StorageError: the store failed, and ours is not in the log.
         """
         basis = change.basis(self._storage.uri, self._gate)
-        course = _Course(self._head(), tuple(range(len(change.groups))))
+        states = SourceStates.of(basis) if change.remap is not None else None
+        course = _Course(self._head(), tuple(range(len(change.groups))), states)
         if change.transaction is not None:
             course.last_app_version = self._snapshot.transactions.get(change.transaction[0])
         done = next((w.version for w in self._passed if _is_same_work(w, change.transaction)), None)
@@ -94,6 +98,8 @@ class Transaction:
         for tries in range(_MAX_ATTEMPTS):
             version = course.head.version + 1
             if latest < version:
+                if change.remap is not None:
+                    course.remap(change.remap)
                 body = body_of(change, self._attempt(course, transaction_id))
                 if self._put(version, body):
                     return self._finished(course, _winner(version, body), transaction_id)
@@ -146,6 +152,7 @@ class Transaction:
             course.last_app_version,
             self._runtime.now_ms(),
             self._storage.uri,
+            course.remapped,
         )
 
     def _put(self, version: int, body: bytes) -> bool:
@@ -215,24 +222,32 @@ class Transaction:
         except DeltaLogError as error:
             _LOG.warning("%s: version %d cannot be read: %s", self._storage.uri, version, error)
             self._tip, self._passed = self._snapshot, ()
-            return CommitResult(version, dropped=course.dropped)
+            return CommitResult(version, dropped=course.dropped, remapped=frozenset(course.remapped))
         self._tip, self._passed = snapshot, (*course.winners, _without_files(ours))
         self._checkpointed = look_after(
             snapshot, self._storage, transaction_id, self._runtime, self._checkpointed
         )
-        return CommitResult(version, dropped=course.dropped, snapshot=snapshot)
+        return CommitResult(version, False, course.dropped, frozenset(course.remapped), snapshot)
 
 
 @dataclass(slots=True)
 class _Course:
-    """How far a commit has come: the version that it would follow, and what of it still stands."""
+    """How far a commit has come: the version that it would follow, and what of it still stands.
+
+    :ivar stale: groups that lost sources and are to be made anew, and why they cannot stay as they are.
+    :ivar remapped: those, made anew to follow version ``remapped_behind``.
+    """
 
     head: Head
     kept: tuple[int, ...]
+    states: SourceStates | None = None
     last_app_version: int | None = None
     winners: list[Winner] = field(default_factory=list)
     dropped: dict[int, CommitFailed] = field(default_factory=dict)
     adopted: dict[str, Add] = field(default_factory=dict)
+    stale: dict[int, CommitFailed] = field(default_factory=dict)
+    remapped: dict[int, FileGroup] = field(default_factory=dict)
+    remapped_behind: int = -1
 
     @property
     def winning_commits(self) -> tuple[int, ...]:
@@ -244,13 +259,37 @@ class _Course:
         :raises CommitFailed: nothing of ours can follow it.
         """
         self.winners.append(winner)
+        if self.states is not None:
+            self.states.pass_(winner)
         for conflict in conflicts_of(winner, self.head, basis):
-            self._suffer(conflict)
+            if self.states is not None and conflict.group in self.kept:
+                self.stale.setdefault(conflict.group, conflict.error)
+            else:
+                self._suffer(conflict)
         self.adopted.update(adopted_rows(winner, basis))
         self.head = self.head.after(winner)
         if transaction is not None:
             versions = (self.last_app_version, _app_version(winner, transaction[0]))
             self.last_app_version = max((v for v in versions if v is not None), default=None)
+
+    def remap(self, made_anew: Remap) -> None:
+        """Make the groups anew that lost sources, as these are by now; those of which that cannot be done are left out.
+
+        :raises CommitFailed: nothing of ours is left.
+        """
+        assert self.states is not None
+        if self.remapped_behind == self.head.version:
+            return
+        self.remapped_behind = self.head.version
+        self.remapped.clear()
+        for number, why in [(number, why) for number, why in self.stale.items() if number in self.kept]:
+            try:
+                self.remapped[number] = made_anew(number, self.head, self.states.of_group(number))
+            except CommitFailed as error:
+                self._suffer(Conflict(error, number))
+            except DeltaLogError as error:
+                _LOG.warning("what became of %s cannot be read: %s", why, error)
+                self._suffer(Conflict(why, number))
 
     def _suffer(self, conflict: Conflict) -> None:
         if conflict.group is not None:

@@ -150,7 +150,11 @@ def history(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def optimize(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Compact a table; the result is the job's report."""
-    wanted = {"full": options.full or None, "min_file_size_bytes": options.min_file_size}
+    wanted = {
+        "full": options.full or None,
+        "min_file_size_bytes": options.min_file_size,
+        "max_file_size_bytes": options.max_file_size,
+    }
     return _rewrite("optimize", options, wanted)
 
 
@@ -180,6 +184,7 @@ def _rewrite(
         "hot_partitions": options.hot_partitions,
         "verify": options.verify,
         "on_broken_source": options.on_broken_source,
+        "remap": options.remap or None,
         "approved_digest": options.approved,
         "output": options.output,
     }

@@ -127,6 +127,12 @@ def _add_optimize(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="smaller files are compacted (default: 3/4 of the target)",
     )
+    what.add_argument(
+        "--max-file-size",
+        type=_size,
+        metavar="SIZE",
+        help="larger files are split into files of the target size (default: none is)",
+    )
 
 
 def _add_rewrite(parser: argparse.ArgumentParser, default_ratio: str) -> Any:
@@ -177,6 +183,11 @@ def _add_rewrite(parser: argparse.ArgumentParser, default_ratio: str) -> Any:
         "--on-broken-source",
         choices=BROKEN_SOURCES,
         help="where a file is missing or broken: stop, or leave its bin out (default: fail)",
+    )
+    how.add_argument(
+        "--remap",
+        action="store_true",
+        help="take over what others delete meanwhile, by deletion vectors on the new files",
     )
     how.add_argument("--engine", choices=ENGINES, default="auto", help="who does the work (default: auto)")
     how.add_argument("--master", metavar="URL", help="Spark master (default: $SPARK_MASTER, or local[*])")

@@ -198,6 +198,10 @@ def render_report(report: Mapping[str, Any]) -> str:
     if metrics["numDeletionVectorsRemoved"]:
         lines.append(f"  {metrics['numDeletionVectorsRemoved']:,} deletion vectors purged")
     lines.append(f"  engine {report['engine']}: {report['engine_reason']}")
+    if report.get("remapped_bins"):
+        lines.append(
+            f"  {report['remapped_bins']:,} bins took over what was deleted of their files meanwhile"
+        )
     if report.get("dropped_bins"):
         lines.append(f"  {report['dropped_bins']:,} bins left out, their files were changed meanwhile:")
         lines += [f"    {dropped['files']:,} files: {dropped['message']}" for dropped in report["dropped"]]

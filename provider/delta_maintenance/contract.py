@@ -135,6 +135,7 @@ class JobReport:
     :param plan: for a dry run what would be done.
     :param dropped_bins: bins that were rewritten and left out of the commit, since somebody else changed their sources
         meanwhile; ``dropped`` tells the first of them. Their rows are where the other writer left them.
+    :param remapped_bins: bins of whose sources somebody else deleted rows meanwhile, and that took that over.
     :param broken_bins: bins that were left out since a source of theirs cannot be read; ``broken`` tells the first.
     :param num_batches: commits with files that the run has made, all its tries together; absent without batches.
     :param left: ``bins``, ``files`` and ``bytes`` that a budget has left for another run.
@@ -154,6 +155,7 @@ class JobReport:
     plan: Mapping[str, Any] | None = None
     dropped_bins: int = 0
     dropped: Sequence[Mapping[str, Any]] | None = None
+    remapped_bins: int = 0
     broken_bins: int = 0
     broken: Sequence[Mapping[str, Any]] | None = None
     num_batches: int | None = None

@@ -7,21 +7,24 @@ it. Rows are names; the rows of a new file are named after its actor.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delta_log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
 from delta_log.change import Change, FileGroup
 from delta_log.checkpoint_writer import write_checkpoint
+from delta_log.deletion_vector import RowBitmap
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
 from delta_log.storage import open_storage
 from delta_log.table_features import Operation
 from delta_log.transaction import Transaction, find_transaction
+from delta_maintenance.operations.remapping import Remapping
 from delta_maintenance.operations.vacuum import vacuum as carry_out
 from delta_maintenance.operations.vacuum_survey import survey
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.rewrite.task import BinManifest, OutputFile, SourceFile
 from tests.explorer.history import Effect, Violation, hidden_rows
 from tests.explorer.world import NOW_MS, Actor, Context
 
@@ -210,6 +213,52 @@ def _merged(
     )
 
 
+def remapping(context: Context) -> int | None:
+    """A compaction of two bins that takes over what others delete of their files meanwhile."""
+    snapshot = open_table(context)
+    bins: list[list[dict[str, Any]]] = [[], []]
+    for path, file in live_files(snapshot).items():
+        bins[path not in ("a", "b")].append(file)
+    groups = [_merged(context, snapshot, files) for files in bins if files]
+    manifests = [
+        _manifest(context, files, group) for files, group in zip(filter(None, bins), groups, strict=True)
+    ]
+
+    def read(vector: DeletionVector, key: str) -> RowBitmap:
+        hidden = vector.pathOrInlineDv.split("+")
+        return RowBitmap([at for at, row in enumerate(json.loads(context.contents[key])) if row in hidden])
+
+    def write(wanted: Sequence[tuple[OutputFile, RowBitmap]]) -> list[DeletionVector]:
+        names = [[json.loads(context.contents[output.key])[at] for at in rows] for output, rows in wanted]
+        return [DeletionVector("i", "+".join(sorted(hidden)), 4, len(hidden)) for hidden in names]
+
+    remap = Remapping(context.storage.uri, groups, manifests, read, write)
+    return commit(context, snapshot, tagged(context, "OPTIMIZE", groups, remap=remap))
+
+
+def _manifest(context: Context, files: list[dict[str, Any]], group: FileGroup) -> BinManifest:
+    """What the rewrite of a bin would have left."""
+    rows = [len(json.loads(context.contents[file["path"]])) for file in files]
+    live = sum(len(rows_of(context, file)) for file in files)
+    sources = tuple(
+        SourceFile(file["path"], file["path"], file["size"], deletion_vector=file["deletion_vector"])
+        for file in files
+    )
+    outputs = tuple(OutputFile(add.path, add.path, add.size, NOW_MS, live) for add in group.adds)
+    return BinManifest(
+        "bin",
+        context.name,
+        {},
+        sources,
+        outputs,
+        sum(rows),
+        sum(rows) - live,
+        live,
+        1,
+        source_rows=tuple(rows),
+    )
+
+
 def cluster(context: Context) -> int | None:
     """Writes one file anew in the order of the clustering columns that it found."""
     snapshot = open_table(context)
@@ -371,6 +420,7 @@ def effect_of(name: str) -> Effect:
 
 ACTORS: dict[str, Actor] = {
     "compaction": compaction,
+    "remapping": remapping,
     "cluster": cluster,
     "append": append,
     "delete": delete,

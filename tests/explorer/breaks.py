@@ -12,10 +12,12 @@ from typing import Any
 from unittest.mock import patch
 
 from delta_log import conflict, transaction
+from delta_log.change import Remap
 from delta_log.conflict import Basis, Conflict, Head, Winner
 from delta_log.errors import StorageError
 from delta_log.file_path import address_of
 from delta_log.log_path import commit_key
+from delta_maintenance.operations import remapping
 from tests.explorer import actors
 from tests.explorer.history import Violation
 from tests.explorer.search import Found, Search
@@ -83,6 +85,7 @@ def _last_only(self: transaction.Transaction, version: int, latest: int) -> Sequ
 _SOUND_RULES = dict(conflict.RULES)
 _WINNERS = transaction.Transaction._winners
 _AFTER = Head.after
+_REMAP = transaction._Course.remap
 
 
 def _head_keeps(name: str) -> Patch:
@@ -98,6 +101,11 @@ def _trusts_an_error(self: transaction.Transaction, version: int, body: bytes) -
         return bool(self._storage.put_if_absent(commit_key(version), body))
     except StorageError:
         return False
+
+
+def _remaps_once(self: transaction._Course, made_anew: Remap) -> None:
+    if not self.remapped:
+        _REMAP(self, made_anew)
 
 
 @contextmanager
@@ -138,6 +146,12 @@ BREAKS = [
           lambda: patch.object(transaction, "_is_same_work", lambda *_: False)),
     Break("an earlier try's commit is not looked for", ("compaction",),
           lambda: patch.object(actors, "find_transaction", lambda *_: None), faults=1),
+    Break("a remapped source is removed as it was read", ("remapping", "delete"),
+          lambda: patch.object(remapping, "_removal_of", lambda now, read: read)),
+    Break("a remapped source may have new row ids", ("remapping", "backfill"),
+          lambda: patch.object(remapping, "_check_file", lambda *_: None)),
+    Break("a remapping is not made anew after a lost race", ("remapping", "delete", "update"),
+          lambda: patch.object(transaction._Course, "remap", _remaps_once), samples=150),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
 ]  # fmt: skip

@@ -28,7 +28,7 @@ REFUSED = {
     "golden-table-with-icebegCompatV2Enabled": {"icebergCompatV2"},
     "kernel-spark-shredded-variant-preview-delta": {"variantShredding-preview", "variantType"},
     "krs-partitioned_with_materialize_feature": {"materializePartitionColumns"},
-    "rs-table_with_liquid_clustering": {"liquid", "rowTracking"},
+    "rs-table_with_liquid_clustering": {"liquid"},
     "spark-variant-stats-with-struct-no-checkpoint": {"variantShredding-preview", "variantType"},
 }
 #: One of each kind: these are optimised by the Spark engine as well.

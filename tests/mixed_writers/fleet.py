@@ -27,6 +27,7 @@ class Writer:
     :param jars: for delta-spark.
     :param pause_seconds: at most so long between two commits, at random: whoever never pauses starves the others.
     :param environment: of the process, besides its parent's.
+    :param arguments: for ours, of the command line.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Writer:
     pause_seconds: float = 0.0
     jars: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

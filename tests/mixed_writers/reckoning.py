@@ -35,6 +35,7 @@ class Reckoning:
     rebased_commits: int
     rebases: int
     dropped_bins: int
+    remapped_bins: int
     versions_read: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
@@ -48,7 +49,8 @@ class Reckoning:
                 + (f"; told to have failed, and committed: {late}" if late else "")
             )
         told.append(
-            f"ours rebased {self.rebased_commits} commits over {self.rebases}, {self.dropped_bins} bins dropped"
+            f"ours rebased {self.rebased_commits} commits over {self.rebases}, {self.dropped_bins} bins dropped, "
+            f"{self.remapped_bins} took deletions over"
         )
         told += [f"read by {name}: {count} versions" for name, count in self.versions_read.items()]
         return told
@@ -89,6 +91,7 @@ def reckon(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, 
         rebased_commits=sum(entry["rebased"] > 0 for entry in mine),
         rebases=sum(entry["rebased"] for entry in mine),
         dropped_bins=sum(entry["dropped"] for entry in mine),
+        remapped_bins=sum(entry["remapped"] for entry in mine),
     )
     for name, reader in readers.items():
         seen = reader(range(len(expected)))

@@ -7,6 +7,8 @@ fleet               writers                     what keeps them apart
 ``s3``              delta-rs, ours              conditional PUT
 ``s3-lock``         delta-rs (with the lock),   the lock table
                     delta-spark, ours
+``s3-lock-remap``   the same; ours takes over   the lock table
+                    what others delete
 ``s3-half-lock``    delta-rs (without), ours    conditional PUT; ours takes the lock, delta-rs knows of none
 ==================  ==========================  ===================================================================
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +96,7 @@ def s3_half_lock(site: Site, commits: int, seconds: float) -> Reckoning:
     return reckon(Table(table, options), journals, readers)
 
 
-def s3_lock(site: Site, commits: int, seconds: float) -> Reckoning:
+def s3_lock(site: Site, commits: int, seconds: float, arguments: Sequence[str] = ()) -> Reckoning:
     server, locks = site.s3(), site.dynamodb()
     # One spelling for all three: the address is the key of the lock.
     table = f"s3a://{server.make_bucket()}/table"
@@ -135,7 +137,7 @@ def s3_lock(site: Site, commits: int, seconds: float) -> Reckoning:
     # commit, is not to be left alone with the others' versions.
     writers = [
         Writer("rs", "delta-rs", table, delta_rs_options, pause_seconds=4.0, environment=old),
-        Writer("ours", "ours", table, options, pause_seconds=4.0),
+        Writer("ours", "ours", table, options, pause_seconds=4.0, arguments=arguments),
         spark,
     ]
     _create_with_deletion_vectors(Table(table, options))
@@ -151,6 +153,10 @@ def s3_lock(site: Site, commits: int, seconds: float) -> Reckoning:
     assert [entry["fileName"] for entry in entries] == [f"{v:020d}.json" for v in range(result.versions)]
     assert {entry["complete"] for entry in entries} == {"true"}
     return result
+
+
+def s3_lock_remap(site: Site, commits: int, seconds: float) -> Reckoning:
+    return s3_lock(site, commits, seconds, ("--remap",))
 
 
 def _create_with_deletion_vectors(table: Table) -> None:
@@ -182,4 +188,10 @@ def _create_with_deletion_vectors(table: Table) -> None:
     assert table.storage.put_if_absent(commit_key(0), body.encode())
 
 
-SCENARIOS = {"local": local, "s3": s3, "s3-half-lock": s3_half_lock, "s3-lock": s3_lock}
+SCENARIOS: dict[str, Callable[[Site, int, float], Reckoning]] = {
+    "local": local,
+    "s3": s3,
+    "s3-half-lock": s3_half_lock,
+    "s3-lock": s3_lock,
+    "s3-lock-remap": s3_lock_remap,
+}

@@ -95,6 +95,7 @@ class Ours(Hand):
                     "--max-deleted-rows-ratio",
                     "0",
                     "--json",
+                    *self.writer.arguments,
                     *options,
                 ]
             )
@@ -105,6 +106,7 @@ class Ours(Hand):
                 version=report["version"],
                 rebased=report["version"] - report["read_version"] - 1,
                 dropped=report.get("dropped_bins", 0),
+                remapped=report.get("remapped_bins", 0),
             )
             return True
         error = report.get("error")
@@ -116,7 +118,7 @@ class Ours(Hand):
 
 
 class DeltaSpark(Hand):
-    """Appends, and every other time deletes some of its rows by deletion vectors.
+    """Appends, and every other time deletes, updates or merges some of its rows by deletion vectors.
 
     Its own alone, in a partition of their own: any append to what it reads makes it fail, unless it is marked as
     blind, and delta-rs marks none.
@@ -130,20 +132,15 @@ class DeltaSpark(Hand):
     def act(self, op: int) -> bool:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-        what: dict[str, Any]
-        if op % 2 and self._rows:
-            what = {"delete": sorted(self.random.sample(sorted(self._rows), _IDS_PER_DELETE))}
-        else:
-            what = {"add": list(self.range_of(op))}
+        what, statement = self._next(op)
         self._session.conf.set("spark.databricks.delta.commitInfo.userMetadata", self.told(op, **what))
         try:
-            if "add" in what:
+            if statement is None:
                 data = self._session.range(*what["add"]).coalesce(1)
                 data = data.selectExpr(f"'{self.writer.name}' AS writer", "id")
                 data.write.format("delta").mode("append").save(self.writer.table)
             else:
-                mine = f"writer = '{self.writer.name}' AND id IN ({', '.join(map(str, what['delete']))})"
-                self._session.sql(f"DELETE FROM delta.`{self.writer.table}` WHERE {mine}")
+                self._session.sql(statement)
         except Py4JJavaError as error:
             conflict = _SPARK_CONFLICT.search(str(error))
             if conflict is None:
@@ -154,6 +151,26 @@ class DeltaSpark(Hand):
         self._rows.difference_update(what.get("delete", ()))
         self.journal.write(op=op, **what)
         return True
+
+    def _next(self, op: int) -> tuple[dict[str, list[int]], str | None]:
+        """What it does to the ids, and the statement for it; none for an append."""
+        first, end = self.range_of(op)
+        if not (op % 2 and self._rows):
+            return {"add": [first, end]}, None
+        name, table = self.writer.name, f"delta.`{self.writer.table}`"
+        chosen = sorted(self.random.sample(sorted(self._rows), _IDS_PER_DELETE))
+        if op % 6 == 1:
+            mine = f"writer = '{name}' AND id IN ({', '.join(map(str, chosen))})"
+            return {"delete": chosen}, f"DELETE FROM {table} WHERE {mine}"
+        one = {"delete": chosen[:1], "add": [first, first + 1]}
+        if op % 6 == 3:
+            return one, f"UPDATE {table} SET id = {first} WHERE writer = '{name}' AND id = {chosen[0]}"
+        source = f"SELECT '{name}' AS writer, id FROM VALUES ({chosen[0]}L), ({first}L) AS t (id)"
+        matched = f"t.writer = '{name}' AND t.writer = s.writer AND t.id = s.id"
+        return one, (
+            f"MERGE INTO {table} AS t USING ({source}) AS s ON {matched} "
+            "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
+        )
 
 
 HANDS: dict[str, type[Hand]] = {"delta-rs": DeltaRs, "ours": Ours, "delta-spark": DeltaSpark}

@@ -16,6 +16,7 @@ class DeltaOptimizeOperator(DeltaRewriteOperator):
     The XCom is the job's report: ``status``, ``version``, and ``metrics`` named as Spark names them.
 
     :param min_file_size: files smaller than this are compacted; ``None``: a share of the target size. (templated)
+    :param max_file_size: larger files are split into files of the target size; ``None``: none is. (templated)
     :param full: rewrite every selected file, whether it needs it or not. (templated)
 
     Further parameters: :class:`~airflow_delta.operators.rewrite.DeltaRewriteOperator` and
@@ -24,23 +25,36 @@ class DeltaOptimizeOperator(DeltaRewriteOperator):
 
     operation = "optimize"
 
-    template_fields: Sequence[str] = (*DeltaRewriteOperator.template_fields, "min_file_size", "full")
+    template_fields: Sequence[str] = (
+        *DeltaRewriteOperator.template_fields,
+        "min_file_size",
+        "max_file_size",
+        "full",
+    )
     arguments: ClassVar[Mapping[str, Argument]] = {
         **DeltaRewriteOperator.arguments,
         "min_file_size": Argument("min_file_size", arguments.read_size),
+        "max_file_size": Argument("max_file_size", arguments.read_size),
         "full": Argument("full", arguments.read_switch, required=True),
     }
 
     def __init__(
-        self, *, min_file_size: int | str | None = None, full: bool | str = False, **kwargs: Any
+        self,
+        *,
+        min_file_size: int | str | None = None,
+        max_file_size: int | str | None = None,
+        full: bool | str = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.min_file_size = min_file_size
+        self.max_file_size = max_file_size
         self.full = full
         self.check_known()
 
     def own_options(self) -> dict[str, Any]:
         return {
             "min_file_size_bytes": self.value_of("min_file_size"),
+            "max_file_size_bytes": self.value_of("max_file_size"),
             "full": self.value_of("full") or None,
         }

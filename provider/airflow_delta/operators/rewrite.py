@@ -64,6 +64,8 @@ class DeltaRewriteOperator(DeltaJobOperator):
     :param hot_partitions: those come ``last``, or ``wait`` for another run. (templated)
     :param verify: ``counts``, or ``full``: read new files back and compare all columns. (templated)
     :param on_broken_source: where a file is missing or broken: ``fail``, or ``skip`` its bin and go on. (templated)
+    :param remap: where somebody deletes rows of the files meanwhile, take that over by deletion vectors on the new ones;
+        else those files are left as they are. (templated)
     :param output: with ``dry_run``, URI of a new file for the whole plan, one JSON object a line. (templated)
     :param approved_plan: output of a dry run that somebody has agreed to; if the plan is another one by now, nothing is
         done. (templated)
@@ -82,6 +84,7 @@ class DeltaRewriteOperator(DeltaJobOperator):
         "hot_partitions",
         "verify",
         "on_broken_source",
+        "remap",
         "output_uri",
         "approved_plan",
     )
@@ -103,6 +106,7 @@ class DeltaRewriteOperator(DeltaJobOperator):
         "hot_partitions": Argument("hot_partitions", read_one_of(HOT_PARTITIONS)),
         "verify": Argument("verify", read_one_of(VERIFICATIONS)),
         "on_broken_source": Argument("on_broken_source", read_one_of(BROKEN_SOURCES)),
+        "remap": Argument("remap", arguments.read_switch, required=True),
         "output_uri": Argument("output", arguments.read_text),
         "approved_plan": Argument("approved_plan", read_digest),
     }
@@ -121,6 +125,7 @@ class DeltaRewriteOperator(DeltaJobOperator):
         hot_partitions: str | None = None,
         verify: str | None = None,
         on_broken_source: str | None = None,
+        remap: bool | str = False,
         output: str | None = None,
         approved_plan: Any = None,
         **kwargs: Any,
@@ -137,6 +142,7 @@ class DeltaRewriteOperator(DeltaJobOperator):
         self.hot_partitions = hot_partitions
         self.verify = verify
         self.on_broken_source = on_broken_source
+        self.remap = remap
         # An operator's `output` is the reference to its XCom.
         self.output_uri = output
         self.approved_plan = approved_plan
@@ -154,6 +160,7 @@ class DeltaRewriteOperator(DeltaJobOperator):
             "hot_partitions": self.value_of("hot_partitions"),
             "verify": self.value_of("verify"),
             "on_broken_source": self.value_of("on_broken_source"),
+            "remap": self.value_of("remap") or None,
             "output": self.value_of("output_uri"),
             "approved_digest": self.value_of("approved_plan"),
             **self.own_options(),

@@ -8,6 +8,8 @@
    batch stands or will.
 3. Where the last batch is gone before the run ends (its time was over, or nothing was left for another try), a commit
    without files carries the ``txn``.
+4. Where deletions are to be taken over, a bin whose sources lost rows is not left out but committed with deletion vectors
+   of its own (:mod:`delta_maintenance.operations.remapping`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from delta_log.runtime import Runtime
 from delta_log.transaction import CommitResult, Transaction
 from delta_maintenance.metrics import commit_metrics
 from delta_maintenance.operations.earlier_tries import BATCH_TAG, RUN_TAG, EarlierTries
+from delta_maintenance.operations.remapping import Remapping, VectorFiles
 from delta_maintenance.plan.forecast import REWRITE_TIME_TAG
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.task import BinManifest, SourceFile
@@ -47,7 +50,9 @@ class Batches:
     """The commits of one run.
 
     :param size_bytes: ``None``: everything in one commit.
+    :param vectors: where bins whose sources lost rows meanwhile are to take that over; else they are left out.
     :ivar committed: bins that are in the table, those of earlier tries among them.
+    :ivar remapped: how many of them have taken deletions over.
     :ivar version: of the last commit.
     :ivar already_done: another try of the same run has finished it.
     """
@@ -57,7 +62,9 @@ class Batches:
     size_bytes: int | None
     progress: ProgressReporter
     runtime: Runtime
+    vectors: VectorFiles | None = None
     committed: list[BinManifest] = field(default_factory=list)
+    remapped: int = 0
     dropped: list[tuple[BinManifest, CommitFailed]] = field(default_factory=list)
     num_batches: int = 0
     version: int | None = None
@@ -75,6 +82,7 @@ class Batches:
         size_bytes: int | None,
         progress: ProgressReporter,
         runtime: Runtime,
+        vectors: VectorFiles | None = None,
     ) -> Batches:
         return cls(
             transaction,
@@ -82,6 +90,7 @@ class Batches:
             size_bytes,
             progress,
             runtime,
+            vectors,
             committed=list(earlier.committed),
             num_batches=earlier.num_batches,
             version=earlier.version,
@@ -115,7 +124,7 @@ class Batches:
     def _commit(self, *, finishes: bool) -> None:
         manifests, self._pending = self._pending, []
         try:
-            result = self._commit_bins(manifests, finishes)
+            result, last = self._commit_bins(manifests, finishes)
         except ConcurrentDelete as error:
             if finishes and not self.num_batches:
                 raise
@@ -124,7 +133,7 @@ class Batches:
             if not finishes or self.details.transaction is None:
                 return
             manifests = []
-            result = self._commit_bins(manifests, finishes)
+            result, last = self._commit_bins(manifests, finishes)
         self.version = result.version
         if result.already_done:
             self.already_done = True
@@ -132,11 +141,15 @@ class Batches:
         if manifests:
             self.num_batches += 1
         self.dropped += [(manifests[number], conflict) for number, conflict in result.dropped.items()]
-        self.committed += [m for number, m in enumerate(manifests) if number not in result.dropped]
+        self.committed += [m for number, m in enumerate(last) if number not in result.dropped]
+        self.remapped += len(result.remapped)
         for number, conflict in result.dropped.items():
             self.progress.message(f"left out bin {manifests[number].bin_id}: {conflict}")
 
-    def _commit_bins(self, manifests: Sequence[BinManifest], finishes: bool) -> CommitResult:
+    def _commit_bins(
+        self, manifests: Sequence[BinManifest], finishes: bool
+    ) -> tuple[CommitResult, Sequence[BinManifest]]:
+        """What came of it, and the bins with their sources as they were removed."""
         number, now_ms = self.num_batches + bool(manifests), self.runtime.now_ms()
         batched = self.size_bytes is not None or self.num_batches > 0
         details = self.details
@@ -149,17 +162,28 @@ class Batches:
         self.progress.message(
             f"committing {len(manifests)} bins" + (f" of batch {number}" if batched else "")
         )
+        groups = [_group(manifest, now_ms) for manifest in manifests]
+        remapping = None
+        if self.vectors is not None:
+            remapping = Remapping(
+                self.vectors.storage.uri, groups, manifests, self.vectors.read, self.vectors.write
+            )
+
+        def as_committed(number: int) -> BinManifest:
+            return (remapping.done if remapping is not None else {}).get(number, manifests[number])
+
         change = Change(
             operation=details.operation,
-            groups=[_group(manifest, now_ms) for manifest in manifests],
+            groups=groups,
             parameters=details.parameters,
-            metrics=lambda kept: commit_metrics([manifests[number] for number in kept]),
+            metrics=lambda kept: commit_metrics([as_committed(number) for number in kept]),
             transaction=details.transaction if finishes else None,
             tags=tags,
+            remap=remapping,
         )
         result = self.transaction.commit(change)
         self._since_ms = self.runtime.now_ms()
-        return result
+        return result, [as_committed(number) for number in range(len(manifests))]
 
 
 def _group(manifest: BinManifest, now_ms: int) -> FileGroup:

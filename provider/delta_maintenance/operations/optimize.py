@@ -23,11 +23,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.row_tracking import ENABLED, PRESERVED_TAG
 from delta_log.runtime import Runtime
 from delta_log.schema import storable
 from delta_log.snapshot import Snapshot
 from delta_log.table import Table
 from delta_log.table_features import Operation
+from delta_log.table_properties import flag
 from delta_log.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
 from delta_maintenance.engine.engine import (
@@ -41,6 +43,7 @@ from delta_maintenance.metrics import commit_metrics, dropped_bin
 from delta_maintenance.operations.batches import Batches, CommitDetails
 from delta_maintenance.operations.earlier_tries import EarlierTries, earlier_tries
 from delta_maintenance.operations.plan_file import PlanFile
+from delta_maintenance.operations.remapping import VectorFiles
 from delta_maintenance.plan.forecast import forecast
 from delta_maintenance.plan.optimize import candidates_for_footers, plan_optimize
 from delta_maintenance.plan.optimize_plan import LeftWork, OptimizePlan
@@ -49,6 +52,7 @@ from delta_maintenance.plan.tasks import tasks_of
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
+from delta_maintenance.rewrite.live_rows import row_tracking
 from delta_maintenance.rewrite.task import BinManifest
 
 #: So many commits are looked through for earlier runs, for a forecast.
@@ -108,6 +112,7 @@ def run(
         return finished("planned", plan=_told(plan, table, output))
     transaction = Transaction(table.storage, snapshot, Operation.OPTIMIZE, runtime)
     storable(snapshot.schema.without(snapshot.partition_columns))
+    row_tracking(snapshot.properties)
     if identity is not None:
         done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
         if done is not None:
@@ -126,12 +131,13 @@ def run(
             operation="REORG" if options.purge else "OPTIMIZE",
             parameters=_parameters(options),
             run_id=spec.run_id,
-            tags=spec.tags,
+            tags={**spec.tags, **_kept(snapshot)},
             transaction=(identity.app_id, identity.version) if identity is not None else None,
         ),
         options.batch_size_bytes,
         progress,
         runtime,
+        VectorFiles(table.storage, runtime.new_id) if options.remap else None,
     )
     work = _Work(plan, batches, options.on_broken_source == "skip")
     facts = {"engine": choice.engine, "engine_reason": choice.reason}
@@ -186,6 +192,11 @@ def _told(plan: OptimizePlan, table: Table, output: PlanFile | None) -> dict[str
         output.write(plan.lines())
         facts["uri"] = output.uri
     return facts
+
+
+def _kept(snapshot: Snapshot) -> dict[str, str]:
+    """For readers of the log, that the rows of a table that tracks them are still the same."""
+    return {PRESERVED_TAG: "true"} if flag(snapshot.properties, ENABLED) else {}
 
 
 def _parameters(options: OptimizeOptions) -> dict[str, Any]:
@@ -254,6 +265,7 @@ class _Work:
             "num_batches": batches.num_batches if batches.size_bytes is not None else None,
             "dropped_bins": len(batches.dropped),
             "dropped": dropped or None,
+            "remapped_bins": batches.remapped,
             "broken_bins": len(self.broken),
             "broken": broken or None,
             "left": _left(self.plan, [b.bin_id for b in self.plan.bins if b.bin_id not in done]),

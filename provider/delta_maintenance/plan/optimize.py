@@ -1,8 +1,9 @@
 """Planning OPTIMIZE and REORG PURGE: which files of a snapshot to rewrite together, and why. Pure: nothing is written.
 
-1. Candidates are small files, files with many deleted rows (or with deletions and an unknown number of rows),
-   and, for ``full``, every file that was not already written by this rewriter under the same settings. A purge takes
-   no file for its size, but those that hold columns which the table has dropped.
+1. Candidates are small files, files with many deleted rows (or with deletions and an unknown number of rows), where
+   that is asked for files that are too large (each is split by itself), and, for ``full``, every file that was not
+   already written by this rewriter under the same settings. A purge takes no file for its size, but those that hold
+   columns which the table has dropped.
 2. Sizes are estimates of live bytes: a file that is half deleted counts half.
 3. Candidates are grouped by partition and packed next-fit (:mod:`delta_maintenance.plan.bin_packing`). A bin
    of one is kept only if its file was chosen for more than its size, and a small file is only put together with
@@ -36,6 +37,7 @@ from delta_maintenance.plan.optimize_plan import (
     DELETED_ROWS,
     DROPPED_COLUMNS,
     FULL,
+    LARGE,
     REASONS,
     SMALL,
     UNKNOWN_ROWS,
@@ -118,6 +120,11 @@ def plan_optimize(
     target = _target(snapshot, options)
     minimum = _minimum(target, options)
     tag = rewrite_settings_digest(snapshot, target)
+    if options.max_file_size_bytes is not None and options.max_file_size_bytes < target:
+        raise InvalidRequest(
+            f"max_file_size_bytes ({options.max_file_size_bytes}) is below the target size ({target}): every run would "
+            "split what the last one put together. Give a maximum of at least the target."
+        )
     where = _where(snapshot, options.where)
     files = _files(snapshot, where, options, prior)
     num_records, deleted = _row_counts(snapshot, files, where)
@@ -135,7 +142,8 @@ def plan_optimize(
     thrift = Thrift(THRIFT_FACTOR, target // _FREE_SHARE)
     packed = pack(groups[chosen], live[chosen], paths, target, alone, thrift)
     hot = _hot_groups(files, groups, options, now_ms)
-    bins = _bins(files, chosen, packed, sizes, live, reasons, tag, hot[groups[chosen]])
+    packed_bins = _bins(files, chosen, packed, sizes, live, reasons, tag, hot[groups[chosen]])
+    bins = [_split(planned, target) for planned in packed_bins]
     waiting = [planned for planned in bins if planned.hot and options.hot_partitions == "wait"]
     ready = [planned for planned in bins if not (planned.hot and options.hot_partitions == "wait")]
     kept, left = _within_budget(ready, options, prior)
@@ -305,6 +313,8 @@ def _reasons(
     reasons[live < minimum] |= SMALL
     reasons[(num_records >= 0) & (deleted > num_records * options.deleted_rows_ratio)] |= DELETED_ROWS
     reasons[has_vector & (num_records < 0)] |= UNKNOWN_ROWS
+    if options.max_file_size_bytes is not None:
+        reasons[live > options.max_file_size_bytes] |= LARGE
     if options.full:
         ours = _written_with(files, tag).to_numpy()
         reasons[~ours | has_vector] |= FULL
@@ -349,6 +359,14 @@ def _bins(
             )
         )
     return sorted(found, key=lambda planned: (planned.hot, -planned.live_bytes, planned.bin_id))
+
+
+def _split(planned: PlannedBin, target: int) -> PlannedBin:
+    """A file that is too large is above the target, and so in a bin of its own."""
+    if not planned.reasons & LARGE:
+        return planned
+    count = -(-planned.live_bytes // target)
+    return replace(planned, num_outputs=count, bin_id=_digest(planned.bin_id, str(count)))
 
 
 class _Names:

@@ -19,13 +19,14 @@ from delta_maintenance.progress import format_bytes
 from delta_maintenance.rewrite.task import SourceFile
 
 #: Why a file was chosen; a file may have several reasons.
-SMALL, DELETED_ROWS, UNKNOWN_ROWS, FULL, DROPPED_COLUMNS = 1, 2, 4, 8, 16
+SMALL, DELETED_ROWS, UNKNOWN_ROWS, FULL, DROPPED_COLUMNS, LARGE = 1, 2, 4, 8, 16, 32
 REASONS = {
     SMALL: "small",
     DELETED_ROWS: "deleted_rows",
     UNKNOWN_ROWS: "deleted_rows_unknown",
     FULL: "full",
     DROPPED_COLUMNS: "dropped_columns",
+    LARGE: "large",
 }
 _SHOWN_PARTITIONS = 20
 #: A summary has to fit into an XCom, however long partition values are.
@@ -57,6 +58,7 @@ class PlannedBin:
     :param bytes_in: what has to be read; ``live_bytes``: the estimate of what is not deleted.
     :param reasons: union of its files' reasons.
     :param hot: somebody has written to its partition lately.
+    :param num_outputs: a large file is split into so many.
     """
 
     bin_id: str
@@ -67,6 +69,7 @@ class PlannedBin:
     live_bytes: int
     reasons: int
     hot: bool = False
+    num_outputs: int = 1
 
     @property
     def num_files(self) -> int:
@@ -115,8 +118,8 @@ class OptimizePlan:
 
     @property
     def num_outputs(self) -> int:
-        """How many files are to be expected: one a bin, and none where everything is deleted."""
-        return sum(planned.live_bytes > 0 for planned in self.bins)
+        """How many files are to be expected: one a bin, more of a large file, none where everything is deleted."""
+        return sum(planned.num_outputs for planned in self.bins if planned.live_bytes > 0)
 
     def sources(self, planned: PlannedBin) -> tuple[SourceFile, ...]:
         """The files of a bin, in the order in which they are to be read."""

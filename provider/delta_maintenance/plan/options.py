@@ -25,6 +25,7 @@ _DEFAULT_RATIO = 0.05
 _RANGES: dict[str, tuple[int, int, str]] = {
     "target_size_bytes": (1, _MAX_BYTES, "bytes from 1 to 1 PiB"),
     "min_file_size_bytes": (0, _MAX_BYTES, "bytes from 0 to 1 PiB"),
+    "max_file_size_bytes": (1, _MAX_BYTES, "bytes from 1 to 1 PiB"),
     "max_bytes": (1, _MAX_BYTES, "bytes from 1 to 1 PiB"),
     "max_files": (2, _MAX_FILES, "files, at least 2"),
     "batch_size_bytes": (1, _MAX_BYTES, "bytes from 1 to 1 PiB"),
@@ -37,7 +38,7 @@ _CHOICES = {
     "on_broken_source": BROKEN_SOURCES,
 }
 #: What REORG PURGE does not take: it chooses files by what is in them, not by their size.
-_NOT_OF_PURGE = frozenset({"min_file_size_bytes", "full"})
+_NOT_OF_PURGE = frozenset({"min_file_size_bytes", "max_file_size_bytes", "full"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class OptimizeOptions:
     :param target_size_bytes: of the files to write; else the table's ``delta.targetFileSize``, else 1 GiB.
     :param min_file_size_bytes: smaller files are compacted; else three quarters of the target. A minimum
         equal to the target would rewrite nearly full files again and again.
+    :param max_file_size_bytes: larger files are split into files of at most the target; else no file is.
     :param max_deleted_rows_ratio: files of which more than this part is deleted are rewritten, even alone; else
         :attr:`deleted_rows_ratio`. With a purge it also means: look for nothing else.
     :param full: rewrite every file, but those that an earlier run wrote in just this way.
@@ -60,6 +62,8 @@ class OptimizeOptions:
     :param verify: ``counts``: as many rows go out as came in alive; ``full``: the new files are read back, too, and a
         checksum of all columns of all rows is compared.
     :param on_broken_source: where a source is missing or cannot be read: ``fail``, or ``skip`` its bin and report it.
+    :param remap: where somebody deletes rows of a source meanwhile, commit its bin with deletion vectors for those rows;
+        else it is left out.
     :param approved_digest: of the plan that somebody agreed to; another one is not carried out.
     :param output: URI of a new file for the whole plan, one JSON object a line.
     :param purge: REORG PURGE: deleted rows and dropped columns are taken out, whatever the size of a file.
@@ -68,6 +72,7 @@ class OptimizeOptions:
     where: str | None = None
     target_size_bytes: int | None = None
     min_file_size_bytes: int | None = None
+    max_file_size_bytes: int | None = None
     max_deleted_rows_ratio: float | None = None
     full: bool = False
     max_bytes: int | None = None
@@ -78,6 +83,7 @@ class OptimizeOptions:
     hot_partitions: str = "last"
     verify: str = "counts"
     on_broken_source: str = "fail"
+    remap: bool = False
     approved_digest: str | None = None
     output: str | None = None
     purge: bool = False
@@ -157,6 +163,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(_RANGES, _integer),
     "max_deleted_rows_ratio": _ratio,
     "full": _flag,
+    "remap": _flag,
     **dict.fromkeys(_CHOICES, _text),
     "approved_digest": _text,
     "output": _text,

@@ -56,6 +56,7 @@ class PlannedTasks(Sequence[RewriteTask]):
             target_size_bytes=self._plan.target_size_bytes,
             rewrite_tag=self._plan.rewrite_tag,
             verify=self._plan.options.verify,
+            num_outputs=planned.num_outputs,
             # However little time there is, every run gets something done.
             begin_before_ms=self._begin_before_ms if index % len(self) else None,
         )

@@ -1,4 +1,4 @@
-"""Rewriting one bin: its live rows, in order, into one new file.
+"""Rewriting one bin: its live rows, in order, into one new file, or several where it is a file to be split.
 
 Pure pyarrow, and the same function on every engine. Rows come from :class:`delta_log.data_file.DataFile`, which
 applies deletion vectors and brings old files to the current schema; they leave in row groups of bounded size with
@@ -12,24 +12,20 @@ the file is read back as any reader would read it, and all columns of all rows a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from uuid import uuid4
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from delta_log.data_file import DataFile
-from delta_log.deletion_vector import DeletionVectorDescriptor, read_deletion_vector
-from delta_log.errors import CorruptLog, DeltaLogError
-from delta_log.file_path import encode_path, hive_directory
-from delta_log.schema import StructField, StructType, arrow_schema, parse_schema, storable
+from delta_log.errors import DeltaLogError
+from delta_log.schema import StructType, arrow_schema, parse_schema, storable
 from delta_log.storage import Storage
+from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
+from delta_maintenance.rewrite.output_files import write_outputs
 from delta_maintenance.rewrite.row_checksum import RowChecksum
-from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, RewriteTask, SourceFile
-from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 MANIFEST_DIRECTORY = "_maintenance"
-
-OnProgress = Callable[[int], None]
 
 
 def manifest_key(run_id: str, bin_id: str) -> str:
@@ -47,7 +43,7 @@ def read_manifest(storage: Storage, run_id: str, bin_id: str) -> BinManifest | N
 
 
 def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | None = None) -> BinManifest:
-    """Write a bin's live rows to a new file and leave a manifest of it.
+    """Write a bin's live rows to new files and leave a manifest of them.
 
     :param on_progress: told the bytes of each source once it was read.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
@@ -57,55 +53,29 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
     if finished is not None:
         return finished
     schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
-    key = output_key(task, schema)
-    counts = _Counts()
     stored = storable(schema.without(task.partition_columns))
-    rows = _live_rows(task, storage, stored, counts, on_progress)
-    settings = WriterSettings.of(task.configuration, stored, task.reader_features or ())
-    with storage.open_write(key) as file:
-        writer = DataFileWriter(file, arrow_schema(stored, physical=True), settings)
-        read = RowChecksum()
-        for batch in rows:
-            if task.verify == "full":
-                read = read.plus(RowChecksum.of(batch))
-            writer.write(batch)
-        written = writer.close()
-    if written.num_records != counts.rows_in - counts.rows_deleted:
-        storage.delete([key])
+    live = LiveRows(task, storage, stored, on_progress)
+    outputs = write_outputs(task, live, storage)
+    keys = [output.key for output in outputs.files]
+    if outputs.rows != live.rows_in - live.rows_deleted:
+        storage.delete(keys)
         raise AssertionError(
-            f"bin {task.bin_id}: {counts.rows_in} rows read, {counts.rows_deleted} of them deleted, but "
-            f"{written.num_records} written. This is a bug; nothing was committed."
+            f"bin {task.bin_id}: {live.rows_in} rows read, {live.rows_deleted} of them deleted, but "
+            f"{outputs.rows} written. This is a bug; nothing was committed."
         )
     if task.verify == "full":
-        _compare(task, storage, stored, key, read)
-    outputs: tuple[OutputFile, ...] = ()
-    if written.num_records:
-        info = storage.head(key)
-        assert info is not None
-        tags = {REWRITE_TAG: task.rewrite_tag}
-        outputs = (
-            OutputFile(
-                encode_path(key),
-                key,
-                info.size,
-                info.modification_time_ms,
-                written.num_records,
-                written.stats,
-                tags,
-            ),
-        )
-    else:
-        storage.delete([key])
+        _compare(task, storage, live.columns, keys, outputs.read)
     manifest = BinManifest(
         bin_id=task.bin_id,
         run_id=task.run_id,
         partition_values=task.partition_values,
         sources=task.sources,
-        outputs=outputs,
-        rows_in=counts.rows_in,
-        rows_deleted=counts.rows_deleted,
-        rows_out=written.num_records,
+        outputs=outputs.files,
+        rows_in=live.rows_in,
+        rows_deleted=live.rows_deleted,
+        rows_out=outputs.rows,
         elapsed_ms=int((time.monotonic() - started) * 1000),
+        source_rows=tuple(live.of_sources),
         rewrite_tag=task.rewrite_tag,
     )
     return _publish(manifest, storage)
@@ -128,16 +98,19 @@ class RewriteMismatch(DeltaLogError):
         self.bin_id = bin_id
 
 
-def _compare(task: RewriteTask, storage: Storage, stored: StructType, key: str, read: RowChecksum) -> None:
-    """Read a new file back.
+def _compare(
+    task: RewriteTask, storage: Storage, stored: StructType, keys: Sequence[str], read: RowChecksum
+) -> None:
+    """Read the new files back.
 
-    :raises RewriteMismatch: it holds other rows than those that were read.
+    :raises RewriteMismatch: they hold other rows than those that were read.
     """
     schema, found = arrow_schema(stored, physical=True), RowChecksum()
-    for rows in DataFile(storage, key, task.mapping_mode).read(stored.fields, physical=True):
-        found = found.plus(RowChecksum.of(pa.record_batch(list(rows.arrays), schema=schema)))
+    for key in keys:
+        for rows in DataFile(storage, key, task.mapping_mode).read(stored.fields, physical=True):
+            found = found.plus(RowChecksum.of(pa.record_batch(list(rows.arrays), schema=schema)))
     if found != read:
-        storage.delete([key])
+        storage.delete(keys)
         raise RewriteMismatch(task.bin_id, read.rows, found.rows)
 
 
@@ -153,54 +126,6 @@ def _publish(manifest: BinManifest, storage: Storage) -> BinManifest:
         return manifest
     storage.delete([output.key for output in manifest.outputs])
     return other
-
-
-class _Counts:
-    """Physical rows of the sources, and how many of them deletion vectors hide."""
-
-    rows_in = 0
-    rows_deleted = 0
-
-
-def _live_rows(
-    task: RewriteTask, storage: Storage, stored: StructType, counts: _Counts, on_progress: OnProgress | None
-) -> Iterator[pa.RecordBatch]:
-    schema = arrow_schema(stored, physical=True)
-    columns: tuple[StructField, ...] = stored.fields
-    for source in task.sources:
-        data_file = DataFile(storage, source.key, task.mapping_mode)
-        hidden = None
-        if source.deletion_vector is not None:
-            descriptor = DeletionVectorDescriptor.from_json(source.deletion_vector)
-            hidden = read_deletion_vector(descriptor, storage)
-            counts.rows_deleted += len(hidden)
-        _check_records(source, data_file)
-        counts.rows_in += data_file.num_rows
-        for rows in data_file.read(columns, hidden, physical=True):
-            if rows.count:
-                yield pa.record_batch(list(rows.arrays), schema=schema)
-        if on_progress is not None:
-            on_progress(source.size_bytes)
-
-
-def _check_records(source: SourceFile, data_file: DataFile) -> None:
-    if source.num_records is not None and source.num_records != data_file.num_rows:
-        raise CorruptLog(
-            source.key, f"its statistics say {source.num_records} rows, but the file has {data_file.num_rows}"
-        )
-
-
-def output_key(task: RewriteTask, schema: StructType) -> str:
-    """A new name in the partition's directory (with column mapping, as Spark does, none that shows a value)."""
-    codec = WriterSettings.codec_of(task.configuration)
-    name = f"part-00000-{uuid4()}-c000{'' if codec == 'none' else f'.{codec}'}.parquet"
-    if task.mapping_mode != "none":
-        return name
-    directories = [
-        hive_directory(column, task.partition_values.get(schema.field(column).physical_name))
-        for column in task.partition_columns
-    ]
-    return "/".join([*directories, name])
 
 
 def manifests_of(storage: Storage, run_id: str) -> list[BinManifest]:

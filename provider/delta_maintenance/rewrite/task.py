@@ -80,6 +80,7 @@ class RewriteTask:
        again.
 
     :param verify: ``full``: read the new file back and compare a checksum of all columns.
+    :param num_outputs: into how many files of about equal size the rows go.
     :param begin_before_ms: milliseconds since the epoch; once they have passed, the task is not begun any more.
     """
 
@@ -99,6 +100,7 @@ class RewriteTask:
     target_size_bytes: int
     rewrite_tag: str
     verify: str = "counts"
+    num_outputs: int = 1
     begin_before_ms: int | None = None
 
     @property
@@ -124,6 +126,8 @@ class BinManifest:
 
     :param rows_in: physical rows of the sources; ``rows_in == rows_deleted + rows_out`` or the bin is broken.
     :param rows_deleted: rows that the sources' deletion vectors hide.
+    :param source_rows: physical rows of each source, in the order of the sources. The live ones follow each other in
+        the outputs in just this order, so that the place of each is known; empty: somebody wrote this who did not say.
     """
 
     bin_id: str
@@ -136,6 +140,7 @@ class BinManifest:
     rows_out: int
     elapsed_ms: int
     rewrite_tag: str = ""
+    source_rows: tuple[int, ...] = ()
     manifest_version: int = 1
 
     @property
@@ -150,6 +155,7 @@ class BinManifest:
         raw = _known(cls, json.loads(text))
         raw["sources"] = _each(SourceFile, raw["sources"])
         raw["outputs"] = _each(OutputFile, raw["outputs"])
+        raw["source_rows"] = tuple(raw.get("source_rows", ()))
         return cls(**raw)
 
 

@@ -6,7 +6,7 @@ thus one row group, decoded and encoded, whatever the size of the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from delta_log.errors import CorruptLog
 from delta_log.schema import StructType
 from delta_log.stats import StatsCollector, stats_columns, string_prefix_length
+from delta_maintenance.rewrite.footer_stats import FooterStats
 
 CODEC_PROPERTY = "delta.parquet.compression.codec"
 _CODECS = {
@@ -77,20 +78,31 @@ class Written:
 
 
 class DataFileWriter:
-    """Writes batches of one physical schema to an open file."""
+    """Writes batches of one physical schema to an open file.
 
-    def __init__(self, file: IO[bytes], schema: pa.Schema, settings: WriterSettings) -> None:
-        self._file, self._settings = file, settings
+    :param schema: of the batches.
+    :param notes: key-value metadata for the footer.
+    """
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        schema: pa.Schema,
+        settings: WriterSettings,
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        self._file, self._settings, self._notes = file, settings, dict(notes or {})
         # Optional throughout, as every Delta writer does: constraints live in the log, not in the files.
-        self._schema = pa.schema([_nullable(field) for field in schema])
+        self._read_schema, self._schema = schema, pa.schema([_nullable(field) for field in schema])
+        self._stats = FooterStats(settings.stats, self._schema)
+        self._footers: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._num_records = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._settings.stats.update(batch)
-        self._pending.append(pa.record_batch(_relabelled(batch, self._schema), schema=self._schema))
+        self._pending.append(batch)
         self._pending_bytes += batch.nbytes
         self._num_records += batch.num_rows
         if self._pending_bytes >= self._settings.row_group_bytes:
@@ -102,10 +114,12 @@ class DataFileWriter:
             self._flush()
         assert self._writer is not None
         self._writer.close()
-        return Written(self._num_records, self._settings.stats.finish())
+        return Written(self._num_records, self._stats.finish(self._footers[0]))
 
     def _flush(self) -> None:
-        group = pa.Table.from_batches(self._pending, self._schema)
+        read = pa.Table.from_batches(self._pending, self._read_schema)
+        group = pa.Table.from_arrays(_relabelled(read, self._schema), schema=self._schema)
+        self._stats.update(group)
         if self._writer is None:
             self._writer = pq.ParquetWriter(
                 self._file,
@@ -116,17 +130,20 @@ class DataFileWriter:
                 write_page_index=True,
                 # Spark knows nothing of Arrow's own schema, and field ids are in the Parquet schema anyway.
                 store_schema=False,
+                metadata_collector=self._footers,
             )
+            if self._notes:
+                self._writer.add_key_value_metadata(self._notes)
         if group.num_rows:
             self._writer.write_table(group, row_group_size=group.num_rows)
         self._pending, self._pending_bytes = [], 0
 
 
-def _relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
-    """The same buffers under a type that differs in nullability only."""
+def _relabelled(table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:
+    """The same buffers under types that differ in nullability only."""
     return [
-        array if array.type == field.type else array.cast(field.type)
-        for array, field in zip(batch.columns, schema, strict=True)
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(table.columns, schema, strict=True)
     ]
 
 
@@ -148,19 +165,49 @@ def _nullable_type(kind: pa.DataType) -> pa.DataType:
 
 def _dictionary_columns(group: pa.Table) -> list[str]:
     """Paths of the leaves that get a dictionary; a dictionary of unique values only costs time."""
-    sample = group.slice(0, _SAMPLE_ROWS)
-    chosen: list[str] = []
-    for field, column in zip(group.schema, sample.columns, strict=True):
-        if pa.types.is_nested(field.type):
-            chosen += _leaf_paths(field)
-        elif len(column) and not pa.types.is_null(field.type):
-            distinct = pc.count_distinct(column, mode="only_valid").as_py()
-            if distinct < _DICTIONARY_SHARE * max(1, len(column) - column.null_count):
-                chosen.append(field.name)
-    return chosen
+    if not group.num_rows:
+        return []
+    sample = group.slice(0, _SAMPLE_ROWS).combine_chunks()
+    return [
+        path
+        for field, column in zip(group.schema, sample.columns, strict=True)
+        for path, values in zip(_leaf_paths(field), _leaf_values(column), strict=True)
+        if _repeats(values)
+    ]
+
+
+def _repeats(values: pa.Array | pa.ChunkedArray) -> bool:
+    if not len(values) or pa.types.is_null(values.type):
+        return False
+    distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    return bool(distinct < _DICTIONARY_SHARE * max(1, len(values) - values.null_count))
+
+
+def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
+    """The values of each leaf of a column, in the order of the file's leaves."""
+    if not pa.types.is_nested(column.type):
+        return [column]
+    return [leaf for chunk in column.chunks[:1] for leaf in _array_leaves(chunk)]
+
+
+def _array_leaves(array: pa.Array) -> Iterator[pa.Array]:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for member in array.flatten():
+            yield from _array_leaves(member)
+    elif pa.types.is_map(kind):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        for entries in (array.keys, array.items):
+            yield from _array_leaves(entries.slice(first, last - first))
+    elif pa.types.is_list(kind):
+        yield from _array_leaves(array.flatten())
+    else:
+        yield array
 
 
 def _leaf_paths(field: pa.Field) -> list[str]:
+    if not pa.types.is_nested(field.type):
+        return [field.name]
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, pa.schema([field]), store_schema=False).close()
     parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue()))

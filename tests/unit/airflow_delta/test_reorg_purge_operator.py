@@ -53,7 +53,9 @@ def test_the_job_knows_every_option_that_an_operator_can_send() -> None:
     from delta_maintenance.plan.options import OptimizeOptions
 
     OptimizeOptions.from_mapping(purge(**EVERY).options(), purge=True)
-    optimize = DeltaOptimizeOperator(task_id="o", table="/t", full=True, min_file_size="1MiB", **EVERY)
+    optimize = DeltaOptimizeOperator(
+        task_id="o", table="/t", full=True, min_file_size="1MiB", max_file_size="9GiB", **EVERY
+    )
     OptimizeOptions.from_mapping(optimize.options())
 
 

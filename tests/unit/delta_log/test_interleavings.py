@@ -30,7 +30,9 @@ def test_one_writer_survives_a_fault_at_every_call(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kinds", [("compaction", kind) for kind in ("delete", "update", "append")], ids="+".join
+    "kinds",
+    [*(("compaction", kind) for kind in ("delete", "update", "append")), ("remapping", "delete")],
+    ids="+".join,
 )
 def test_a_compaction_and_another_writer_survive_a_fault_at_every_call(kinds: tuple[str, ...]) -> None:
     found = Search(kinds, actors.table()).exhaustive(faults=1)

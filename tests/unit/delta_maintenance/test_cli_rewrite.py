@@ -65,6 +65,7 @@ def test_only_the_plan_that_was_approved_is_carried_out(
     [
         ["--full"],
         ["--min-file-size", "1MB"],
+        ["--max-file-size", "1MB"],
         ["--max-files", "0"],
         ["--max-duration", "soon"],
         ["--verify", "no"],

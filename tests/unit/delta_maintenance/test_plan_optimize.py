@@ -399,3 +399,22 @@ def test_a_purge_takes_no_option_about_sizes(name: str) -> None:
 
 def test_an_option_that_is_null_is_not_given() -> None:
     assert OptimizeOptions.from_mapping({"where": None, "full": None}) == OptimizeOptions()
+
+
+def test_a_file_above_the_maximum_is_split_by_itself(tmp_path: Path) -> None:
+    adds = [add("small", 10), add("small2", 10), add("fits", 150), add("large", 250), add("larger", 301)]
+    planned = plan(tmp_path, adds, target_size_bytes=100, max_file_size_bytes=150)
+    assert sorted(paths(planned)) == [["large"], ["larger"], ["small", "small2"]]
+    assert sorted(planned_bin.num_outputs for planned_bin in planned.bins) == [1, 3, 4]
+    assert (planned.num_outputs, planned.chosen_files["large"]) == (8, 2)
+
+
+def test_a_file_of_which_enough_is_deleted_is_not_too_large(tmp_path: Path) -> None:
+    adds = [add("half", 250, deletionVector=deletion_vector(50), stats=stats(100))]
+    planned = plan(tmp_path, adds, target_size_bytes=100, max_file_size_bytes=150, max_deleted_rows_ratio=1.0)
+    assert paths(planned) == []
+
+
+def test_a_maximum_below_the_target_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="split what the last one put together"):
+        plan(tmp_path, [], target_size_bytes=10, max_file_size_bytes=9)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,13 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maintenance_runs import WatchedEngine, run
-from tests.rewritable_tables import GeneratedTable, as_multiset, generated_tables
+from tests.rewritable_tables import File, GeneratedTable, as_multiset, generated_tables
 
 from delta_log import Snapshot, Table
 from delta_log.actions import decode_actions
 from delta_log.log_path import commit_key
-from delta_log.schema import PARQUET_FIELD_ID, arrow_schema
+from delta_log.schema import PARQUET_FIELD_ID, arrow_schema, parse_schema
 from delta_log.stats import parse_stats, stats_columns
+from delta_maintenance.engine.engine import TaskFailed
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "optimize": ("optimize", {}),
@@ -158,3 +161,75 @@ def test_a_run_that_dies_after_any_bin_is_ended_by_the_next_try(
         )
         assert Table(str(path)).snapshot().num_deletion_vectors == 0
         assert run(path, "purge", run_id="again", **options).status == "nothing_to_do"
+
+
+def test_a_footer_tells_spark_the_current_schema_in_physical_names(tmp_path: Path) -> None:
+    rows = [{"struct": {"a": "x", "b": [{"c": 1}]}, "day": date(1500, 1, 1)}]
+    file = File(("struct",), rows, frozenset(), None, extra=True, has_stats=True, row_group=1)
+    table = GeneratedTable(("struct", "day"), "name", False, False, (file, file))
+    table.write(tmp_path)
+    run(tmp_path)
+    (key,) = Table(str(tmp_path)).snapshot().files(["key"]).column("key").to_pylist()
+    footer = pq.ParquetFile(tmp_path / key).metadata.metadata
+    schema = parse_schema(footer[b"org.apache.spark.sql.parquet.row.metadata"].decode())
+    assert arrow_schema(schema) == arrow_schema(table.schema, physical=True)
+    assert schema.names == ("col-0001", "col-0005")
+    # Spark takes dates for what they are only where a version says that the calendar is the current one.
+    assert footer[b"org.apache.spark.version"] >= b"3.1"
+    assert not {name for name in footer if b"legacy" in name}
+
+
+@settings(max_examples=25)
+@given(table=generated_tables(), target=st.integers(200, 2000))
+def test_files_that_are_split_keep_their_rows_in_their_order(table: GeneratedTable, target: int) -> None:
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "t"
+        table.write(path)
+        expected = as_multiset(table.live_rows())
+        sizes: dict[str, Any] = {
+            "target_size_bytes": target,
+            "max_file_size_bytes": target,
+            "min_file_size_bytes": 0,
+        }
+        report = run(path, verify="full", max_deleted_rows_ratio=1.0, **sizes)
+        after = Table(str(path)).snapshot()
+        assert as_multiset(after.to_arrow().to_pylist()) == expected
+        check_files(path, after, table)
+        for add in [a.add for a in decode_actions((path / commit_key(after.version)).read_bytes(), "commit")]:
+            assert (
+                report.status == "nothing_to_do" or add is None or json.loads(add.stats or "")["numRecords"]
+            )
+
+
+def test_a_large_file_becomes_files_of_about_the_target(tmp_path: Path) -> None:
+    rows = [{"long": number * number * 7_919} for number in range(50_000)]
+    file = File(
+        ("long",), rows, frozenset(range(0, 50_000, 50)), None, extra=False, has_stats=True, row_group=10_000
+    )
+    GeneratedTable(("long",), "none", False, False, (file,)).write(tmp_path)
+    size = Table(str(tmp_path)).snapshot().size_bytes
+    sizes: dict[str, Any] = {"target_size_bytes": size // 3, "max_file_size_bytes": size // 2}
+    report = run(tmp_path, verify="full", **sizes)
+    snapshot = Table(str(tmp_path)).snapshot()
+    assert (report.metrics["numAddedFiles"], report.metrics["numRemovedFiles"]) == (3, 1)
+    found = [json.loads(stats) for stats in snapshot.files(["stats"]).column("stats").to_pylist()]
+    assert sorted(stats["numRecords"] for stats in found) == [16_332, 16_334, 16_334]
+    assert snapshot.to_arrow().num_rows == 49_000
+    bounds = sorted((stats["minValues"]["long"], stats["maxValues"]["long"]) for stats in found)
+    assert all(low[1] < high[0] for low, high in pairwise(bounds))
+    assert run(tmp_path, run_id="again", **sizes).status == "nothing_to_do"
+
+
+def test_a_split_that_fails_half_way_leaves_no_file_behind(tmp_path: Path) -> None:
+    rows = [{"long": number} for number in range(5_000)]
+    file = File(("long",), rows, frozenset(), None, extra=False, has_stats=True, row_group=1_000)
+    GeneratedTable(("long",), "none", False, False, (file,)).write(tmp_path)
+    (path,) = tmp_path.glob("*.parquet")
+    # The last row group's pages are garbage; what comes before them can be read and is written.
+    start = pq.ParquetFile(path).metadata.row_group(4).column(0).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 40] = b"\xff" * 40
+    path.write_bytes(bytes(content))
+    with pytest.raises(TaskFailed, match="cannot be read"):
+        run(tmp_path, target_size_bytes=len(content) // 5, max_file_size_bytes=len(content) // 2)
+    assert list(tmp_path.glob("*.parquet")) == [path]

@@ -1,0 +1,162 @@
+"""What the optimize benchmark measures, each on a copy of the table of its own that stays for the comparison of rows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import optimize_tables
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+from process_tree import ProcessTree
+
+from delta_log import Table
+from delta_log.snapshot import Snapshot  # noqa: F401 - so that lazy imports are done before the clock starts
+from delta_maintenance.contract import JobSpec
+from delta_maintenance.job import JobSite, run_job
+from delta_maintenance.operations import optimize  # noqa: F401 - the same
+from delta_maintenance.plan.optimize import plan_optimize
+from delta_maintenance.plan.options import OptimizeOptions
+from delta_maintenance.progress import SilentProgress
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.delta_spark import delta_spark_jars, start_delta_spark, stop_spark
+
+# The first conversion of a Python list imports pandas where it is installed; that is an import as well.
+pa.array([1])
+
+#: Where the copies are made, beside the table, by contender.
+COPIES = "copies"
+_HEAP = "6g"
+
+
+def copy_for(uri: str, contender: str) -> Path:
+    return Path(uri).parent / COPIES / f"{Path(uri).name}-{contender}"
+
+
+def our_local(uri: str, target_bytes: int) -> dict[str, Any]:
+    return _on_a_copy(uri, "ours", lambda copy: _run(copy, "optimize", target_bytes, "local"))
+
+
+def our_purge(uri: str, target_bytes: int) -> dict[str, Any]:
+    return _on_a_copy(uri, "ours", lambda copy: _run(copy, "purge", target_bytes, "local"))
+
+
+def our_spark(uri: str, target_bytes: int) -> dict[str, Any]:
+    """The session's start and end are measured with it."""
+    return _on_a_copy(uri, "ours-on-spark", lambda copy: _run(copy, "optimize", target_bytes, "spark"))
+
+
+def delta_rs(uri: str, target_bytes: int) -> dict[str, Any]:
+    """With the table's codec, which it does not take from the table's properties."""
+    properties = deltalake.WriterProperties(compression="SNAPPY")
+
+    def compact(copy: Path) -> None:
+        table = deltalake.DeltaTable(str(copy))
+        table.optimize.compact(target_size=target_bytes, writer_properties=properties)
+
+    return _on_a_copy(uri, "delta-rs", compact)
+
+
+def delta_spark(uri: str, target_bytes: int) -> dict[str, Any]:
+    return _on_a_copy(uri, "delta-spark", lambda copy: _delta_spark(copy, "OPTIMIZE {}", target_bytes))
+
+
+def delta_spark_purge(uri: str, target_bytes: int) -> dict[str, Any]:
+    statement = "REORG TABLE {} APPLY (PURGE)"
+    return _on_a_copy(uri, "delta-spark", lambda copy: _delta_spark(copy, statement, target_bytes))
+
+
+def delta_spark_warm(uri: str, target_bytes: int) -> dict[str, Any]:
+    """In a session that has done the same to other copies before; only the statement counts."""
+    copy = copy_for(uri, "delta-spark")
+    with tempfile.TemporaryDirectory() as scratch, _delta_session(Path(scratch), target_bytes) as spark:
+        for _ in range(4):
+            optimize_tables.linked(Path(uri), copy)
+            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            with ProcessTree() as tree:
+                started = time.perf_counter()
+                spark.sql(f"OPTIMIZE delta.`{copy}`").collect()
+                wall = time.perf_counter() - started
+        return {"measured_seconds": wall, "measured": tree.measured()}
+
+
+def load(uri: str) -> dict[str, Any]:
+    """A snapshot's own load: every live file, without its statistics."""
+    return {"files": Table(uri).snapshot().files().num_rows}
+
+
+def load_and_plan(uri: str) -> dict[str, Any]:
+    snapshot = Table(uri).snapshot()
+    plan = plan_optimize(snapshot, OptimizeOptions(target_size_bytes=1 << 30), 1)
+    return {"files": plan.considered_files, "bins": len(plan.bins)}
+
+
+def plan_only(uri: str) -> dict[str, Any]:
+    """The plan without the load."""
+    snapshot = Table(uri).snapshot()
+    snapshot.files()
+    with ProcessTree() as tree:
+        started = time.perf_counter()
+        plan = plan_optimize(snapshot, OptimizeOptions(target_size_bytes=1 << 30), 1)
+        wall = time.perf_counter() - started
+    facts = {"files": plan.considered_files, "bins": len(plan.bins)}
+    return {"measured_seconds": wall, "measured": tree.measured(), **facts}
+
+
+def _on_a_copy(uri: str, contender: str, work: Callable[[Path], object]) -> dict[str, Any]:
+    copy = optimize_tables.linked(Path(uri), copy_for(uri, contender))
+    with ProcessTree() as tree:
+        started = time.perf_counter()
+        facts = work(copy)
+        wall = time.perf_counter() - started
+    rest = facts if isinstance(facts, dict) else {}
+    files = Table(str(copy)).snapshot().files(["size"])
+    sizes = files.column("size").to_pylist()
+    return {
+        "measured_seconds": wall,
+        "measured": tree.measured(),
+        "num_files": len(sizes),
+        "megabytes": round(sum(sizes) / 1e6),
+        **rest,
+    }
+
+
+def _run(copy: Path, operation: str, target_bytes: int, engine: str) -> None:
+    spec = JobSpec(operation, str(copy), "benchmark", {"target_size_bytes": target_bytes}, engine=engine)
+    report = run_job(spec, JobSite(spark_master="local[2]", can_use_spark=True), SilentProgress())
+    assert report.status == "committed", report
+    if engine == "spark":
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            session.stop()
+
+
+def _delta_spark(copy: Path, statement: str, target_bytes: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as scratch, _delta_session(Path(scratch), target_bytes) as spark:
+        started = time.perf_counter()
+        spark.sql(statement.format(f"delta.`{copy}`")).collect()
+        return {"seconds_without_session": round(time.perf_counter() - started, 1)}
+
+
+@contextlib.contextmanager
+def _delta_session(scratch: Path, target_bytes: int) -> Iterator[Any]:
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {_HEAP} pyspark-shell"
+    spark = start_delta_spark(delta_spark_jars(), scratch)
+    try:
+        for size in ("minFileSize", "maxFileSize"):
+            spark.conf.set(f"spark.databricks.delta.optimize.{size}", str(target_bytes))
+        yield spark
+    finally:
+        stop_spark(spark)

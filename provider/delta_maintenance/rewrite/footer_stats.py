@@ -1,0 +1,103 @@
+"""Bounds and counts of nulls that the Parquet writer has gathered anyway, taken from the footer that it wrote.
+
+To find the bounds of a column is to look at each of its values, and the writer does that for the statistics of row groups.
+What it found is taken for the statistics in the log, but where it means something else there:
+
+============================================  ==============================================================
+float, double                                 NaN is passed over there, and not here: bounds are found anew
+array, map                                    nulls are counted by element there: counted anew
+string with values longer than 4,000 bytes    the footer leaves its bounds out: found anew
+============================================  ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from delta_log.stats import StatsCollector, leaf_values
+
+#: The Parquet writer leaves longer bounds out; its own limit is 4,096.
+_LONG_TEXT_BYTES = 4_000
+
+_Path = tuple[str, ...]
+
+
+class FooterStats:
+    """The statistics of one file, partly of its rows as they pass by and partly of its footer.
+
+    :param schema: of the file.
+    """
+
+    def __init__(self, collector: StatsCollector, schema: pa.Schema) -> None:
+        self._collector = collector
+        wanted = {column.path for column in collector.columns}
+        #: By path, the number of the leaf in the file and its type.
+        self._in_footer = {
+            path: (number, kind)
+            for path, number, kind in _leaves(list(schema), (), count())
+            if path in wanted and not pa.types.is_floating(kind)
+        }
+        self._texts = [path for path, (_, kind) in self._in_footer.items() if pa.types.is_string(kind)]
+        self._by_value = wanted - set(self._in_footer)
+
+    def update(self, group: pa.Table) -> None:
+        """Take in a row group that is going to be written."""
+        self._collector.update(group, self._by_value)
+        for path in self._texts:
+            values = leaf_values(group, path)
+            assert values is not None
+            longest = pc.max(pc.binary_length(values)).as_py()
+            if longest is not None and longest > _LONG_TEXT_BYTES:
+                found = pc.min_max(values.cast(pa.binary())).as_py()
+                self._collector.add(path, 0, pa.array([found["min"], found["max"]], pa.binary()))
+
+    def finish(self, footer: pq.FileMetaData) -> str:
+        """The JSON text for ``add.stats``."""
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            if group.num_rows:
+                for path, (leaf, kind) in self._in_footer.items():
+                    found = group.column(leaf).statistics
+                    bounds = [found.min_raw, found.max_raw] if found.has_min_max else None
+                    self._collector.add(path, found.null_count, bounds and _extremes(bounds, kind))
+        return self._collector.finish()
+
+
+def _leaves(
+    fields: Sequence[pa.Field], path: _Path, numbers: Iterator[int]
+) -> Iterator[tuple[_Path, int, pa.DataType]]:
+    """Paths, numbers and types of the leaves; those in arrays and maps are counted and not given."""
+    for field in fields:
+        names = (*path, field.name)
+        if pa.types.is_struct(field.type):
+            yield from _leaves(list(field.type), names, numbers)
+        elif pa.types.is_nested(field.type):
+            inner = [field.type.field(n) for n in range(field.type.num_fields)]
+            if pa.types.is_map(field.type):
+                inner = [field.type.key_field, field.type.item_field]
+            for _ in _leaves(inner, names, numbers):
+                pass
+        else:
+            yield names, next(numbers), field.type
+
+
+def _extremes(bounds: list[Any], kind: pa.DataType) -> pa.Array:
+    """Bounds as a footer has them, as values of their column."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.array(bounds, pa.binary())
+    if pa.types.is_decimal(kind):
+        return pa.array([Decimal(f"{_integer(bound)}E{-kind.scale}") for bound in bounds], kind)
+    if pa.types.is_temporal(kind):
+        return pa.array(bounds, pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind)
+    return pa.array(bounds, kind)
+
+
+def _integer(unscaled: int | bytes) -> int:
+    return unscaled if isinstance(unscaled, int) else int.from_bytes(unscaled, "big", signed=True)

@@ -1,0 +1,133 @@
+"""The live rows of a bin's sources, in the order of the sources and of the rows in them.
+
+Where the table tracks rows, two more columns follow the table's own: the stable id of each row and the version that wrote
+it (protocol section "Row Tracking"), taken from the columns that hold them in a file that was rewritten before, else from
+the file's base id, the row's physical position (hidden rows counted) and the file's default version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from delta_log.data_file import BATCH_ROWS, ColumnMemory, DataFile
+from delta_log.deletion_vector import DeletionVectorDescriptor, read_deletion_vector
+from delta_log.errors import CorruptLog
+from delta_log.row_tracking import ENABLED
+from delta_log.scan import RowTracking
+from delta_log.schema import StructType, arrow_schema
+from delta_log.storage import Storage
+from delta_log.table_properties import flag
+from delta_maintenance.rewrite.task import RewriteTask, SourceFile
+
+#: Told the bytes of each source once it was read.
+OnProgress = Callable[[int], None]
+
+#: A batch holds at most about so much, whatever the width of a row: decoded values wait for a row group to be full.
+_BATCH_BYTES = 16 << 20
+_FEWEST_ROWS = 16
+
+
+@dataclass(slots=True)
+class LiveRows:
+    """Iterates over batches of :attr:`schema`, and counts.
+
+    :param stored: the columns of the table that files hold.
+    :ivar of_sources: physical rows of each source that was begun.
+    :ivar rows_deleted: rows that deletion vectors hide.
+    """
+
+    task: RewriteTask
+    storage: Storage
+    stored: StructType
+    on_progress: OnProgress | None = None
+    of_sources: list[int] = field(default_factory=list)
+    rows_deleted: int = 0
+
+    @property
+    def rows_in(self) -> int:
+        return sum(self.of_sources)
+
+    @property
+    def columns(self) -> StructType:
+        """What files hold, the columns of row tracking among it."""
+        return StructType((*self.stored.fields, *self._tracked.columns)) if self._tracked else self.stored
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the batches: physical names and field ids."""
+        return arrow_schema(self.columns, physical=True)
+
+    @property
+    def _tracked(self) -> RowTracking | None:
+        return row_tracking(self.task.configuration)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        columns, schema, tracked, memory = self.columns.fields, self.schema, self._tracked, ColumnMemory()
+        own = len(self.stored.fields)
+        for source in self.task.sources:
+            data_file = DataFile(self.storage, source.key, self.task.mapping_mode)
+            hidden = None
+            if source.deletion_vector is not None:
+                descriptor = DeletionVectorDescriptor.from_json(source.deletion_vector)
+                hidden = read_deletion_vector(descriptor, self.storage)
+                self.rows_deleted += len(hidden)
+            _check_records(source, data_file)
+            self.of_sources.append(data_file.num_rows)
+            batches = data_file.read(
+                columns,
+                hidden,
+                physical=True,
+                positions=tracked is not None,
+                batch_rows=_batch_rows(data_file),
+                memory=memory,
+            )
+            for rows in batches:
+                if not rows.count:
+                    continue
+                arrays = list(rows.arrays)
+                if tracked is not None:
+                    assert rows.positions is not None
+                    file = {
+                        "path": source.path,
+                        "base_row_id": source.base_row_id,
+                        "default_row_commit_version": source.default_row_commit_version,
+                    }
+                    arrays[own:] = tracked.arrays(arrays[own:], rows.positions, file)
+                yield pa.record_batch(arrays, schema=schema)
+            if self.on_progress is not None:
+                self.on_progress(source.size_bytes)
+
+
+def row_tracking(configuration: Mapping[str, str]) -> RowTracking | None:
+    """Which columns keep row ids and versions; ``None``: the table does not track rows.
+
+    :raises CorruptLog: it does, and its properties do not name the columns.
+    """
+    if not flag(configuration, ENABLED):
+        return None
+    tracked = RowTracking.of(configuration)
+    if not all(column.name for column in tracked.columns):
+        raise CorruptLog(
+            "metaData.configuration",
+            f"{ENABLED} is true, but the columns that keep row ids and versions are not named",
+        )
+    return tracked
+
+
+def _batch_rows(data_file: DataFile) -> int:
+    """So many rows that they are of bearable size: a row may be of many kilobytes."""
+    if not data_file.num_rows:
+        return BATCH_ROWS
+    return max(
+        _FEWEST_ROWS, min(BATCH_ROWS, _BATCH_BYTES * data_file.num_rows // max(1, data_file.decoded_bytes))
+    )
+
+
+def _check_records(source: SourceFile, data_file: DataFile) -> None:
+    if source.num_records is not None and source.num_records != data_file.num_rows:
+        raise CorruptLog(
+            source.key, f"its statistics say {source.num_records} rows, but the file has {data_file.num_rows}"
+        )

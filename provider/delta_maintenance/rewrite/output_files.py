@@ -1,0 +1,123 @@
+"""The new files of a bin: one, or as many as a file that is too large is to be split into.
+
+Rows are written in the order in which they come, and a file ends when it has its share of them. Either all files of a bin
+are there in the end, or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+
+from delta_log.data_file import DataFile
+from delta_log.file_path import encode_path, hive_directory
+from delta_log.read_ahead import ahead
+from delta_log.schema import parse_schema
+from delta_log.storage import Storage
+from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.row_checksum import RowChecksum
+from delta_maintenance.rewrite.spark_notes import spark_notes
+from delta_maintenance.rewrite.task import REWRITE_TAG, OutputFile, RewriteTask
+from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings, Written
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """
+    :param read: the checksum of what was written, where the task is to be verified in full.
+    """
+
+    files: tuple[OutputFile, ...]
+    rows: int
+    read: RowChecksum
+
+
+def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Outputs:
+    """Write all rows; there is no file without any."""
+    written: list[tuple[str, Written]] = []
+    read = RowChecksum()
+    # Decoding and encoding overlap, wherever there is a processor to spare.
+    with contextlib.ExitStack() as undo, contextlib.closing(ahead(live)) as batches:
+        cut = _Cut(batches, _rows_of_a_file(task, storage))
+        while cut.has_more():
+            key = output_key(task)
+            settings = WriterSettings.of(task.configuration, live.stored, task.reader_features or ())
+            with storage.open_write(key) as file:
+                writer = DataFileWriter(file, live.schema, settings, spark_notes(live.columns))
+                for batch in cut.piece():
+                    if task.verify == "full":
+                        read = read.plus(RowChecksum.of(batch))
+                    writer.write(batch)
+                written.append((key, writer.close()))
+            undo.callback(storage.delete, [key])
+        undo.pop_all()
+    return Outputs(
+        tuple(_output(task, storage, key, file) for key, file in written),
+        sum(file.num_records for _, file in written),
+        read,
+    )
+
+
+def output_key(task: RewriteTask) -> str:
+    """A new name in the partition's directory (with column mapping, as Spark does, none that shows a value)."""
+    codec = WriterSettings.codec_of(task.configuration)
+    name = f"part-00000-{uuid4()}-c000{'' if codec == 'none' else f'.{codec}'}.parquet"
+    if task.mapping_mode != "none":
+        return name
+    schema = parse_schema(task.schema_json, mapped=False)
+    directories = [
+        hive_directory(column, task.partition_values.get(schema.field(column).physical_name))
+        for column in task.partition_columns
+    ]
+    return "/".join([*directories, name])
+
+
+def _output(task: RewriteTask, storage: Storage, key: str, written: Written) -> OutputFile:
+    info = storage.head(key)
+    assert info is not None
+    return OutputFile(
+        encode_path(key),
+        key,
+        info.size,
+        info.modification_time_ms,
+        written.num_records,
+        written.stats,
+        {REWRITE_TAG: task.rewrite_tag},
+    )
+
+
+def _rows_of_a_file(task: RewriteTask, storage: Storage) -> int | None:
+    """``None``: all there are."""
+    if task.num_outputs <= 1:
+        return None
+    rows = sum(DataFile(storage, source.key, task.mapping_mode).num_rows for source in task.sources)
+    hidden = sum(int((source.deletion_vector or {}).get("cardinality", 0)) for source in task.sources)
+    return max(1, -(-(rows - hidden) // task.num_outputs))
+
+
+class _Cut:
+    """A stream of batches, cut into pieces of so many rows."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], rows: int | None) -> None:
+        self._batches, self._rows = batches, rows
+        self._next: pa.RecordBatch | None = None
+
+    def has_more(self) -> bool:
+        if self._next is None:
+            self._next = next(self._batches, None)
+        return self._next is not None
+
+    def piece(self) -> Iterator[pa.RecordBatch]:
+        missing = self._rows
+        while self.has_more() and (missing is None or missing > 0):
+            batch, self._next = self._next, None
+            assert batch is not None
+            if missing is not None:
+                if batch.num_rows > missing:
+                    batch, self._next = batch.slice(0, missing), batch.slice(missing)
+                missing -= batch.num_rows
+            yield batch

@@ -1,0 +1,131 @@
+"""One data file, as it is written: statistics from its own footer, dictionaries where they pay, row groups of bounded size."""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.rewritable_tables import COLUMNS, GeneratedTable
+
+from delta_log.schema import PrimitiveType, StructType, arrow_schema, parse_schema
+from delta_log.stats import StatsCollector, stats_columns
+from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
+
+NAMES = tuple(COLUMNS)
+ROWS = st.lists(st.fixed_dictionaries({name: st.none() | COLUMNS[name][1] for name in NAMES}), max_size=12)
+
+
+def schema_of(names: tuple[str, ...]) -> StructType:
+    return GeneratedTable(names, "none", False, False).schema
+
+
+def written(
+    batches: list[pa.RecordBatch], schema: StructType, row_group_bytes: int = 128 << 20
+) -> tuple[pq.ParquetFile, str]:
+    """What is in the file, and the statistics for the log."""
+    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)), row_group_bytes)
+    file = io.BytesIO()
+    writer = DataFileWriter(file, arrow_schema(schema, physical=True), settings)
+    for batch in batches:
+        writer.write(batch)
+    stats = writer.close().stats
+    return pq.ParquetFile(io.BytesIO(file.getvalue())), stats
+
+
+@settings(max_examples=60)
+@given(rows=ROWS, cut=st.integers(1, 12))
+def test_statistics_from_the_footer_are_those_of_the_values(rows: list[dict[str, Any]], cut: int) -> None:
+    schema = schema_of(NAMES)
+    table = pa.Table.from_pylist(rows, arrow_schema(schema, physical=True))
+    collector = StatsCollector(stats_columns(schema))
+    collector.update(table)
+    file, stats = written(table.to_batches(max_chunksize=cut), schema, row_group_bytes=1)
+    assert stats == collector.finish()
+    assert file.metadata.num_rows == len(rows)
+
+
+@pytest.mark.parametrize("text", ["x" * 4_000, "x" * 4_001, "y" + "é" * 2_500, "\U0010ffff" * 3_000])
+def test_bounds_of_texts_that_a_footer_leaves_out_are_found_all_the_same(text: str) -> None:
+    schema = schema_of(("text", "struct"))
+    rows = [
+        {"text": text, "struct": {"a": text, "b": None}},
+        {"text": "m", "struct": None},
+        {"text": None, "struct": {"a": None, "b": []}},
+    ]
+    table = pa.Table.from_pylist(rows, arrow_schema(schema, physical=True))
+    collector = StatsCollector(stats_columns(schema))
+    collector.update(table)
+    _, stats = written(table.to_batches(max_chunksize=1), schema, row_group_bytes=1)
+    assert stats == collector.finish()
+
+
+def test_bytes_that_are_no_text_have_no_bounds() -> None:
+    schema = schema_of(("text",))
+    broken = pa.array([b"a", b"\xff\xfe", None]).cast(pa.string(), safe=False)
+    _, stats = written([pa.record_batch([broken], arrow_schema(schema))], schema)
+    assert json.loads(stats) == {
+        "numRecords": 3,
+        "minValues": {},
+        "maxValues": {},
+        "nullCount": {"text": 1},
+    }
+
+
+def test_columns_behind_nested_ones_get_their_own_bounds() -> None:
+    schema = schema_of(("map", "list", "struct", "int"))
+    row = {"map": [("k", 7)], "list": [0.5, None], "struct": {"a": "t", "b": [{"c": 9}]}, "int": 3}
+    table = pa.Table.from_pylist([row, row | {"int": 5}], arrow_schema(schema))
+    _, stats = written(table.to_batches(), schema)
+    assert json.loads(stats)["minValues"] == {"struct": {"a": "t"}, "int": 3}
+    assert json.loads(stats)["maxValues"] == {"struct": {"a": "t"}, "int": 5}
+
+
+def test_only_leaves_whose_values_repeat_have_a_dictionary() -> None:
+    schema = schema_of(("struct", "list", "map", "text"))
+    rows = [
+        {
+            "struct": {"a": f"unique {number}", "b": [{"c": number % 3}]},
+            "list": [number / 7],
+            "map": [(f"k{number % 2}", number)],
+            "text": "same",
+        }
+        for number in range(500)
+    ]
+    file, _ = written(pa.Table.from_pylist(rows, arrow_schema(schema)).to_batches(), schema)
+    group = file.metadata.row_group(0)
+    with_dictionary = {
+        group.column(n).path_in_schema
+        for n in range(group.num_columns)
+        if group.column(n).has_dictionary_page
+    }
+    assert with_dictionary == {"struct.b.list.element.c", "map.key_value.key", "text"}
+
+
+def test_a_row_group_ends_when_it_is_large_enough() -> None:
+    schema = schema_of(("text",))
+    batches = [pa.record_batch([pa.array(["x" * 1_000] * 100)], arrow_schema(schema)) for _ in range(10)]
+    file, _ = written(batches, schema, row_group_bytes=300_000)
+    sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert sizes == [300, 300, 300, 100]
+
+
+@pytest.mark.parametrize("kind", ["decimal(5,2)", "decimal(18,4)", "decimal(38,0)", "decimal(30,30)"])
+def test_decimals_of_every_width_keep_their_digits(kind: str) -> None:
+    struct = {"type": "struct", "fields": [{"name": "d", "type": kind, "nullable": True, "metadata": {}}]}
+    schema = parse_schema(json.dumps(struct))
+    precision, scale = PrimitiveType(kind).decimal or (0, 0)
+    digits = "9" * precision
+    values = [Decimal(f"-{digits}E-{scale}"), None, Decimal(f"{digits}E-{scale}"), Decimal(f"0E-{scale}")]
+    table = pa.Table.from_pylist([{"d": value} for value in values], arrow_schema(schema))
+    collector = StatsCollector(stats_columns(schema))
+    collector.update(table)
+    _, stats = written(table.to_batches(max_chunksize=2), schema, row_group_bytes=1)
+    assert stats == collector.finish()
+    assert digits in stats.replace(".", "")
