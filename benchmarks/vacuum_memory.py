@@ -1,13 +1,18 @@
 """Two million candidates: what a vacuum holds in memory from the listing to the last deletion.
 
 The store is a fake whose data files have no contents: their names are made up while they are listed. Besides them
-a hundred thousand files are live.
+a hundred thousand files are live. Nobody named the candidates ever (:func:`ours`), or commits removed half of them
+(:func:`tombstones`), so that the log's tail has a million tombstones.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from delta_log.log_segment import find_log_segment
@@ -23,6 +28,7 @@ from delta_maintenance.progress import SilentProgress
 NOW_MS = 1_800_000_000_000
 LONG_AGO_MS = NOW_MS - 30 * 86_400_000
 ORPHANS, LIVE = 2_000_000, 100_000
+REMOVING_COMMITS, REMOVED_BY_EACH = 10, 100_000
 _PAGE = 1_000
 _SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
@@ -56,7 +62,14 @@ def key_of(kind: str, number: int) -> str:
 
 
 def ours() -> dict[str, Any]:
-    storage = ManyFiles()
+    return _vacuumed(ManyFiles(), removing_commits=0)
+
+
+def tombstones() -> dict[str, Any]:
+    return _vacuumed(ManyFiles(), removing_commits=REMOVING_COMMITS)
+
+
+def _vacuumed(storage: ManyFiles, removing_commits: int) -> dict[str, Any]:
     protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
     metadata = {
         "id": "t",
@@ -65,18 +78,12 @@ def ours() -> dict[str, Any]:
         "partitionColumns": [],
         "configuration": {},
     }
-    adds = [
-        {
-            "path": key_of("live", n),
-            "partitionValues": {},
-            "size": 1_000,
-            "modificationTime": 1,
-            "dataChange": True,
-        }
-        for n in range(LIVE)
-    ]
-    _commit(storage, 0, [{"protocol": protocol}, {"metaData": metadata}, *({"add": add} for add in adds)])
-    before = _peak_mb()
+    adds = (_add(key_of("live", number)) for number in range(LIVE))
+    _commit(storage, 0, chain([{"protocol": protocol}, {"metaData": metadata}], adds))
+    for commit in range(removing_commits):
+        numbers = range(commit * REMOVED_BY_EACH, (commit + 1) * REMOVED_BY_EACH)
+        _commit(storage, commit + 1, (_remove(key_of("orphan", number)) for number in numbers))
+    before = _resident_mb()
     snapshot = Snapshot(storage, find_log_segment(storage))
     found = survey(storage, open_storage, snapshot, VacuumOptions(), NOW_MS, SilentProgress())
     planned = _peak_mb()
@@ -90,12 +97,39 @@ def ours() -> dict[str, Any]:
     }
 
 
+def _add(key: str) -> dict[str, Any]:
+    return {
+        "add": {"path": key, "partitionValues": {}, "size": 1_000, "modificationTime": 1, "dataChange": True}
+    }
+
+
+def _remove(key: str) -> dict[str, Any]:
+    return {
+        "remove": {
+            "path": key,
+            "deletionTimestamp": LONG_AGO_MS,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": {},
+            "size": 1_000,
+        }
+    }
+
+
 def _peak_mb() -> float:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _commit(storage: MemoryStorage, version: int, actions: list[dict[str, Any]]) -> None:
-    body = "".join(json.dumps(action) + "\n" for action in actions).encode()
-    storage.objects[f"_delta_log/{version:020d}.json"] = (body, LONG_AGO_MS)
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _commit(storage: MemoryStorage, version: int, actions: Iterable[dict[str, Any]]) -> None:
+    # Line by line: memory that is freed before the measurement would be used again in it.
+    body = io.BytesIO()
+    for action in actions:
+        body.write(json.dumps(action).encode() + b"\n")
+    storage.objects[f"_delta_log/{version:020d}.json"] = (body.getvalue(), LONG_AGO_MS)

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
 from delta_log.errors import InvalidRequest, StorageError
+from delta_log.local_tree import LocalPage, entries_of
 from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 
 #: What ``link`` says where there are no hard links; POSIX leaves the choice.
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
-#: Of one page of a listing.
-_PAGE_FILES = 1 << 14
+#: Keys that no path of a log spells: empty segments, ``.`` and ``..``.
+_ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|$)")
 #: Devices whose file system was seen to have hard links, once per process.
 _proved: set[int] = set()
 
@@ -34,6 +35,7 @@ class LocalStorage(Storage):
     """A directory. Reads take plain system calls: threads would only make them slower."""
 
     concurrency = 1
+    reads_while_listing = True
     has_directories = True
 
     def __init__(self, path: str) -> None:
@@ -145,7 +147,7 @@ class LocalStorage(Storage):
 
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
         """Sizes and times are left out: they would cost a system call for each file, and few files are asked about."""
-        remaining = [""]
+        remaining, page = [""], LocalPage()
         while remaining:
             directory = remaining.pop()
             path = self._path(directory) if directory else self.root
@@ -153,35 +155,63 @@ class LocalStorage(Storage):
             try:
                 with _local_errors(path):
                     changed_ms = os.lstat(path).st_mtime_ns // 1_000_000
-                    for page, below in _entries(path, directory, _PAGE_FILES):
-                        found += below
-                        yield page
+                    for entries in entries_of(path):
+                        found += page.take(directory, entries)
+                        if page.is_full:
+                            yield page.listed()
+                            page = LocalPage()
             except FileNotFoundError:  # removed meanwhile
                 continue
             if directory:
-                yield TreePage(directories={directory: changed_ms})
+                page.directories[directory] = changed_ms
             remaining += enter(found) if found else ()
+        yield page.listed()
 
     def head(self, key: str) -> FileInfo | None:
         return _info_of(self._path(key), key, key.rpartition("/")[2])
 
     def followed(self, keys: Sequence[str]) -> Iterator[str | None]:
-        below = os.path.join(os.path.realpath(self.root), "")
-        known: dict[str, str] = {}
-        for key in keys:
+        root = os.path.realpath(self.root)
+        below = os.path.join(root, "")
+        known = {"": root}
+
+        def real_path(key: str) -> str:
             parent, _, name = key.rpartition("/")
-            real_parent = known.get(parent)
-            if real_parent is None:
-                real_parent = known[parent] = os.path.realpath(self._path(parent))
-            real = os.path.join(real_parent, name)
-            if os.path.islink(real):
-                real = os.path.realpath(real)
+            above = known.get(parent)
+            if above is None:
+                above = known[parent] = real_path(parent)
+            path = f"{above}/{name}"
+            return os.path.realpath(path) if os.path.islink(path) else path
+
+        for key in keys:
+            # Some spellings of a path are another's.
+            odd = key and _ODD_KEY.search(key)
+            real = os.path.realpath(self._path(key)) if odd else known.get(key) or real_path(key)
             yield real[len(below) :] if real.startswith(below) and real != below else None
 
     def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
         root = self._path("")
         for key in keys:
             yield _info_of(root + key, key, key.rpartition("/")[2])
+
+    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
+        root = self._before_key
+        sizes: list[int | None] = []
+        times: list[int | None] = []
+        for key in keys:
+            size = time_ms = None
+            try:
+                status = os.lstat(root + key)
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except OSError as error:
+                raise _named(error, root + key) from error
+            else:
+                if stat.S_ISREG(status.st_mode):
+                    size, time_ms = status.st_size, status.st_mtime_ns // 1_000_000
+            sizes.append(size)
+            times.append(time_ms)
+        return sizes, times
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -194,39 +224,6 @@ class LocalStorage(Storage):
         except OSError:
             return False
         return True
-
-
-def _entries(path: str, directory: str, page_files: int) -> Iterator[tuple[TreePage, list[str]]]:
-    """The entries of one directory: pages of what is no directory, each with the directories met so far."""
-    prefix = f"{directory}/" if directory else ""
-    with os.scandir(path) as entries:
-        while True:
-            met = list(islice(entries, page_files))
-            if not met:
-                return
-            files = [prefix + entry.name for entry in met if entry.is_file(follow_symlinks=False)]
-            directories: list[str] = []
-            others: list[str] = []
-            if len(files) < len(met):
-                for entry in met:
-                    if not entry.is_file(follow_symlinks=False):
-                        kind = directories if entry.is_dir(follow_symlinks=False) else others
-                        kind.append(prefix + entry.name)
-            if not _is_text((*files, *directories)):
-                others += [key for key in (*files, *directories) if not _is_text((key,))]
-                files, directories = (
-                    [key for key in keys if _is_text((key,))] for keys in (files, directories)
-                )
-            yield TreePage(files, others=others, directory=directory), directories
-
-
-def _is_text(names: Iterable[str]) -> bool:
-    """Whether names can be spelt in UTF-8, as those of the log are."""
-    try:
-        "/".join(names).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _link(source: str, target: str) -> None:

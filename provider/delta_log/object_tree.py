@@ -5,6 +5,8 @@ tree is cut first: its upper levels are listed directory by directory, all of a 
 directories than lanes. From there on each lane lists *spans*: runs of neighbouring directories, by one chain of full
 pages, wherever the store can start and end a listing at a key. So many small directories cost few requests, and no
 directory that the caller refused lies within a span.
+
+Pages reach the caller as they come, a few wait for it: a directory of millions of files is never held here.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, Full, Queue
+from typing import TypeVar
 
 from delta_log.storage import EnterDirectories, FileInfo, TreePage
 
@@ -23,6 +26,7 @@ _MAX_SHALLOW_LEVELS = 6
 _SPANS_PER_LANE = 4
 #: Keys that no path of a log spells: empty segments, ``.`` and ``..``.
 _ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|$)")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +69,38 @@ def list_object_tree(
         for _ in range(_MAX_SHALLOW_LEVELS):
             following: list[str] = []
             runs = []
-            listings = {pool.submit(_shallow, list_span, directory): directory for directory in level}
-            for done in as_completed(listings):
-                directory, (pages, found) = listings[done], done.result()
-                yield from pages
-                entered = set(enter(found)) if found else set()
-                following += (name for name in found if name in entered)
-                runs += _runs(directory, found, entered, has_ranges=has_ranges)
+            for met in _side_by_side(pool, lanes, [_shallow(list_span, directory) for directory in level]):
+                if isinstance(met, TreePage):
+                    yield met
+                    continue
+                entered = set(enter(met.names)) if met.names else set()
+                following += (name for name in met.names if name in entered)
+                runs += _runs(met.directory, met.names, entered, has_ranges=has_ranges)
             level = following
             if not level or len(level) >= lanes:
                 break
         if level:
             per_span = max(1, len(level) // (lanes * _SPANS_PER_LANE))
-            yield from _side_by_side(pool, lanes, list_span, [s for run in runs for s in run.spans(per_span)])
+            spans = [span for run in runs for span in run.spans(per_span)]
+            yield from _side_by_side(pool, lanes, [_deep(list_span, span) for span in spans])
 
 
-def _shallow(list_span: ListSpan, directory: str) -> tuple[list[TreePage], list[str]]:
-    """One directory: its files, and the directories in it."""
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """The directories in a directory."""
+
+    directory: str
+    names: Sequence[str]
+
+
+def _shallow(list_span: ListSpan, directory: str) -> Iterator[TreePage | _Below]:
+    """One directory: its files, and at last the directories in it."""
     span = KeySpan(f"{directory}/" if directory else "")
-    pages: list[TreePage] = []
     directories: list[str] = []
     following = None
     while True:
         page = list_span(span, following)
-        pages.append(_tree_page(page.files))
+        yield _tree_page(page.files)
         directories += page.directories
         following = page.following
         if following is None:
@@ -98,8 +110,18 @@ def _shallow(list_span: ListSpan, directory: str) -> tuple[list[TreePage], list[
     )  # a page may begin with the directory that ended the one before
     odd = [name for name in directories if _ODD_KEY.search(name)]
     if odd:
-        pages.append(TreePage(others=odd))
-    return pages, [name for name in directories if not _ODD_KEY.search(name)]
+        yield TreePage(others=odd)
+    yield _Below(directory, [name for name in directories if not _ODD_KEY.search(name)])
+
+
+def _deep(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage]:
+    following = None
+    while True:
+        page = list_span(span, following)
+        yield _tree_page(_below(page.files, span))
+        following = page.following
+        if following is None:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,40 +153,35 @@ def _runs(directory: str, found: Sequence[str], entered: set[str], *, has_ranges
     return [_Run(prefix, run) for run in runs if run]
 
 
-def _side_by_side(
-    pool: ThreadPoolExecutor, lanes: int, list_span: ListSpan, spans: Sequence[KeySpan]
-) -> Iterator[TreePage]:
-    """The pages of several spans as they come; at most a few wait for the caller."""
-    pages: Queue[TreePage | BaseException | None] = Queue(2 * lanes)
+def _side_by_side(pool: ThreadPoolExecutor, lanes: int, works: Sequence[Iterator[_Item]]) -> Iterator[_Item]:
+    """What several iterators give as it comes, each of them in a thread; at most a few items wait for the caller."""
+    items: Queue[_Item | BaseException | None] = Queue(2 * lanes)
     stopped = threading.Event()
 
-    def put(item: TreePage | BaseException | None) -> None:
+    def put(item: _Item | BaseException | None) -> None:
         while not stopped.is_set():
             try:
-                pages.put(item, timeout=0.5)
+                items.put(item, timeout=0.5)
             except Full:
                 continue
             return
 
-    def work(span: KeySpan) -> None:
-        following = None
+    def work(iterator: Iterator[_Item]) -> None:
         try:
-            while not stopped.is_set():
-                page = list_span(span, following)
-                put(_tree_page(_below(page.files, span)))
-                following = page.following
-                if following is None:
+            for item in iterator:
+                put(item)
+                if stopped.is_set():
                     break
         except BaseException as error:  # noqa: BLE001 - it is the caller's
             put(error)
         put(None)
 
-    running = [pool.submit(work, span) for span in spans]
+    running = [pool.submit(work, iterator) for iterator in works]
     remaining = len(running)
     try:
         while remaining:
             try:
-                item = pages.get(timeout=1)
+                item = items.get(timeout=1)
             except Empty:
                 continue
             if isinstance(item, BaseException):

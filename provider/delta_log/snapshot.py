@@ -34,7 +34,7 @@ from delta_log.file_actions import Counts, FileActions
 from delta_log.history import commit_timestamp_ms
 from delta_log.log_path import UNKNOWN_TIME_MS, LogFile
 from delta_log.log_replay import Tail, reconcile, replay_tail
-from delta_log.log_segment import LogSegment, find_log_segment, list_log
+from delta_log.log_segment import LogListing, LogSegment, find_log_segment, list_log
 from delta_log.partition_values import parse_column
 from delta_log.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
 from delta_log.scan import ROW_TRACKING_SCHEMA, scan_files
@@ -105,12 +105,13 @@ class Snapshot:
         except (CorruptLog, VersionNotFound):
             raise first_failure from None
 
-    def refreshed(self) -> Snapshot:
+    def refreshed(self, listing: LogListing | None = None) -> Snapshot:
         """The latest version, from this one: only newer commits are read. This very snapshot where there are none.
 
+        :param listing: a listing of the log that was made just now, from this version or an earlier one on.
         :raises UnsupportedFeature: the table has come to need what this package does not implement.
         """
-        listing = list_log(self._storage, self.version)
+        listing = listing or list_log(self._storage, self.version)
         newer = [commit for version, commit in sorted(listing.commits.items()) if version > self.version]
         gap = len(newer) != max(0, listing.latest - self.version)
         if gap or not _is_same(listing.commits.get(self.version), self._segment.last_commit):
@@ -118,7 +119,8 @@ class Snapshot:
             return Snapshot(self._storage, find_log_segment(self._storage))
         if not newer:
             return self
-        if listing.checkpoints and len(self._segment.commits) + len(newer) > _LONG_TAIL:
+        has_checkpoint = any(checkpoint.version >= self.version for checkpoint in listing.checkpoints)
+        if has_checkpoint and len(self._segment.commits) + len(newer) > _LONG_TAIL:
             return Snapshot(self._storage, find_log_segment(self._storage))
         return self._with(newer, replay_tail(self._storage, newer, self._storage.uri))
 

@@ -42,20 +42,26 @@ class FileInfo:
 class TreePage:
     """Some of what lies below a table's root: its files as parallel lists, and some directories.
 
+    :param keys: a list, or an Arrow column of text where a store lists very many at once; see :meth:`names`.
     :param sizes: in bytes; ``None``: this listing does not tell sizes and times, :meth:`Storage.head_many` does.
     :param modification_times_ms: as of :class:`FileInfo`.
     :param directories: those that were entered, and when each was changed last; none where a store has no directories.
     :param others: what is no file and no directory, above all symbolic links, and names that no key spells. Nobody
         follows them and nobody deletes them.
-    :param directory: that all of ``keys`` lie in, themselves; ``None``: they may lie in several.
+    :param runs: ``keys`` come grouped by the directory that they lie in themselves: how many in each, in their order.
+        ``None``: the listing does not tell.
     """
 
-    keys: Sequence[str] = ()
+    keys: Any = ()
     sizes: Sequence[int] | None = None
     modification_times_ms: Sequence[int] | None = None
     directories: Mapping[str, int] = field(default_factory=dict)
     others: Sequence[str] = ()
-    directory: str | None = None
+    runs: Mapping[str, int] | None = None
+
+    def names(self) -> list[str]:
+        """``keys`` as texts, one by one."""
+        return list(self.keys.to_pylist() if hasattr(self.keys, "to_pylist") else self.keys)
 
 
 #: Of the directories that a listing met, given by their keys, those that it is to look into.
@@ -69,6 +75,8 @@ class Storage(ABC):
     uri: str
     #: How many requests at once pay off here.
     concurrency: int = 16
+    #: Where one request at a time is best, another thread may all the same read while one lists.
+    reads_while_listing: bool = False
     #: Directories are there by themselves, and links may lead out of the table.
     has_directories: bool = False
 
@@ -117,6 +125,14 @@ class Storage(ABC):
             return
         with ThreadPoolExecutor(min(self.concurrency, len(keys))) as pool:
             yield from pool.map(self.head, keys)
+
+    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
+        """Of several keys bytes, and milliseconds since the epoch; null for what is absent, or a symbolic link."""
+        infos = list(self.head_many(keys))
+        return (
+            [None if info is None else info.size for info in infos],
+            [None if info is None else info.modification_time_ms for info in infos],
+        )
 
     def followed(self, keys: Sequence[str]) -> Iterator[str | None]:
         """For each key of a file or directory, there or not, where it leads to: the key itself, unless there is a symbolic

@@ -397,7 +397,7 @@ class StorageContract:
         found: dict[str, FileInfo] = {}
         for page in storage.list_tree(lambda keys: [key for key in keys if key not in refused]):
             told = [None] * len(page.keys) if page.sizes is None else list(page.sizes)
-            for info, size in zip(storage.head_many(list(page.keys)), told, strict=True):
+            for info, size in zip(storage.head_many(page.names()), told, strict=True):
                 assert info is not None
                 assert size in (None, info.size)
                 assert info.key not in found, f"{info.key} was listed twice"
@@ -438,6 +438,9 @@ class StorageContract:
             ("many/3", 3), ("many/19", 19), ("many/7", 7), None,
         ]  # fmt: skip
         assert list(storage.head_many([])) == []
+        sizes, times = storage.sizes_and_times([*keys, "many/none"])
+        assert sizes == [3, 19, 7, None]
+        assert times == [info and info.modification_time_ms for info in found]
 
     # -- new files ---------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """VACUUM by ours and by delta-spark, on two copies of each corpus table that has something to delete: the same files go.
 
-Where they do not, the reason stands here and in docs/vacuum.md.
+The copies are a month old. First the table's own retention is kept to, then none. Where the two differ, the reason stands
+here and in docs/vacuum.md. What delta-spark reads afterwards is what it read before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ SETTINGS = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
-NO_RETENTION: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
+#: Our options, and delta-spark's words.
+RETENTIONS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, ""),
+    ({"retain_hours": 0, "retention_check": False}, "RETAIN 0 HOURS"),
+)
 
 
 @pytest.fixture
@@ -48,17 +53,28 @@ def data_files(table: Path) -> set[str]:
     return {key for key in files_below(table) if not re.search(r"(^|/)\.[^/]*\.crc$", key)}
 
 
-def by_delta_spark(session: SparkSession, table: Path) -> set[str] | None:
-    """What is gone; ``None``: it refused."""
+def is_vacuumed(session: SparkSession, table: Path, retention: str) -> bool:
+    """``False``: delta-spark refused."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    before = data_files(table)
     try:
-        session.sql(f"VACUUM delta.`{table}` RETAIN 0 HOURS")
+        session.sql(f"VACUUM delta.`{table}` {retention}")
+    except (PySparkException, Py4JJavaError):
+        return False
+    return True
+
+
+def rows_by_delta_spark(session: SparkSession, table: Path, corpus: Corpus) -> str | None:
+    """``None``: delta-spark does not read this table, or has types that Arrow has not."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        rows = session.read.format("delta").load(str(table)).toArrow()
     except (PySparkException, Py4JJavaError):
         return None
-    return before - data_files(table)
+    return corpus.digest(rows)
 
 
 @pytest.mark.parametrize("entry", corpus_cases(has_data))
@@ -72,10 +88,17 @@ def test_the_same_files_go_as_with_delta_spark_or_it_is_explained(
         tables.append(corpus.copy_of(name, tmp_path / who))
         age(tables[-1])
     ours, theirs = tables
-    before = data_files(ours)
-    report = run_vacuum(ours, **NO_RETENTION)
-    gone = before - data_files(ours)
-    if report.error is not None or not gone:
-        return  # Spark takes seconds for each table
-    session: SparkSession = request.getfixturevalue("session")
-    assert (by_delta_spark(session, theirs) != gone) == (name in EXPLAINED)
+    rows: list[str | None] = []
+    differs = False
+    for options, retention in RETENTIONS:
+        before = data_files(ours)
+        report = run_vacuum(ours, **options)
+        if report.error is not None or data_files(ours) == before:
+            continue  # Spark takes seconds for each table
+        session: SparkSession = request.getfixturevalue("session")
+        rows = rows or [rows_by_delta_spark(session, theirs, corpus)]
+        differs |= not is_vacuumed(session, theirs, retention) or data_files(ours) != data_files(theirs)
+        # The compactions say something else to delta-spark than the commits do, until newer commits are there.
+        assert name in EXPLAINED or rows_by_delta_spark(session, ours, corpus) == rows[0]
+    if rows:
+        assert differs == (name in EXPLAINED)

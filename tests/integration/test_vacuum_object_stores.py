@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def vacuum(place: Place, *, dry_run: bool = False, **options: Any) -> JobReport:
 
 def keys(place: Place) -> set[str]:
     pages = Table(*place).storage.list_tree(lambda found: [key for key in found if key != "_delta_log"])
-    return {key for page in pages for key in page.keys}
+    return {key for page in pages for key in page.names()}
 
 
 @pytest.mark.parametrize("store", ["s3_place", "gcs_place", "azure_place"])
@@ -80,3 +81,43 @@ def test_what_nothing_needs_goes_from_an_object_store(
     assert all(storage.head(key) is not None for key in kept)
     assert Table(*place).snapshot().to_arrow().num_rows == snapshot.to_arrow().num_rows == 800
     assert [commit["operation"] for commit in Table(*place).history(2)] == ["VACUUM END", "VACUUM START"]
+
+
+def test_rights_that_cover_half_of_the_files_are_told_with_what_is_gone_and_what_is_left(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path
+) -> None:
+    write_days(tmp_path / "table", files=8)
+    DeltaTable(str(tmp_path / "table")).optimize.compact()
+    place = f"s3://{s3_bucket}/lake", s3_server.storage_options
+    storage = Table(*place).storage
+    for path in (path for path in (tmp_path / "table").rglob("*") if path.is_file()):
+        storage.put(path.relative_to(tmp_path / "table").as_posix(), path.read_bytes())
+    time.sleep(1.1)  # times are told in whole seconds
+    before = keys(place)
+    bucket = f"arn:aws:s3:::{s3_bucket}"
+    may = {
+        "GetBucketLocation": [bucket],
+        "ListBucket": [bucket],
+        "GetObject": [f"{bucket}/*"],
+        "PutObject": [f"{bucket}/*"],
+        "DeleteObject": [f"{bucket}/lake/day=2024-01-01/*"],
+    }
+    statements = [
+        {"Effect": "Allow", "Principal": {"AWS": ["*"]}, "Action": [f"s3:{action}"], "Resource": resources}
+        for action, resources in may.items()
+    ]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    s3_server.file_system().call_s3("put_bucket_policy", Bucket=s3_bucket, Policy=policy)
+    spec = JobSpec("vacuum", place[0], "test-run", {"retain_hours": 0, "retention_check": False})
+    report = run_job(spec, JobSite(s3_server.anonymous_options), SilentProgress())
+    assert report.error is not None
+    assert report.error["type"] == "VacuumIncomplete"
+    for words in ("4 files", "were deleted, 4 are left", "AccessDenied", "s3:DeleteObject"):
+        assert words in report.error["message"]
+    gone = before - keys(place)
+    assert {key.partition("/")[0] for key in gone} == {"day=2024-01-01"}
+    assert len(gone) == 4
+    assert Table(*place).snapshot().to_arrow().num_rows == 800
+    ended = next(iter(Table(*place).history(1)))
+    assert (ended["operation"], ended["operationParameters"]["status"]) == ("VACUUM END", "FAILED")
+    assert vacuum(place).metrics["numDeletedFiles"] == 4

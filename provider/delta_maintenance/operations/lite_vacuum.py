@@ -9,13 +9,15 @@ looked at right away; on an object store, where that is a request for each, not 
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from delta_log.actions import decode_actions
-from delta_log.file_path import address_of, is_external
+from delta_log.actions import Action, decode_actions
+from delta_log.file_path import decode_paths
 from delta_log.log_path import LOG_DIRECTORY, LogFile
 from delta_log.storage import Storage
 from delta_maintenance.plan.hidden_names import HiddenNames
@@ -26,6 +28,8 @@ from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, Listing
 
 LAST_VACUUM_INFO = f"{LOG_DIRECTORY}/_last_vacuum_info"
 _SETTLED = "latestCommitVersionOutsideOfRetentionWindow"
+_NAMED_SCHEMA = pa.schema([("key", pa.string()), ("size", pa.int64())])
+_LINES_BYTES = 1 << 20
 
 
 def last_settled_version(storage: Storage) -> int | None:
@@ -67,36 +71,67 @@ def removed_files(
             f"A lite vacuum needs every commit since the last vacuum; version {missing} is not in the log, and {since}. "
             "Nothing was deleted. Run a full vacuum once."
         )
-    files = [commits[version] for version in wanted]
-    sizes: dict[str, int | None] = {}
-    for file, body in zip(files, storage.read_many([file.key for file in files]), strict=True):
-        removals = _removals(body)
-        for action in decode_actions(removals, file.key) if removals else ():
-            if action.remove is not None:
-                sizes[address_of(action.remove.path, storage.uri)] = action.remove.size
-                vector = vector_key(action.remove.deletionVector, storage.uri)
-                if vector is not None:
-                    sizes.setdefault(vector, None)
-            elif action.cdc is not None:
-                sizes[address_of(action.cdc.path, storage.uri)] = action.cdc.size
-    found = sorted(key for key in sizes if not is_external(key) and not hidden.hides(key))
-    columns = [
-        pa.array(found, pa.string()),
-        pa.array([sizes[key] for key in found], pa.int64()),
-        pa.nulls(len(found), pa.int64()),
+    # Nothing was in the table before version 0, so it cannot have removed anything, and it is often the largest.
+    files = [commits[version] for version in wanted if version]
+    batches = [
+        _named(decode_actions(removals, file.key), storage.uri)
+        for file, removals in _removals(storage, files)
+        if removals
     ]
-    return Listing(pa.table(columns, schema=LISTING_SCHEMA), num_directories=len(directories_of(columns[0])))
+    named = pa.Table.from_batches(batches, _NAMED_SCHEMA)
+    # A deletion vector has no size in the log, and a file may be named often.
+    once = named.group_by("key").aggregate([("size", "max")]).sort_by("key")
+    keys = once.column("key").combine_chunks()
+    external = pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))
+    kept = pc.invert(pc.or_(external, hidden.mask(keys)))
+    keys = keys.filter(kept)
+    columns = [keys, once.column("size_max").filter(kept), pa.nulls(len(keys), pa.int64())]
+    return Listing(pa.table(columns, schema=LISTING_SCHEMA), num_directories=len(directories_of(keys)))
 
 
-def _removals(body: bytes) -> bytes:
-    """The lines of a commit that may hold what it removed: in one that adds a million files, there are few."""
-    if b'"remove"' not in body and b'"cdc"' not in body:
-        return b""
-    return b"\n".join(line for line in body.splitlines() if b'"remove"' in line or b'"cdc"' in line)
+def _named(actions: Sequence[Action], table_uri: str) -> pa.RecordBatch:
+    """The files of removes and of change data, and the vectors of removes; addresses, if they are elsewhere."""
+    files = [action.remove or action.cdc for action in actions]
+    paths = decode_paths(pa.array([file.path for file in files if file is not None], pa.string()), table_uri)
+    sizes = pa.array([file.size for file in files if file is not None], pa.int64())
+    removes = [action.remove for action in actions if action.remove is not None]
+    found = [vector_key(remove.deletionVector, table_uri) for remove in removes]
+    vectors = pa.array([key for key in found if key is not None], pa.string())
+    return pa.record_batch(
+        [pa.concat_arrays([paths, vectors]), pa.concat_arrays([sizes, pa.nulls(len(vectors), pa.int64())])],
+        schema=_NAMED_SCHEMA,
+    )
+
+
+def _removals(storage: Storage, files: Sequence[LogFile]) -> Iterator[tuple[LogFile, bytes]]:
+    """Of each commit the lines that may hold what it removed: in one that adds a million files, there are few."""
+    # On a disk a large commit need not be held.
+    large = {file.key for file in files if storage.concurrency < 2 and file.info.size > _LINES_BYTES}
+    bodies = storage.read_many([file.key for file in files if file.key not in large])
+    for file in files:
+        if file.key not in large:
+            yield file, _removing(io.BytesIO(next(bodies)))
+            continue
+        with storage.open_read(file.key) as raw, io.BufferedReader(raw, _LINES_BYTES) as lines:
+            yield file, _removing(lines)
+
+
+def _removing(lines: Iterable[bytes]) -> bytes:
+    # A line is one action, and most are seen by their beginning to be adds.
+    rest = (line for line in lines if not line.startswith(b'{"add":{'))
+    return b"".join(line for line in rest if b'"remove"' in line or b'"cdc"' in line)
 
 
 def not_behind_links(storage: Storage, files: pa.Table) -> pa.Table:
-    """Of some files that were not listed, those to which no link leads."""
+    """Of some files that were not listed, those to which no link leads. What is still to be looked at shows then whether it
+    is one itself (:meth:`~delta_log.storage.Storage.sizes_and_times`)."""
+    if not storage.has_directories:
+        return files
+    directories = sorted(directories_of(files.column("key")))
+    leading = {d for d, led in zip(directories, storage.followed(directories), strict=True) if d and led != d}
+    is_known = pc.is_valid(files.column("modification_time_ms"))
+    if not leading and not pc.any(is_known, min_count=0).as_py():
+        return files
     keys = files.column("key").to_pylist()
     is_plain = [led == key for key, led in zip(keys, storage.followed(keys), strict=True)]
     return files.filter(pa.array(is_plain, pa.bool_()))

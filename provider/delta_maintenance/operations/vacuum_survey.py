@@ -62,21 +62,20 @@ def survey(
     retention_of(snapshot.properties, options, now_ms)
     scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
     listing = None
-    if options.inventory is not None:
-        progress.message(f"reading the inventory {options.inventory}")
-        listing = read_inventory(options.inventory, open_place, storage.uri, HiddenNames.of(snapshot))
-    elif not options.lite:
-        with _read_ahead(storage, snapshot):
+    with _read_ahead(storage, snapshot):
+        if options.inventory is not None:
+            progress.message(f"reading the inventory {options.inventory}")
+            listing = read_inventory(options.inventory, open_place, storage.uri, HiddenNames.of(snapshot))
+        elif not options.lite:
             listing = list_files(storage, HiddenNames.of(snapshot), scope, progress)
-    latest = snapshot.refreshed()
-    require_same_table(snapshot, latest)
-    retention = retention_of(latest.properties, options, now_ms)
-    log = list_log(storage)
-    settled = _settled_version(log, retention.cutoff_ms)
-    hidden = HiddenNames.of(latest)
-    if listing is None:
-        progress.message(f"reading the log's removals up to version {settled}")
-        listing = removed_files(storage, log.commits, settled, hidden)
+        log = list_log(storage)
+        latest = snapshot.refreshed(log)
+        require_same_table(snapshot, latest)
+        retention = retention_of(latest.properties, options, now_ms)
+        settled = _settled_version(log, retention.cutoff_ms)
+        if listing is None:
+            progress.message(f"reading the log's removals up to version {settled}")
+            listing = removed_files(storage, log.commits, settled, HiddenNames.of(latest))
     progress.message("working out what the live files and the retention protect")
     recent = _recent_mentions(storage, log, retention.cutoff_ms, every=retention.is_longer_than_configured)
     basis = VacuumBasis(
@@ -93,12 +92,9 @@ def survey(
         scope=PartitionScope.of(latest, options.where) if options.where is not None else None,
         table_uri=storage.uri,
     )
-    found = suspects(basis)
-    if options.mode != "full":
-        found = not_behind_links(storage, found)
     # An object store is asked about single files no sooner than they are about to go.
     is_unseen = options.lite and not storage.has_directories
-    plan = plan_vacuum(basis, found if is_unseen else _looked_at(storage, found), is_unseen=is_unseen)
+    plan = plan_vacuum(basis, _suspects(storage, basis, is_unseen=is_unseen), is_unseen=is_unseen)
     refuse_links(storage, basis, plan)
     if options.inventory is not None:
         refuse_other_tables(storage, plan)
@@ -107,11 +103,8 @@ def survey(
 
 @contextmanager
 def _read_ahead(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
-    """What was live before the listing is read meanwhile; mostly nothing has changed after it.
-
-    On a disk, listing is all work and no waiting, and two threads at once would be in each other's way.
-    """
-    if storage.concurrency < 2:
+    """What is live is read meanwhile; mostly nothing has changed after a listing."""
+    if storage.concurrency < 2 and not storage.reads_while_listing:
         yield
         return
     with ThreadPoolExecutor(1) as pool:
@@ -217,6 +210,13 @@ def _recent_mentions(storage: Storage, log: LogListing, cutoff_ms: int, *, every
     return pa.concat_tables([MENTION_SCHEMA.empty_table(), *mentioned])
 
 
+def _suspects(storage: Storage, basis: VacuumBasis, *, is_unseen: bool) -> pa.Table:
+    found = suspects(basis)
+    if basis.options.mode != "full":
+        found = not_behind_links(storage, found)
+    return found if is_unseen else _looked_at(storage, found)
+
+
 def _looked_at(storage: Storage, found: pa.Table) -> pa.Table:
     """The same with times and sizes; what is gone meanwhile is left out."""
     unknown = pc.is_null(found.column("modification_time_ms"))
@@ -229,9 +229,9 @@ def _looked_at(storage: Storage, found: pa.Table) -> pa.Table:
 
 def _looked_up(storage: Storage, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(keys), _LOOKED_AT_ONCE):
-        infos = storage.head_many(keys.slice(start, _LOOKED_AT_ONCE).to_pylist())
-        rows = [(info.key, info.size, info.modification_time_ms) for info in infos if info is not None]
-        columns = zip(*rows, strict=True) if rows else ((), (), ())
-        yield pa.record_batch(
-            [pa.array(c, f.type) for c, f in zip(columns, LISTING_SCHEMA, strict=True)], schema=LISTING_SCHEMA
+        part = keys.slice(start, _LOOKED_AT_ONCE).combine_chunks()
+        sizes, times = storage.sizes_and_times(part.to_pylist())
+        found = pa.record_batch(
+            [part, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())], schema=LISTING_SCHEMA
         )
+        yield found if None not in times else found.filter(pc.is_valid(found.column(2)))

@@ -13,7 +13,6 @@ file under another address.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +23,7 @@ import pyarrow.compute as pc
 from delta_log.errors import TableError
 from delta_log.snapshot import Snapshot
 from delta_maintenance.plan.hidden_names import CHANGE_DATA, HiddenNames
-from delta_maintenance.plan.key_columns import key_bytes
+from delta_maintenance.plan.key_columns import files_by_directory, key_bytes
 from delta_maintenance.plan.partition_scope import PartitionScope
 from delta_maintenance.plan.protected_files import ProtectedFiles, keys_in_scope
 from delta_maintenance.plan.retention import HOUR_MS, Retention
@@ -41,6 +40,7 @@ from delta_maintenance.plan.vacuum_plan import (
 
 _VECTOR_NAME = r"(^|/)deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$"
 _REASONS = (ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA)
+_MANY_TIMES = 4
 #: An empty directory that was changed so recently may be one that a writer is about to write to.
 _YOUNG_DIRECTORY_MS = HOUR_MS
 
@@ -79,7 +79,10 @@ def suspects(basis: VacuumBasis) -> pa.Table:
         raise VacuumRefused(another_table(listing.other_tables))
     files = listing.files
     keys = files.column("key")
-    found = kept_rows(files, pc.invert(pc.is_in(keys, value_set=basis.protected.keys)))
+    protected = basis.protected.keys
+    if len(keys) * _MANY_TIMES < len(protected):  # what is looked up in is made of the fewer
+        protected = protected.filter(pc.is_in(protected, value_set=keys))
+    found = kept_rows(files, pc.invert(pc.is_in(keys, value_set=protected)))
     if found.num_rows:
         # By the rules of the version that was read, which may be another one than the listing's.
         hidden = HiddenNames.of(snapshot)
@@ -92,8 +95,14 @@ def suspects(basis: VacuumBasis) -> pa.Table:
 
 
 def kept_rows(files: pa.Table, mask: pa.ChunkedArray) -> pa.Table:
-    """Filtered; not copied where all rows stay, as most do of millions of candidates."""
-    return files if pc.all(mask, min_count=0).as_py() else files.filter(mask)
+    """Filtered; batches of which all rows stay are not copied."""
+    kept, start = [], 0
+    for batch in files.to_batches():
+        part = mask.slice(start, batch.num_rows).combine_chunks()
+        start += batch.num_rows
+        if part.true_count:
+            kept.append(batch if part.true_count == len(part) else batch.filter(part))
+    return pa.Table.from_batches(kept, files.schema)
 
 
 def another_table(roots: Sequence[str]) -> str:
@@ -115,8 +124,9 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
     old = kept_rows(found, is_old)
     young = found.column("key").filter(pc.invert(is_old))
     is_settled = not pc.any(pc.is_in(young, value_set=basis.protected.expired.column("key"))).as_py()
-    old = old.combine_chunks()
-    old = old.take(pc.sort_indices(old, [("key", "ascending")]))
+    # Of millions of rows no copy is kept longer than it is needed.
+    del found, is_old
+    old = old.take(pc.sort_indices(old, [("key", "ascending")])).combine_chunks()
     candidates = _with_reasons(old, basis.protected.expired)
     _refuse_doubtful(basis, candidates)
     snapshot = basis.snapshot
@@ -206,8 +216,10 @@ def _empty_directories(basis: VacuumBasis, candidates: pa.Table) -> tuple[str, .
     listing = basis.listing
     if not listing.directories:
         return ()
-    leaving = Counter(key.rpartition("/")[0] for key in candidates.column("key").to_pylist())
-    remaining = {directory for directory, files in listing.counts.items() if files > leaving[directory]}
+    leaving = files_by_directory(candidates.column("key"))
+    remaining = {
+        directory for directory, files in listing.counts.items() if files > leaving.get(directory, 0)
+    }
     kept = _with_ancestors(remaining | listing.untouched)
     emptied = _with_ancestors(leaving)
     rest_ms = basis.now_ms - min(_YOUNG_DIRECTORY_MS, basis.retention.retention_ms)
@@ -252,8 +264,10 @@ def _warnings(basis: VacuumBasis) -> tuple[str, ...]:
 
 def _digest(candidates: pa.Table) -> str:
     digest = hashlib.sha256()
-    for chunk in candidates.column("key").chunks:
+    chunks = candidates.column("key").chunks
+    for chunk in chunks:
         lengths = pc.binary_length(chunk).to_numpy(zero_copy_only=False).astype(np.int32)
         digest.update(lengths.tobytes())
+    for chunk in chunks:
         digest.update(key_bytes(chunk))
     return digest.hexdigest()[:32]

@@ -7,7 +7,7 @@ snapshot and not in the listing, and so is no candidate; the other way round it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.storage import TreePage
-from delta_maintenance.plan.hidden_names import ICEBERG_METADATA, LOG_DIRECTORY, HiddenNames, other_tables
-from delta_maintenance.plan.key_columns import directories_of, may_contain
+from delta_maintenance.plan.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
+from delta_maintenance.plan.key_columns import directories_of, may_contain, names_beginning
 from delta_maintenance.plan.partition_scope import PartitionScope
 
 #: ``size`` in bytes, ``modification_time_ms`` by the store's clock; both null where the listing did not tell.
@@ -82,14 +82,17 @@ class ListingCollector:
         return entered
 
     def take(self, page: TreePage) -> None:
+        self._directories.update(page.directories)
+        self._others += len(page.others)
+        self._untouched.update(map(_parent, page.others))
+        if page.runs is not None:
+            self._take_runs(page.keys, page.runs)
+            return
         self._keys += page.keys
         unknown = [None] * len(page.keys)
         self._sizes += unknown if page.sizes is None else page.sizes
         self._times += unknown if page.modification_times_ms is None else page.modification_times_ms
-        self._directories.update(page.directories)
-        self._count(page)
-        self._others += len(page.others)
-        self._untouched.update(map(_parent, page.others))
+        self._parents.update(map(_parent, page.keys))
         if len(self._keys) >= _BATCH_ROWS:
             self._flush()
 
@@ -104,7 +107,7 @@ class ListingCollector:
         return Listing(
             pa.Table.from_batches(self._batches, LISTING_SCHEMA),
             self._directories,
-            self._counts,
+            {directory: files for directory, files in self._counts.items() if files},
             frozenset(self._untouched),
             frozenset(self._not_entered),
             max(len(self._parents - {""}), len(self._directories)) + 1,
@@ -112,16 +115,24 @@ class ListingCollector:
             tuple(sorted(self._other_tables)),
         )
 
-    def _count(self, page: TreePage) -> None:
-        keys = page.keys
-        if page.directory is None:
-            self._parents.update(map(_parent, keys))
-            return
-        at = len(page.directory) + 1 if page.directory else 0
-        odd = [key for key in keys if key[at] in "_." or key == ICEBERG_METADATA]
-        hidden = sum(map(self._hidden.hides, odd))
-        if len(keys) > hidden:
-            self._counts[page.directory] += len(keys) - hidden
+    def _take_runs(self, keys: pa.StringArray, runs: Mapping[str, int]) -> None:
+        """Files of directories that were entered, each by itself: nothing but their own names can hide them."""
+        self._flush()
+        self.num_files += len(keys)
+        self._counts.update(runs)
+        starts = b"_.m" if self._hidden.hides_metadata else b"_."
+        odd = pa.array(names_beginning(keys, runs, starts))
+        hidden = [self._hidden.hides(key) for key in keys.take(odd).to_pylist()]
+        if any(hidden):
+            gone = odd.filter(pa.array(hidden))
+            left_out = Counter(map(_parent, keys.take(gone).to_pylist()))
+            self._untouched.update(left_out)
+            self._counts.subtract(left_out)
+            kept = np.ones(len(keys), bool)
+            kept[gone.to_numpy()] = False
+            keys = keys.filter(pa.array(kept))
+        unknown = pa.nulls(len(keys), pa.int64())
+        self._batches.append(pa.record_batch([keys, unknown, unknown], schema=LISTING_SCHEMA))
 
     def _flush(self) -> None:
         batch = pa.record_batch(

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from delta_log.local_storage import LocalStorage
 from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.key_columns import directories_of, key_bytes, may_begin, may_contain
+from delta_maintenance.plan.key_columns import (
+    directories_of,
+    files_by_directory,
+    key_bytes,
+    may_begin,
+    may_contain,
+    names_beginning,
+)
 from delta_maintenance.plan.vacuum_listing import ListingCollector
 
 SEGMENTS = st.sampled_from(["a", "b=1", "_p=1", "_x", ".x", "metadata", "_change_data", "__HIVE", "ü_", "m"])
@@ -32,7 +39,22 @@ def test_questions_about_bytes_are_answered_for_every_key(keys: list[str], skipp
     assert key_bytes(column).tobytes() == b"".join(rest)
     assert may_contain(column, [text]) or not any(text in key for key in rest)
     assert may_begin(column, b"_.") == any(key[:1] in (b"_", b".") for key in rest)
-    assert directories_of(column) == {key.rpartition("/")[0] for key in keys[skipped:]}
+    parents = [key.rpartition("/")[0] for key in keys[skipped:]]
+    assert directories_of(column) == set(parents)
+    assert files_by_directory(pa.chunked_array([column, column])) == {
+        d: 2 * n for d, n in Counter(parents).items()
+    }
+
+
+@given(KEYS, st.integers(0, 3))
+def test_names_are_found_by_their_beginning_though_only_directories_are_known(
+    keys: list[str], skipped: int
+) -> None:
+    keys.sort(key=lambda key: key.rpartition("/")[0])
+    column = pa.array(keys, pa.string()).slice(skipped)
+    runs = Counter(key.rpartition("/")[0] for key in keys[skipped:])
+    expected = [row for row, key in enumerate(keys[skipped:]) if key.rpartition("/")[2][0] in "_."]
+    assert names_beginning(column, runs, b"_.").tolist() == expected
 
 
 def test_files_are_counted_where_they_lie(tmp_path: Path) -> None:
