@@ -10,15 +10,16 @@ g. a. on four times as many files: only our memory.
 
 All write Snappy, and rows are compared afterwards. Memory is that of all processes together.
 
-2026-11-21, 2 cores that others were using as well (walls differ by a factor of two between runs; processor seconds do not),
-pyarrow 26.0.1, deltalake 1.6.6, delta-spark 4.4.0 on PySpark 4.2, tables in memory; c. and d. on 800 files and once, g. on
-250 files and 1,000 into 64 MiB:
+2026-11-21, 2 cores, pyarrow 26.0.1, deltalake 1.6.6, delta-spark 4.4.0 on PySpark 4.2, tables in memory. a. and b. twice with
+nothing else on the machine: delta-rs is ahead. (Beside other work it falls behind, 40.1 s to our 28.8 in a. and 23.9 to
+15.6 in b., which says more about the other work.) The rest once, while others used the cores as well; c. and d. on 800
+files, g. on 250 files and 1,000 into 64 MiB:
 
 ====  =====================  ============  ====  ==============  ====  ==========
 case                         seconds       time  processor       CPU   peak MB
 ====  =====================  ============  ====  ==============  ====  ==========
-a     256 MiB, delta-rs      28.8, 40.1    1.4   29.4, 26.9      0.9   797, 1328
-b     1 GiB, delta-rs        15.6, 23.9    1.5   27.4, 30.6      1.1   762, 1776
+a     256 MiB, delta-rs      17.9, 14.3    0.8   34.7, 27.7      0.8   834, 1520
+b     1 GiB, delta-rs        14.8, 14.0    0.9   28.8, 27.5      1.0   760, 1871
 c     Spark, delta-spark     25.1, 252     10    22.0, 115       5.2   1417, 6815
 d     purge, delta-spark     31.2, 340     11    12.2, 114       9.3   270, 2906
 e     20 files, delta-spark  0.08, 11.7    148   0.08, 47.9
