@@ -312,6 +312,8 @@ class CheckpointReader:
                 if batch is None:
                     return
                 canonical = _canonical(batch.column(action), action, columns, there)
+                # Parquet promises UTF-8 and Arrow does not look; whoever turns it into text would meet the error.
+                canonical.validate(full=True)
             if canonical.num_rows:
                 yield canonical
 

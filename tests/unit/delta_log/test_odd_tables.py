@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -275,3 +275,19 @@ def test_a_broken_compaction_gives_way_to_its_commits(tmp_path: Path) -> None:
     commit(tmp_path / "t", 1, {"commitInfo": {}})
     (tmp_path / "t" / "_delta_log" / f"{0:020d}.{1:020d}.compacted.json").write_text("{broken\n")
     assert rows(table) == [{"a": 1}]
+
+
+def test_a_path_in_a_checkpoint_that_is_no_text_is_refused_and_the_file_named(
+    corpus_copy: Callable[[str], Path],
+) -> None:
+    table = corpus_copy("spark-delta-1.2.1")
+    checkpoint = table / "_delta_log/00000000000000000004.checkpoint.parquet"
+    before = checkpoint.read_bytes()
+    # In a page of paths, which is compressed, and where a byte more or less is a letter more or less.
+    checkpoint.write_bytes(before[:189] + b"\xff\xff\xff\x7f" + before[193:])
+    # Where the commits reach back, they are read in its place.
+    assert Table(str(table)).snapshot(4).num_files == Table(str(table)).snapshot(4).files(["key"]).num_rows
+    for version in range(4):
+        (table / f"_delta_log/{version:020d}.json").unlink()
+    with pytest.raises(CorruptLog, match=checkpoint.name):
+        Table(str(table)).snapshot(4).files(["key"])
