@@ -16,14 +16,14 @@ is our share of the peer's:
 case                                ours s  delta-rs s   time  processor  memory
 ====  ============================  ======  ==========  =====  =========  ======
 1     10,000 commits                  0.20       2.43   12.4       14.4    0.10
-2a    list without statistics         0.41       3.74    9.1       10.1    0.15
-2b    list, statistics unparsed       0.92       3.59    3.9        4.5    0.48
+2a    list without statistics         0.48       3.81    8.0        9.7    0.15
+2b    list, statistics unparsed       1.04       3.65    3.5        4.3    0.48
 2c    streamed, statistics parsed     1.34       3.33    2.5        2.2    0.15
 2d    held, statistics parsed         2.06       3.34    1.6        1.5    0.65
 3     20,000 commits of 10            1.43       6.20    4.3        4.4    0.71
 ====  ============================  ======  ==========  =====  =========  ======
 
-4: 0.008 s, which is 2.1 % of a cold open without statistics (0.39 s). With a million keys compared whole in place of their
+4: 0.008 s, which is 1.6 % of a cold open without statistics (0.49 s). With a million keys compared whole in place of their
 marks it was 0.026 s.
 
 Delta Lake 4.4 on Spark 4.2, on a busy machine: 58 s (20 s of processor time) for table 1, 65 s (22 s) for table 2; table 3
