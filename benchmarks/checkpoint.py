@@ -20,6 +20,8 @@ d     1 % replaced anywhere           4.19, 4.10   1.0   819, 820    11.5, 11.5
 
 e: 5.9 s and 345 MB, 43 MB written; as sidecars, whose order of age is made by reading the files several times, 34 s and 833
 MB, 55 MB written.
+
+Since text is checked to be UTF-8 where a checkpoint is read, a. is 1.64 s to 5.76 s, 3.5 times.
 """
 
 from __future__ import annotations
