@@ -6,17 +6,17 @@ thus one row group, decoded and encoded, whatever the size of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_log.errors import CorruptLog
 from delta_log.schema import StructType
 from delta_log.stats import StatsCollector, stats_columns, string_prefix_length
+from delta_maintenance.rewrite.dictionary import dictionary_columns
 from delta_maintenance.rewrite.footer_stats import FooterStats
 
 CODEC_PROPERTY = "delta.parquet.compression.codec"
@@ -30,9 +30,6 @@ _CODECS = {
     "none": "none",
     "uncompressed": "none",
 }
-#: A column gets a dictionary if, in a sample of so many rows, less than this share of its values are distinct.
-_SAMPLE_ROWS = 20_000
-_DICTIONARY_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +122,7 @@ class DataFileWriter:
                 self._file,
                 self._schema,
                 compression=self._settings.codec,
-                use_dictionary=_dictionary_columns(group),
+                use_dictionary=dictionary_columns(group),
                 store_decimal_as_integer=True,
                 write_page_index=True,
                 # Spark knows nothing of Arrow's own schema, and field ids are in the Parquet schema anyway.
@@ -161,54 +158,3 @@ def _nullable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_nullable(kind.value_field))
     return kind
-
-
-def _dictionary_columns(group: pa.Table) -> list[str]:
-    """Paths of the leaves that get a dictionary; a dictionary of unique values only costs time."""
-    if not group.num_rows:
-        return []
-    sample = group.slice(0, _SAMPLE_ROWS).combine_chunks()
-    return [
-        path
-        for field, column in zip(group.schema, sample.columns, strict=True)
-        for path, values in zip(_leaf_paths(field), _leaf_values(column), strict=True)
-        if _repeats(values)
-    ]
-
-
-def _repeats(values: pa.Array | pa.ChunkedArray) -> bool:
-    if not len(values) or pa.types.is_null(values.type):
-        return False
-    distinct = pc.count_distinct(values, mode="only_valid").as_py()
-    return bool(distinct < _DICTIONARY_SHARE * max(1, len(values) - values.null_count))
-
-
-def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
-    """The values of each leaf of a column, in the order of the file's leaves."""
-    if not pa.types.is_nested(column.type):
-        return [column]
-    return [leaf for chunk in column.chunks[:1] for leaf in _array_leaves(chunk)]
-
-
-def _array_leaves(array: pa.Array) -> Iterator[pa.Array]:
-    kind = array.type
-    if pa.types.is_struct(kind):
-        for member in array.flatten():
-            yield from _array_leaves(member)
-    elif pa.types.is_map(kind):
-        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        for entries in (array.keys, array.items):
-            yield from _array_leaves(entries.slice(first, last - first))
-    elif pa.types.is_list(kind):
-        yield from _array_leaves(array.flatten())
-    else:
-        yield array
-
-
-def _leaf_paths(field: pa.Field) -> list[str]:
-    if not pa.types.is_nested(field.type):
-        return [field.name]
-    sink = pa.BufferOutputStream()
-    pq.ParquetWriter(sink, pa.schema([field]), store_schema=False).close()
-    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
-    return [parquet.schema.column(index).path for index in range(len(parquet.schema))]

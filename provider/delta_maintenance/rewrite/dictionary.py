@@ -1,0 +1,113 @@
+"""Which columns of a new file get a dictionary.
+
+A dictionary makes a file smaller and faster to write and to read where values repeat, and only costs time where they do
+not: the encoder gives up as soon as the dictionary outgrows its page. So how many distinct values a row group has is
+estimated from a sample before the first one is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+#: So many rows, in slices from all over the row group: rows next to each other may be more alike than others.
+_SAMPLE_ROWS = 20_000
+_SLICES = 5
+#: Where Parquet's encoder falls back to plain values.
+_LARGEST_DICTIONARY_BYTES = 1 << 20
+#: A dictionary and the indexes into it are to take at most this share of the plain values.
+_WORTH_IT = 0.75
+
+
+def dictionary_columns(group: pa.Table) -> list[str]:
+    """Paths of the leaves of a row group that get one."""
+    if not group.num_rows:
+        return []
+    sample = _sample(group)
+    scale = group.num_rows / sample.num_rows
+    return [
+        path
+        for field, column in zip(group.schema, sample.columns, strict=True)
+        for path, values in zip(_leaf_paths(field), _leaf_values(column), strict=True)
+        if _pays(values, scale)
+    ]
+
+
+def estimated_distinct(distinct: int, sampled: int, values: float) -> float:
+    """How many distinct values there are among so many, if a sample has ``distinct`` among ``sampled``.
+
+    As if all were equally frequent: of ``d`` kinds, ``n`` draws meet ``d * (1 - exp(-n / d))``. Rare ones among frequent
+    ones make it too low, by which a dictionary is tried in vain at worst.
+    """
+    if values <= sampled or distinct >= sampled:
+        return min(float(distinct), values) if values <= sampled else values
+    low, high = distinct / sampled, 1.0
+    while _met(high) < distinct / sampled and high < values:
+        low, high = high, high * 2
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _met(middle) < distinct / sampled else (low, middle)
+    kinds = high * sampled
+    return min(values, kinds * -math.expm1(-values / kinds))
+
+
+def _met(kinds: float) -> float:
+    """The share of a sample that is distinct, by the number of kinds as a multiple of the sample."""
+    return kinds * -math.expm1(-1 / kinds)
+
+
+def _sample(group: pa.Table) -> pa.Table:
+    if group.num_rows <= _SAMPLE_ROWS:
+        return group.combine_chunks()
+    rows = _SAMPLE_ROWS // _SLICES
+    step = (group.num_rows - rows) // (_SLICES - 1)
+    return pa.concat_tables([group.slice(number * step, rows) for number in range(_SLICES)]).combine_chunks()
+
+
+def _pays(values: pa.Array | pa.ChunkedArray, scale: float) -> bool:
+    sampled = len(values) - values.null_count
+    if not sampled or pa.types.is_null(values.type):
+        return False
+    width = values.nbytes / sampled
+    distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    found = estimated_distinct(distinct, sampled, sampled * scale)
+    indexes = max(1, math.ceil(math.log2(found + 1))) / 8
+    with_dictionary = found * width + sampled * scale * indexes
+    return (
+        found * width <= _LARGEST_DICTIONARY_BYTES and with_dictionary <= _WORTH_IT * sampled * scale * width
+    )
+
+
+def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
+    """The values of each leaf of a column, in the order of the file's leaves."""
+    if not pa.types.is_nested(column.type):
+        return [column]
+    return [leaf for chunk in column.chunks[:1] for leaf in _array_leaves(chunk)]
+
+
+def _array_leaves(array: pa.Array) -> Iterator[pa.Array]:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for member in array.flatten():
+            yield from _array_leaves(member)
+    elif pa.types.is_map(kind):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        for entries in (array.keys, array.items):
+            yield from _array_leaves(entries.slice(first, last - first))
+    elif pa.types.is_list(kind):
+        yield from _array_leaves(array.flatten())
+    else:
+        yield array
+
+
+def _leaf_paths(field: pa.Field) -> list[str]:
+    if not pa.types.is_nested(field.type):
+        return [field.name]
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, pa.schema([field]), store_schema=False).close()
+    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+    return [parquet.schema.column(index).path for index in range(len(parquet.schema))]
