@@ -23,7 +23,7 @@ from tests.explorer.history import Violation
 from tests.explorer.search import Found, Search
 
 Kinds = tuple[str, ...]
-_VACUUM_SAMPLES = 1_000
+_BUSY_SAMPLES = 1_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,9 +82,10 @@ def _exhaustive(job: tuple[Kinds, int]) -> tuple[Kinds, Found | str]:
     kinds, faults = job
     search = Search(kinds, actors.table())
     try:
-        if kinds.count("vacuum") > 1 or ("vacuum" in kinds and len(kinds) > 1 and faults):
-            # A vacuum looks at so much that all orders are too many.
-            return kinds, search.sampled(faults, _VACUUM_SAMPLES, 0)
+        busy = sum(kind in ("vacuum", "batches", "checkpoint") for kind in kinds)
+        if busy > 1 or ("vacuum" in kinds and len(kinds) > 1 and faults):
+            # They look at so much that all orders are too many.
+            return kinds, search.sampled(faults, _BUSY_SAMPLES, 0)
         return kinds, search.exhaustive(faults)
     except Violation as violation:
         return kinds, str(violation)

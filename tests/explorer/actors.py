@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from delta_log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
@@ -19,11 +20,14 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import open_storage
 from delta_log.table_features import Operation
 from delta_log.transaction import Transaction, find_transaction
+from delta_maintenance.operations.batches import Batches, CommitDetails
+from delta_maintenance.operations.earlier_tries import earlier_tries
 from delta_maintenance.operations.remapping import Remapping
 from delta_maintenance.operations.vacuum import vacuum as carry_out
 from delta_maintenance.operations.vacuum_survey import survey
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.task import BinManifest, OutputFile, SourceFile
 from tests.explorer.history import Effect, Violation, hidden_rows
 from tests.explorer.world import NOW_MS, Actor, Context
@@ -40,6 +44,8 @@ WIDER_SCHEMA = json.dumps(
         "fields": [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("x", "y")],
     }
 )
+#: Of all tries of the actor that commits in batches.
+_RUN = "run"
 FEATURES = ["deletionVectors", "domainMetadata", "inCommitTimestamp", "rowTracking"]
 #: The rows of each file of the table, by path.
 FILES = {"a": ["a1", "a2"], "b": ["b1", "b2"], "c": ["c1", "c2"]}
@@ -259,6 +265,56 @@ def _manifest(context: Context, files: list[dict[str, Any]], group: FileGroup) -
     )
 
 
+def batches(context: Context) -> int | None:
+    """A run whose two bins are committed one by one; whoever tries it again goes on where an earlier try stopped."""
+    snapshot, storage = open_table(context), context.storage
+    identity = ("batches", 1)
+    if find_transaction(snapshot, storage, *identity) is not None:
+        return None
+    earlier = earlier_tries(storage, _RUN, snapshot)
+    known = frozenset(earlier.prior_work().keys)
+    bins: list[list[dict[str, Any]]] = [[], []]
+    for path, file in live_files(snapshot).items():
+        if path not in known:
+            bins[path not in ("a", "b")].append(file)
+    details = CommitDetails("OPTIMIZE", {}, _RUN, {"actor": context.name}, identity)
+    transaction = Transaction(storage, snapshot, GATE, context.runtime)
+    run = Batches.after(earlier, transaction, details, 1, SilentProgress(), context.runtime)
+    manifests = [_rewritten(context, snapshot, files) for files in bins if files]
+    for number, manifest in enumerate(manifests, 1):
+        run.add(manifest, more_to_come=number < len(manifests))
+    run.finish({})
+    forget([*earlier.manifests, *manifests], storage)
+    return None if run.already_done or run.version == earlier.version else run.version
+
+
+def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]) -> BinManifest:
+    """What the rewrite of a bin leaves: files of their true size, and the manifest of whichever try was first."""
+    bin_id = "-".join(f"{file['path']}{_vector(file) or ''}" for file in files)
+    finished = read_manifest(context.storage, _RUN, bin_id)
+    if finished is not None:
+        return finished
+    group = _merged(context, snapshot, files)
+    made = _manifest(context, files, group)
+    outputs = tuple(
+        replace(
+            output, size_bytes=len(context.contents[output.key]), stats=add.stats or "", tags=add.tags or {}
+        )
+        for output, add in zip(made.outputs, group.adds, strict=True)
+    )
+    sources = tuple(
+        replace(
+            source,
+            base_row_id=file["base_row_id"],
+            default_row_commit_version=file["default_row_commit_version"],
+        )
+        for source, file in zip(made.sources, files, strict=True)
+    )
+    return publish(
+        replace(made, bin_id=bin_id, run_id=_RUN, outputs=outputs, sources=sources), context.storage
+    )
+
+
 def cluster(context: Context) -> int | None:
     """Writes one file anew in the order of the clustering columns that it found."""
     snapshot = open_table(context)
@@ -421,6 +477,7 @@ def effect_of(name: str) -> Effect:
 ACTORS: dict[str, Actor] = {
     "compaction": compaction,
     "remapping": remapping,
+    "batches": batches,
     "cluster": cluster,
     "append": append,
     "delete": delete,
@@ -434,4 +491,4 @@ ACTORS: dict[str, Actor] = {
     "vacuum": vacuum,
 }
 #: Whose repetition does no harm, so that somebody starts them again where their process died.
-RESTARTED = frozenset({"compaction", "checkpoint", "vacuum"})
+RESTARTED = frozenset({"compaction", "batches", "checkpoint", "vacuum"})

@@ -17,7 +17,7 @@ from delta_log.conflict import Basis, Conflict, Head, Winner
 from delta_log.errors import StorageError
 from delta_log.file_path import address_of
 from delta_log.log_path import commit_key
-from delta_maintenance.operations import remapping
+from delta_maintenance.operations import earlier_tries, remapping
 from tests.explorer import actors
 from tests.explorer.history import Violation
 from tests.explorer.search import Found, Search
@@ -152,6 +152,9 @@ BREAKS = [
           lambda: patch.object(remapping, "_check_file", lambda *_: None)),
     Break("a remapping is not made anew after a lost race", ("remapping", "delete", "update"),
           lambda: patch.object(transaction._Course, "remap", _remaps_once), samples=150),
+    Break("a finished bin is committed although a source lost rows since", ("batches", "delete"),
+          lambda: patch.object(earlier_tries, "_identity", lambda source: (source.size_bytes, None)), faults=1,
+          samples=400),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
 ]  # fmt: skip

@@ -78,7 +78,7 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
         source_rows=tuple(live.of_sources),
         rewrite_tag=task.rewrite_tag,
     )
-    return _publish(manifest, storage)
+    return publish(manifest, storage)
 
 
 class RewriteMismatch(DeltaLogError):
@@ -114,7 +114,8 @@ def _compare(
         raise RewriteMismatch(task.bin_id, read.rows, found.rows)
 
 
-def _publish(manifest: BinManifest, storage: Storage) -> BinManifest:
+def publish(manifest: BinManifest, storage: Storage) -> BinManifest:
+    """Leave the manifest of a finished bin; where another try was faster, its own."""
     key = manifest_key(manifest.run_id, manifest.bin_id)
     if storage.put_if_absent(key, manifest.to_json().encode()):
         return manifest
