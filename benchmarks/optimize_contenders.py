@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 from process_tree import ProcessTree
+from row_group_copy import copy_row_groups
 
 from delta_log import Table
 from delta_log.snapshot import Snapshot  # noqa: F401 - so that lazy imports are done before the clock starts
@@ -65,6 +66,18 @@ def delta_rs(uri: str, target_bytes: int) -> dict[str, Any]:
         table.optimize.compact(target_size=target_bytes, writer_properties=properties)
 
     return _on_a_copy(uri, "delta-rs", compact)
+
+
+def row_groups_copied(uri: str, target_bytes: int) -> dict[str, Any]:
+    """All files into one, by the trial of :mod:`row_group_copy`, and a commit without more than counts."""
+
+    def compact(copy: Path) -> None:
+        live = Table(str(copy)).snapshot().files(["path", "size"]).to_pylist()
+        assert sum(file["size"] for file in live) <= target_bytes
+        rows = copy_row_groups([copy / file["path"] for file in live], copy / "copied.parquet")
+        optimize_tables.replace_all(copy, [file["path"] for file in live], copy / "copied.parquet", rows)
+
+    return _on_a_copy(uri, "copied", compact)
 
 
 def delta_spark(uri: str, target_bytes: int) -> dict[str, Any]:
