@@ -198,7 +198,7 @@ def _value(kind: int, value: Any) -> bytes:
     if kind == _DOUBLE:
         return bytes(value)
     if kind == _BINARY:
-        return _unsigned(len(value)) + value
+        return _unsigned(len(value)) + bytes(value)
     if kind == _STRUCT:
         return _encoded(value)
     element, items = value

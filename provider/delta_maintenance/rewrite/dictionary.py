@@ -77,9 +77,8 @@ def _pays(values: pa.Array | pa.ChunkedArray, scale: float) -> bool:
     found = estimated_distinct(distinct, sampled, sampled * scale)
     indexes = max(1, math.ceil(math.log2(found + 1))) / 8
     with_dictionary = found * width + sampled * scale * indexes
-    return (
-        found * width <= _LARGEST_DICTIONARY_BYTES and with_dictionary <= _WORTH_IT * sampled * scale * width
-    )
+    fits = found * width <= _LARGEST_DICTIONARY_BYTES
+    return bool(fits and with_dictionary <= _WORTH_IT * sampled * scale * width)
 
 
 def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
