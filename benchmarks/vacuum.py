@@ -10,17 +10,17 @@ for local ones and the lite one on S3, single runs for the rest:
 =====================================  ========  ========  ==========================================================
 case                                   ours      delta-rs
 =====================================  ========  ========  ==========================================================
-local, full, dry run                   0.49 s    1.81 s    3.7x; processor time 0.49 s against 1.74 s; delta-spark 95 s
-local, lite, dry run                   0.26 s    0.59 s    2.3x
+local, full, dry run                   0.58 s    2.99 s    5.2x; processor time 0.43 s against 2.51 s; delta-spark 95 s
+local, lite, dry run                   0.32 s    0.78 s    2.4x
 S3, full, dry run                      26 s      83 s      3.1x; 264 LIST against 202, which come one after the other
 S3, lite, dry run                      0.79 s    1.18 s    1.5x; 26 GET and 2 LIST against 49 GET and 1 LIST
-memory of 2,000,000 candidates         830 MB              above what is there before: orphans
+memory of 2,000,000 candidates         800 MB              above what is there before: orphans
 =====================================  ========  ========  ==========================================================
 
-The aim of five times delta-rs in the local case is missed; other runs gave 3.1 to 4.5. Listing 200,000 names takes
-0.07 s in the kernel and as much again in Python, times of 20,000 files 0.05 s, the live files' names and the anti-join 0.05 s to
-0.1 s each. Memory is missed where a million of the candidates are tombstones in commits that no checkpoint covers: 1.9 GB,
-of which 0.9 GB are those actions. delta-spark lists in eight tasks here; with its own setting, 10,000 tasks for every
+The local figures are of a busy machine; two other interleaved runs gave 4.4 and 4.5, so five times delta-rs is not certain. Of
+ours, listing 200,000 names takes 0.13 s, of which 0.07 s in the kernel, times of 20,000 files 0.05 s, the anti-join 0.05 s to
+0.08 s. Memory is missed by a little where a million of the candidates are tombstones in commits that no checkpoint covers:
+1,070 MB (it was 1,900 MB before the log's tail became columns). delta-spark lists in eight tasks here; with its own setting, 10,000 tasks for every
 listing, it needed 275 s.
 """
 

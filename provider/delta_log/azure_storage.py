@@ -8,6 +8,7 @@ Directories of a hierarchical namespace, and the marks that Hadoop's client leav
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import uuid
 from collections.abc import Mapping
@@ -22,12 +23,14 @@ from delta_log.storage import FileInfo
 #: What the service says of a blob that is there: to Put Blob, and to Put Block List.
 _EXISTS = ("BlobAlreadyExists", "ConditionNotMet")
 _ABSENT = ("BlobNotFound", "ResourceNotFound", "PathNotFound")
+_NO_SOURCE = (*_ABSENT, "CannotVerifyCopySource")
+_COPY_POLL_SECONDS = 0.5
 
 
 class AzureStorage(ObjectStorage):
     """A container of a storage account, with or without hierarchical namespace."""
 
-    _has_key_ranges = False
+    has_key_ranges = False
     # The client puts a blob in one request up to 64 MiB, and cuts by itself what is larger.
     multipart_bytes = 32 << 20
 
@@ -142,6 +145,22 @@ class AzureStorage(ObjectStorage):
             elif not _is_directory(item):
                 found.append(file_info(item.name[root:], item.size, item.last_modified.timestamp()))
         return SpanPage(found, directories, pages.continuation_token or None)
+
+    async def _copy_object(self, source: str, target: str) -> None:
+        """Within an account it is mostly done at once; where it is not, the target is there before its content."""
+        blob = self._blob(target)
+        try:
+            answer = await blob.start_copy_from_url(self._blob(source).url)
+        except Exception as error:
+            if _code_of(error) in _NO_SOURCE and await self._properties(source) is None:
+                raise FileNotFoundError(source) from error
+            raise
+        status = answer["copy_status"]
+        while status == "pending":
+            await asyncio.sleep(_COPY_POLL_SECONDS)
+            status = (await blob.get_blob_properties()).copy.status
+        if status != "success":
+            raise OSError(f"the copy ended as {status}")
 
     async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
         metadata = {TOKEN: token} if token is not None else None

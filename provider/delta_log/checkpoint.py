@@ -87,6 +87,7 @@ _MEMBERS = {
 _BATCH_ROWS = 1 << 17
 #: What is read and dropped again at once stays near the processor.
 _PIECE_ROWS = 1 << 14
+_OTHERS_ROWS = 1 << 14
 #: A file up to this size is fetched whole, and kept.
 _SMALL_BYTES = 1 << 20
 _PAGE_BYTES = 1 << 20
@@ -274,18 +275,11 @@ class CheckpointReader:
         with self._failing_as_unreadable(key):
             parquet = self._open(key)
             present = [name for name in names if name in parquet.schema_arrow.names]
-            groups = [g for g in range(parquet.num_row_groups) if _may_hold(parquet, g, present)]
             rows: list[dict[str, Any]] = []
-            for batch in (
-                parquet.iter_batches(_BATCH_ROWS, row_groups=groups, columns=present) if present else ()
-            ):
-                for name in present:
-                    column = batch.column(name)
-                    rows += [
-                        {name: row}
-                        for row in column.drop_null().to_pylist(maps_as_pydicts="lossy")
-                        if _without_nulls(row)
-                    ]
+            for group in range(parquet.num_row_groups):
+                held = [name for name in present if _may_hold(parquet, group, (name,))]
+                if held:
+                    rows += _rows_of_group(parquet, group, held)
         yield from rows
 
     def _parquet_batches(
@@ -298,7 +292,7 @@ class CheckpointReader:
             groups = range(parquet.num_row_groups) if row_group is None else (row_group,)
             if not any(_may_hold(parquet, group, (action,)) for group in groups):
                 return
-            there = {f.name for f in parquet.schema_arrow.field(action).type}
+            there = _members_there(parquet, groups, action)
             members = [_MEMBERS[action][c][0] for c in columns]
             if "stats" in members and action == "add":
                 members.append("stats_parsed")
@@ -335,18 +329,84 @@ def _check_text(array: pa.Array) -> None:
             array.validate(full=True)
 
 
+def _rows_of_group(parquet: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The few rows of a row group that have one of these columns, which mostly are its first: no more of it is read than
+    up to the last of them."""
+    left = _values(parquet, group, names)
+    batches = parquet.iter_batches(_OTHERS_ROWS, row_groups=[group], columns=list(names), use_threads=False)
+    for batch in batches:
+        for name in names:
+            column = batch.column(name)
+            if left is not None:
+                left -= _values_below(column)
+            for row in column.drop_null().to_pylist(maps_as_pydicts="lossy"):
+                if _without_nulls(row):
+                    yield {name: row}
+        if left == 0:
+            return
+
+
+def _values(parquet: pq.ParquetFile, group: int, names: Sequence[str]) -> int | None:
+    """How many values other than null some columns have, all their leaves but repeated ones together; ``None``: the footer
+    does not say. No action that is one consists of repeated members alone."""
+    meta, total = parquet.metadata.row_group(group), 0
+    for index in range(meta.num_columns):
+        column, known = meta.column(index), parquet.schema.column(index)
+        if column.path_in_schema.split(".")[0] not in names or known.max_repetition_level:
+            continue
+        stats = column.statistics if column.physical_type == known.physical_type else None
+        if stats is None or not stats.has_null_count:
+            return None
+        total += column.num_values - stats.null_count
+    return total
+
+
+def _values_below(array: pa.Array) -> int:
+    """What :func:`_values` counts, of a column that was read."""
+    if array.null_count == len(array) or pa.types.is_map(array.type) or pa.types.is_list(array.type):
+        return 0
+    if pa.types.is_struct(array.type):
+        return sum(map(_values_below, array.flatten()))
+    found: int = len(array) - array.null_count
+    return found
+
+
+def _members_there(parquet: pq.ParquetFile, groups: Iterable[int], action: str) -> set[str]:
+    """The members of an action that some row groups may hold: most tables have columns in which nothing is, and decoding
+    their leaves takes as long as that of others."""
+    held = {
+        path[1]
+        for group in groups
+        for path in _paths_held(parquet, group)
+        if path[0] == action and len(path) > 1
+    }
+    return {
+        member.name
+        for member in parquet.schema_arrow.field(action).type
+        # An empty map is not null, and has no leaves.
+        if member.name in held or member.name == "path" or not _is_told_by_leaves(member.type)
+    }
+
+
+def _is_told_by_leaves(kind: pa.DataType) -> bool:
+    return (pa.types.is_struct(kind) and kind.names[:1] == ["storageType"]) or not pa.types.is_nested(kind)
+
+
 def _may_hold(parquet: pq.ParquetFile, group: int, names: Iterable[str]) -> bool:
     """Can a row group hold any non-null value of these columns, by its statistics?"""
+    return any(path[0] in names for path in _paths_held(parquet, group))
+
+
+def _paths_held(parquet: pq.ParquetFile, group: int) -> Iterator[list[str]]:
+    """The leaves that a row group may hold non-null values of, by its statistics."""
     meta = parquet.metadata.row_group(group)
     for index in range(meta.num_columns):
         column = meta.column(index)
-        if column.path_in_schema.split(".")[0] in names:
-            # Of a damaged footer whose types disagree, Arrow's statistics end the process.
-            sound = column.physical_type == parquet.schema.column(index).physical_type
-            stats = column.statistics if sound else None
-            if stats is None or not stats.has_null_count or stats.null_count < column.num_values:
-                return True
-    return False
+        # Of a damaged footer whose types disagree, Arrow's statistics end the process.
+        sound = column.physical_type == parquet.schema.column(index).physical_type
+        stats = column.statistics if sound else None
+        if stats is None or not stats.has_null_count or stats.null_count < column.num_values:
+            yield column.path_in_schema.split(".")
 
 
 def _canonical(
@@ -415,6 +475,11 @@ def action_batch(
     return pa.record_batch(arrays, schema=_schema(action, columns))
 
 
+def member_of(action: str, column: str) -> str:
+    """What the protocol calls one of our columns."""
+    return _MEMBERS[action][column][0]
+
+
 def _maps(maps: Sequence[dict[str, Any] | None]) -> pa.MapArray:
     """Dictionaries as a column; some writers put other values than text into tags."""
     if not any(maps):
@@ -444,5 +509,6 @@ __all__ = [
     "OtherActions",
     "UnreadableCheckpoint",
     "action_batch",
+    "member_of",
     "shared_nulls",
 ]

@@ -7,9 +7,10 @@ large table: so a snapshot that is refreshed by a few commits costs those commit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 from typing import Protocol as TypingProtocol
 
 import numpy as np
@@ -17,12 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.action_columns import SEPARATOR, ActionColumns, identities_of
 from delta_log.checkpoint import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, shared_nulls
 from delta_log.errors import CorruptLog
 from delta_log.file_histogram import FileHistogram
 from delta_log.file_path import decode_paths
 from delta_log.key_marks import KeyMarks
-from delta_log.log_replay import SEPARATOR, Tail
+from delta_log.log_replay import Tail
 
 _NEVER_KEPT = "stats"
 _COUNTED = ("key", "size", "deletion_vector")
@@ -111,9 +113,7 @@ class FileActions:
             yield from self.table(columns).to_batches()
             return
         tail, base = self._nearest(columns)
-        own = self._of_tail(tail, columns)
-        if own.num_rows:
-            yield own
+        yield from (batch for batch in self._of_tail(tail, columns).to_batches() if batch.num_rows)
         if base is None:
             return
         lookup = _Lookup.of(tail, self.action)
@@ -196,16 +196,13 @@ class FileActions:
             [pa.field("key", pa.string()) if name == "key" else known.field(name) for name in columns]
         )
 
-    def _of_tail(self, tail: Tail, columns: Sequence[str]) -> pa.RecordBatch:
-        actions = tail.adds if self.action == "add" else tail.removes
-        batch = action_batch(self.action, list(actions.values()), [name for name in columns if name != "key"])  # type: ignore[arg-type]
-        arrays = [
-            pa.array([identity.partition(SEPARATOR)[0] for identity in actions], pa.string())
-            if name == "key"
-            else batch.column(name)
-            for name in columns
-        ]
-        return pa.record_batch(arrays, schema=self.schema(columns))
+    def _of_tail(self, tail: Tail, columns: Sequence[str]) -> pa.Table:
+        actions: Mapping[str, Any] = tail.adds if self.action == "add" else tail.removes
+        if isinstance(actions, ActionColumns):
+            return actions.select(list(columns))
+        batch = action_batch(self.action, list(actions.values()), [name for name in columns if name != "key"])
+        arrays = [_keys(actions) if name == "key" else batch.column(name) for name in columns]
+        return pa.Table.from_arrays(arrays, schema=self.schema(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,29 +242,27 @@ class _Lookup:
     identities: pa.Array
     #: Paths that the tail makes live: no base may know them under an identity that the tail does not mention.
     live: frozenset[str]
-
-    @property
-    def marks(self) -> KeyMarks:
-        return KeyMarks.of(pa.chunked_array([self.paths]))
+    marks: KeyMarks
 
     @classmethod
     def of(cls, tail: Tail, action: str) -> _Lookup:
-        seen = [*tail.adds, *tail.removes]
-        paths = [identity.partition(SEPARATOR)[0] for identity in seen]
-        live = frozenset(paths[: len(tail.adds)]) if action == "add" else frozenset()
-        return cls(pa.array(paths, pa.string()), pa.array(seen, pa.string()), live)
+        seen = pa.concat_arrays([_identities(tail.adds), _identities(tail.removes)])
+        added, removed = _keys(tail.adds), _keys(tail.removes)
+        live = frozenset(added.to_pylist()) if action == "add" else frozenset()
+        paths = pa.concat_arrays([added, removed])
+        return cls(paths, seen, live, KeyMarks.of(pa.chunked_array([paths])))
 
     def rows(self, keys: pa.Array, files: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """The rows of a base that the tail supersedes. A base holds each identity once."""
         if not len(self.paths):
             return _NO_ROWS
-        # Few files are met again, so their path alone is looked up first.
-        rows = np.flatnonzero(pc.is_in(keys, value_set=self.paths).to_numpy(zero_copy_only=False))
+        # Few files are met again, and whatever is met has a mark of theirs.
+        rows = KeyMarks.of(pa.chunked_array([keys])).met(self.marks)
         if not len(rows):
             return _NO_ROWS
         at = pa.array(rows)
         paths = keys.take(at)
-        identities = _identities(paths, files.column("deletion_vector").take(at))
+        identities = identities_of(paths, files.column("deletion_vector").take(at))
         superseded = pc.is_in(identities, value_set=self.identities)
         exactly: npt.NDArray[np.bool_] = superseded.to_numpy(zero_copy_only=False)
         for path in paths.filter(pa.array(~exactly)).to_pylist():
@@ -276,12 +271,20 @@ class _Lookup:
         return rows[exactly]
 
 
-def _identities(keys: pa.Array, vectors: pa.StructArray) -> pa.Array:
-    offset = pc.struct_field(vectors, "offset").cast(pa.string())
-    at = pc.coalesce(pc.binary_join_element_wise("@", offset, ""), "")
-    kind, where = pc.struct_field(vectors, "storageType"), pc.struct_field(vectors, "pathOrInlineDv")
-    unique_id = pc.coalesce(pc.binary_join_element_wise(kind, where, at, ""), "")
-    return pc.binary_join_element_wise(keys, unique_id, SEPARATOR)
+def _identities(actions: Mapping[str, Any]) -> pa.Array:
+    if isinstance(actions, ActionColumns):
+        return _joined(actions.identities())
+    return pa.array(list(actions), pa.string())
+
+
+def _keys(actions: Mapping[str, Any]) -> pa.Array:
+    if isinstance(actions, ActionColumns):
+        return _joined(actions.table.column("key"))
+    return pa.array([identity.partition(SEPARATOR)[0] for identity in actions], pa.string())
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
 def _to_hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -181,6 +181,18 @@ class GcsStorage(ObjectStorage):
     def _upload_url(self) -> str:
         return f"{self._fs._location}/upload/storage/v1/b/{{}}/o"
 
+    async def _copy_object(self, source: str, target: str) -> None:
+        """A large object is rewritten by several requests, and appears with the last."""
+        place = (self.bucket, self.object_key(source), self.bucket, self.object_key(target))
+        token = None
+        while True:
+            answer = await self._fs._call(
+                "POST", "b/{}/o/{}/rewriteTo/b/{}/o/{}", *place, json_out=True, rewriteToken=token
+            )
+            if answer["done"]:
+                return
+            token = answer["rewriteToken"]
+
     async def _delete_object(self, key: str) -> None:
         await self._fs._call("DELETE", "b/{}/o/{}", self.bucket, self.object_key(key))
 

@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,8 @@ from typing import IO, Any
 import pyarrow as pa
 
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.local_tree import LocalPage, entries_of
+from delta_log.local_tree import new_page
+from delta_log.object_tree import KeySpan
 from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 
 #: What ``link`` says where there are no hard links; POSIX leaves the choice.
@@ -147,25 +148,32 @@ class LocalStorage(Storage):
 
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
         """Sizes and times are left out: they would cost a system call for each file, and few files are asked about."""
-        remaining, page = [""], LocalPage()
+        return self._walk("", enter)
+
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        def told(directories: Sequence[str]) -> Collection[str]:
+            entered = enter(directories)
+            return entered if span.deep else ()
+
+        return self._walk(span.prefix.rstrip("/"), told)
+
+    def _walk(self, top: str, enter: EnterDirectories) -> Iterator[TreePage]:
+        remaining, page = [top], new_page()
         while remaining:
             directory = remaining.pop()
             path = self._path(directory) if directory else self.root
-            found: list[str] = []
             try:
                 with _local_errors(path):
-                    changed_ms = os.lstat(path).st_mtime_ns // 1_000_000
-                    for entries in entries_of(path):
-                        found += page.take(directory, entries)
-                        if page.is_full:
-                            yield page.listed()
-                            page = LocalPage()
+                    yield from page.read(directory, path)
             except FileNotFoundError:  # removed meanwhile
-                continue
-            if directory:
-                page.directories[directory] = changed_ms
-            remaining += enter(found) if found else ()
-        yield page.listed()
+                pass
+            # Many directories are asked about at once, but no more than there are files to a page.
+            if page.is_full or not remaining:
+                with _local_errors(self.root):
+                    listed = page.listed()
+                yield listed
+                below, page.below = page.below, []
+                remaining += enter(below) if below else ()
 
     def head(self, key: str) -> FileInfo | None:
         return _info_of(self._path(key), key, key.rpartition("/")[2])
@@ -212,6 +220,21 @@ class LocalStorage(Storage):
             sizes.append(size)
             times.append(time_ms)
         return sizes, times
+
+    def copy(self, source: str, target: str) -> bool:
+        """A hard link: nothing is copied, and its times stay."""
+        path, new = self._path(source), self._path(target)
+        if not os.path.isfile(path):
+            return False
+        with _write_errors(new):
+            _make_directory(os.path.dirname(new))
+            try:
+                _link(path, new)
+            except FileExistsError:
+                if not os.path.samefile(path, new):
+                    raise
+            _sync_directory(os.path.dirname(new))
+        return True
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:

@@ -1,7 +1,8 @@
 """Pages of a listing of a local disk: hundreds of thousands of names without an object for each that outlives its directory.
 
 Names stay bytes and are joined to the contents of a column as they come. What is neither file nor directory, and names
-that no log can spell since they are no UTF-8, are put aside.
+that no log can spell since they are no UTF-8, are put aside. Where Linux tells of many entries at once,
+:mod:`delta_log.local_entries` does the same.
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
+from delta_log import local_entries
+from delta_log.local_entries import EntryPage, is_text
 from delta_log.storage import TreePage
 
 _PAGE_FILES = 1 << 14
+
+
+def new_page() -> EntryPage | LocalPage:
+    return EntryPage() if local_entries.is_available() else LocalPage()
 
 
 def entries_of(path: str) -> Iterator[list[os.DirEntry[bytes]]]:
@@ -28,8 +35,12 @@ def entries_of(path: str) -> Iterator[list[os.DirEntry[bytes]]]:
 
 @dataclass(slots=True)
 class LocalPage:
-    """A page of a listing in the making; the keys of its files are bytes, one after the other."""
+    """A page of a listing in the making; the keys of its files are bytes, one after the other.
 
+    :ivar below: directories that were met and nobody has taken yet.
+    """
+
+    below: list[str] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
     name_bytes: list[int] = field(default_factory=list)
     runs: dict[str, int] = field(default_factory=dict)
@@ -40,11 +51,21 @@ class LocalPage:
     def is_full(self) -> bool:
         return len(self.name_bytes) >= _PAGE_FILES
 
-    def take(self, directory: str, met: Sequence[os.DirEntry[bytes]]) -> list[str]:
+    def read(self, directory: str, path: str) -> Iterator[TreePage]:
+        """All entries of a directory; pages that become full on the way.
+
+        :raises OSError: of a system call.
         """
-        :param met: some of a directory's entries; the rest of them comes next.
-        :return: the directories among them.
-        """
+        changed_ms = os.lstat(path).st_mtime_ns // 1_000_000
+        for entries in entries_of(path):
+            self._take(directory, entries)
+            if self.is_full:
+                yield self.listed()
+        if directory:
+            self.directories[directory] = changed_ms
+
+    def _take(self, directory: str, met: Sequence[os.DirEntry[bytes]]) -> None:
+        """:param met: some of a directory's entries; the rest of them comes next."""
         prefix = f"{directory}/".encode() if directory else b""
         files = [entry.name for entry in met if entry.is_file(follow_symlinks=False)]
         below: list[bytes] = []
@@ -55,18 +76,19 @@ class LocalPage:
                 for entry in met
                 if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
             ]
-        if not _is_text(b"/".join((*files, *below))):
-            odd = [name for name in files if not _is_text(name)]
+        if not is_text(b"/".join((*files, *below))):
+            odd = [name for name in files if not is_text(name)]
             self.others += [os.fsdecode(prefix + name) for name in odd]
-            self.others += [os.fsdecode(name) for name in below if not _is_text(name)]
-            files, below = ([name for name in names if _is_text(name)] for names in (files, below))
+            self.others += [os.fsdecode(name) for name in below if not is_text(name)]
+            files, below = ([name for name in names if is_text(name)] for names in (files, below))
         if files:
             self.parts.append(prefix + prefix.join(files))
             self.name_bytes += map(len, files)
             self.runs[directory] = self.runs.get(directory, 0) + len(files)
-        return [name.decode() for name in below]
+        self.below += [name.decode() for name in below]
 
     def listed(self) -> TreePage:
+        """What was read since the last time."""
         prefixes = [len(directory.encode()) + 1 if directory else 0 for directory in self.runs]
         prefix_bytes = np.repeat(np.array(prefixes, np.int32), list(self.runs.values()))
         lengths = np.array(self.name_bytes, np.int32) + prefix_bytes
@@ -74,13 +96,6 @@ class LocalPage:
         np.cumsum(lengths, out=ends[1:])
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(self.parts))]
         keys = pa.Array.from_buffers(pa.string(), len(lengths), buffers)
-        return TreePage(keys, directories=self.directories, others=self.others, runs=self.runs)
-
-
-def _is_text(name: bytes) -> bool:
-    """Whether a name is UTF-8, as those of the log are."""
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        page = TreePage(keys, directories=self.directories, others=self.others, runs=self.runs)
+        self.parts, self.name_bytes, self.runs, self.directories, self.others = [], [], {}, {}, []
+        return page

@@ -27,6 +27,7 @@ from typing import Any
 
 from delta_log.dynamodb_lock import EXPIRY_SECONDS, DynamoDBLock, LockEntry, LockOptions, LockTable
 from delta_log.errors import CorruptLog, InvalidRequest, StorageError
+from delta_log.object_tree import KeySpan
 from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 
 _LOG_DIRECTORY = "_delta_log"
@@ -260,11 +261,17 @@ class LockedStorage(Storage):
     def delete(self, keys: Iterable[str]) -> None:
         self._inner.delete(keys)
 
+    def copy(self, source: str, target: str) -> bool:
+        return self._inner.copy(source, target)
+
     def remove_dir(self, directory: str) -> bool:
         return self._inner.remove_dir(directory)
 
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
         return self._inner.list_tree(enter)
+
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        return self._inner.list_part(span, enter)
 
 
 def _temporary_key(entry: LockEntry) -> str:

@@ -10,12 +10,13 @@ and is only ever filtered by what the tail has seen, which is :mod:`delta_log.fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from delta_log.action_columns import SEPARATOR, ActionColumns, Item
 from delta_log.actions import (
     Action,
     Add,
@@ -31,8 +32,8 @@ from delta_log.file_path import decode_paths
 from delta_log.log_path import LogFile, LogFileKind
 from delta_log.storage import Storage
 
-#: Between path and deletion vector id in a key; it can be in neither.
-SEPARATOR = "\x00"
+#: More file actions than these, of one kind, become columns.
+MANY_ACTIONS = 50_000
 
 
 @dataclass(slots=True)
@@ -44,8 +45,8 @@ class Tail:
     transactions: dict[str, SetTransaction] = field(default_factory=dict)
     domains: dict[str, DomainMetadata] = field(default_factory=dict)
     #: By file action key, newest first.
-    adds: dict[str, Add] = field(default_factory=dict)
-    removes: dict[str, Remove] = field(default_factory=dict)
+    adds: Mapping[str, Add] = field(default_factory=dict)
+    removes: Mapping[str, Remove] = field(default_factory=dict)
     #: ``commitInfo`` by version, as far as commits (not compactions) were read.
     commit_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
 
@@ -60,10 +61,21 @@ class Tail:
             self.metadata or older.metadata,
             {**older.transactions, **self.transactions},
             {**older.domains, **self.domains},
-            {**self.adds, **{key: add for key, add in older.adds.items() if not self.knows(key)}},
-            {**self.removes, **{key: remove for key, remove in older.removes.items() if not self.knows(key)}},
+            self._over("add", self.adds, older.adds),
+            self._over("remove", self.removes, older.removes),
             {**older.commit_infos, **self.commit_infos},
         )
+
+    def _over(self, action: str, newer: Mapping[str, Item], older: Mapping[str, Item]) -> Mapping[str, Item]:
+        if not isinstance(newer, ActionColumns) and not isinstance(older, ActionColumns):
+            return {**newer, **{key: item for key, item in older.items() if not self.knows(key)}}
+        columns = [
+            found if isinstance(found, ActionColumns) else ActionColumns.emptying(action, dict(found))
+            for found in (newer, older)
+        ]
+        if self.has_files:
+            columns[1] = columns[1].without(pa.array([*self.adds, *self.removes], pa.string()))
+        return columns[0].then(columns[1])
 
     def knows(self, key: str) -> bool:
         return key in self.adds or key in self.removes
@@ -73,16 +85,19 @@ def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> T
     """Read and reconcile commits and compactions, given in ascending order."""
     newest_first = list(reversed(files))
     bodies = storage.read_many([f.key for f in newest_first])
-    return reconcile(
+    tail = reconcile(
         ((file, decode_actions(data, file.key)) for file, data in zip(newest_first, bodies, strict=True)),
         table_uri,
     )
+    tail.adds, tail.removes = _compact("add", tail.adds), _compact("remove", tail.removes)
+    return tail
 
 
 def reconcile(newest_first: Iterable[tuple[LogFile, Sequence[Action]]], table_uri: str) -> Tail:
     """The actions of commits and compactions that still count, from theirs in descending order of version."""
-    tail = Tail()
-    adds, removes = tail.adds, tail.removes
+    adds: dict[str, Add] = {}
+    removes: dict[str, Remove] = {}
+    tail = Tail(adds=adds, removes=removes)
     file_actions: list[Add | Remove] = []
     live: set[str] = set()
     for file, actions in newest_first:
@@ -103,6 +118,12 @@ def reconcile(newest_first: Iterable[tuple[LogFile, Sequence[Action]]], table_ur
         live.add(key)
         adds[identity] = action
     return tail
+
+
+def _compact(action: str, found: Mapping[str, Item]) -> Mapping[str, Item]:
+    if len(found) <= MANY_ACTIONS or not isinstance(found, dict):
+        return found
+    return ActionColumns.emptying(action, found)
 
 
 def _take_others(tail: Tail, file: LogFile, actions: Sequence[Action]) -> Iterator[Add | Remove]:

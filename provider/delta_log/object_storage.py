@@ -24,7 +24,7 @@ from itertools import islice
 from typing import Any
 
 from delta_log.errors import DeltaLogError, StorageError
-from delta_log.object_tree import KeySpan, SpanPage, list_object_tree
+from delta_log.object_tree import KeySpan, SpanPage, list_object_tree, list_span_tree
 from delta_log.remote_storage import READ_AHEAD_BYTES, RemoteStorage, opened
 from delta_log.storage import EnterDirectories, FileInfo, TreePage
 
@@ -122,8 +122,7 @@ class ObjectStorage(RemoteStorage):
         Names before ``start_name`` may be among them.
         """
 
-    #: A listing can start and end at any key.
-    _has_key_ranges = True
+    has_key_ranges = True
 
     @abstractmethod
     async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
@@ -142,6 +141,12 @@ class ObjectStorage(RemoteStorage):
     def _has_conditional_uploads(self) -> bool:
         """Where not, a conditional put is one request of any size."""
         return True
+
+    async def _copy_object(self, source: str, target: str) -> None:
+        """
+        :raises FileNotFoundError: no such object.
+        """
+        await self._fs._cp_file(self._path(source), self._path(target))
 
     @abstractmethod
     async def _delete_object(self, key: str) -> None:
@@ -182,12 +187,23 @@ class ObjectStorage(RemoteStorage):
                 return
 
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        def list_span(span: KeySpan, page: str | None) -> SpanPage:
-            with self._errors(span.prefix):
-                found: SpanPage = self._wait_for(self._list_span, span, page)
-            return found
+        return list_object_tree(self._span_page, enter, self.concurrency, has_ranges=self.has_key_ranges)
 
-        return list_object_tree(list_span, enter, self.concurrency, has_ranges=self._has_key_ranges)
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        return list_span_tree(self._span_page, span, enter)
+
+    def _span_page(self, span: KeySpan, page: str | None) -> SpanPage:
+        with self._errors(span.prefix):
+            found: SpanPage = self._wait_for(self._list_span, span, page)
+        return found
+
+    def copy(self, source: str, target: str) -> bool:
+        try:
+            with self._errors(source, may_be_absent=True):
+                self._wait_for(self._copy_object, source, target)
+        except FileNotFoundError:
+            return False
+        return True
 
     def put(self, key: str, data: bytes) -> None:
         self._create(key, data, None)

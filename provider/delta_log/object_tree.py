@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from delta_log.storage import EnterDirectories, FileInfo, TreePage
 
-_MAX_SHALLOW_LEVELS = 6
+#: A tree is cut at this level at the latest.
+MAX_SHALLOW_LEVELS = 6
 #: So many spans for each lane, since nobody knows how many files a directory holds.
 _SPANS_PER_LANE = 4
 #: Keys that no path of a log spells: empty segments, ``.`` and ``..``.
@@ -34,6 +35,7 @@ class KeySpan:
     """The keys that begin with a prefix (empty, or with a slash at its end) and lie in ``[start, end)``.
 
     :param deep: also below the prefix's directories; else these are listed themselves.
+    :param start: no key itself: some stores would leave it out.
     :param end: ``None``: all that follow.
     """
 
@@ -64,25 +66,37 @@ def list_object_tree(
     :param has_ranges: the store can start and end a listing at a key; else a span is one directory.
     """
     with ThreadPoolExecutor(lanes) as pool:
-        runs: list[_Run] = []
+        runs: list[Run] = []
         level = [""]
-        for _ in range(_MAX_SHALLOW_LEVELS):
+        for _ in range(MAX_SHALLOW_LEVELS):
             following: list[str] = []
             runs = []
-            for met in _side_by_side(pool, lanes, [_shallow(list_span, directory) for directory in level]):
+            for met in side_by_side(pool, lanes, [_shallow(list_span, span_of(name)) for name in level]):
                 if isinstance(met, TreePage):
                     yield met
                     continue
                 entered = set(enter(met.names)) if met.names else set()
                 following += (name for name in met.names if name in entered)
-                runs += _runs(met.directory, met.names, entered, has_ranges=has_ranges)
+                runs += runs_of(met.directory, met.names, entered, has_ranges=has_ranges)
             level = following
             if not level or len(level) >= lanes:
                 break
         if level:
             per_span = max(1, len(level) // (lanes * _SPANS_PER_LANE))
             spans = [span for run in runs for span in run.spans(per_span)]
-            yield from _side_by_side(pool, lanes, [_deep(list_span, span) for span in spans])
+            yield from side_by_side(pool, lanes, [_deep(list_span, span) for span in spans])
+
+
+def list_span_tree(list_span: ListSpan, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+    """One span of a tree, see :meth:`~delta_log.storage.Storage.list_part`."""
+    if span.deep:
+        yield from _deep(list_span, span)
+        return
+    for met in _shallow(list_span, span):
+        if isinstance(met, TreePage):
+            yield met
+        elif met.names:
+            enter(met.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +107,8 @@ class _Below:
     names: Sequence[str]
 
 
-def _shallow(list_span: ListSpan, directory: str) -> Iterator[TreePage | _Below]:
-    """One directory: its files, and at last the directories in it."""
-    span = KeySpan(f"{directory}/" if directory else "")
+def _shallow(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage | _Below]:
+    """One directory, or a part of it: its files, and at last the directories in it."""
     directories: list[str] = []
     following = None
     while True:
@@ -103,15 +116,17 @@ def _shallow(list_span: ListSpan, directory: str) -> Iterator[TreePage | _Below]
         yield _tree_page(page.files)
         directories += page.directories
         following = page.following
-        if following is None:
+        if following is None or (span.end is not None and directories and f"{directories[-1]}/" >= span.end):
             break
+    if span.end is not None:
+        directories = [name for name in directories if f"{name}/" < span.end]
     directories = list(
         dict.fromkeys(directories)
     )  # a page may begin with the directory that ended the one before
     odd = [name for name in directories if _ODD_KEY.search(name)]
     if odd:
         yield TreePage(others=odd)
-    yield _Below(directory, [name for name in directories if not _ODD_KEY.search(name)])
+    yield _Below(span.prefix.rstrip("/"), [name for name in directories if not _ODD_KEY.search(name)])
 
 
 def _deep(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage]:
@@ -124,8 +139,13 @@ def _deep(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage]:
             return
 
 
+def span_of(directory: str, *, deep: bool = False) -> KeySpan:
+    """A directory by itself, or with all below it."""
+    return KeySpan(f"{directory}/" if directory else "", deep)
+
+
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
     """Neighbouring directories of one parent, in the order of their keys, with nothing refused between them."""
 
     prefix: str
@@ -136,12 +156,13 @@ class _Run:
         for first in range(0, len(self.directories), directories):
             part = self.directories[first : first + directories]
             if len(part) == 1:
-                yield KeySpan(f"{part[0]}/", deep=True)
+                yield span_of(part[0], deep=True)
             else:  # the character after the slash ends the last directory
                 yield KeySpan(self.prefix, True, f"{part[0]}/", f"{part[-1]}0")
 
 
-def _runs(directory: str, found: Sequence[str], entered: set[str], *, has_ranges: bool) -> list[_Run]:
+def runs_of(directory: str, found: Sequence[str], entered: set[str], *, has_ranges: bool) -> list[Run]:
+    """Of the directories found in one, those that are entered."""
     prefix = f"{directory}/" if directory else ""
     runs: list[list[str]] = [[]]
     # By their keys, with the slash: "a-b/" lies before "a/".
@@ -150,10 +171,10 @@ def _runs(directory: str, found: Sequence[str], entered: set[str], *, has_ranges
             runs[-1].append(name)
         if runs[-1] and not (name in entered and has_ranges):
             runs.append([])
-    return [_Run(prefix, run) for run in runs if run]
+    return [Run(prefix, run) for run in runs if run]
 
 
-def _side_by_side(pool: ThreadPoolExecutor, lanes: int, works: Sequence[Iterator[_Item]]) -> Iterator[_Item]:
+def side_by_side(pool: ThreadPoolExecutor, lanes: int, works: Sequence[Iterator[_Item]]) -> Iterator[_Item]:
     """What several iterators give as it comes, each of them in a thread; at most a few items wait for the caller."""
     items: Queue[_Item | BaseException | None] = Queue(2 * lanes)
     stopped = threading.Event()

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from delta_log.action_columns import SEPARATOR
 from delta_log.actions import Sidecar
 from delta_log.checkpoint import CheckpointReader
 from delta_log.checkpoint_state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState, complete_adds
@@ -23,7 +24,7 @@ from delta_log.content_digest import ContentDigest
 from delta_log.errors import CorruptLog
 from delta_log.file_actions import FileActions
 from delta_log.key_filter import short_hashes
-from delta_log.log_replay import SEPARATOR, Tail
+from delta_log.log_replay import Tail
 from delta_log.log_segment import find_log_segment, list_log
 from delta_log.read_ahead import mapped
 from delta_log.sidecar_facts import SidecarFacts, facts_of, read_filter

@@ -24,8 +24,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from delta_log.object_tree import KeySpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class Storage(ABC):
     reads_while_listing: bool = False
     #: Directories are there by themselves, and links may lead out of the table.
     has_directories: bool = False
+    #: A listing can start and end at any key.
+    has_key_ranges: bool = False
 
     @abstractmethod
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
@@ -115,6 +120,38 @@ class Storage(ABC):
             directories by one request may leave it unasked about those below, and give their files.
         """
 
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        """A part of :meth:`list_tree`, for whoever spreads one over several processes.
+
+        :param span: one directory, alone or with all below it; or a part of those, where ``has_key_ranges``.
+        :param enter: of a deep span asked as by :meth:`list_tree`; else it is told the directories that were met, and what
+            it answers makes no difference.
+        """
+        top = span.prefix.rstrip("/")
+
+        def within(directories: Sequence[str]) -> list[str]:
+            above = [name for name in directories if top == name or top.startswith(f"{name}/")]
+            below = [name for name in directories if name.startswith(span.prefix) and name not in above]
+            entered = enter(below) if below else ()
+            return [*above, *(entered if span.deep else ())]
+
+        for page in self.list_tree(within):
+            names = page.names()
+            rows = [row for row, name in enumerate(names) if name.startswith(span.prefix)]
+            yield TreePage(
+                [names[row] for row in rows],
+                None if page.sizes is None else [page.sizes[row] for row in rows],
+                None
+                if page.modification_times_ms is None
+                else [page.modification_times_ms[row] for row in rows],
+                {
+                    name: ms
+                    for name, ms in page.directories.items()
+                    if name == top or name.startswith(span.prefix)
+                },
+                [name for name in page.others if name.startswith(span.prefix)],
+            )
+
     @abstractmethod
     def head(self, key: str) -> FileInfo | None: ...
 
@@ -145,6 +182,19 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files; absent ones are no error."""
+
+    def copy(self, source: str, target: str) -> bool:
+        """A file under a second name, whole or not at all; made by the store itself, where it can do that.
+
+        :param target: a name that nobody else knows, unless this very copy was begun before.
+        :return: ``False``: there is no such file.
+        """
+        try:
+            data = self.read(source)
+        except FileNotFoundError:
+            return False
+        self.put(target, data)
+        return True
 
     def remove_dir(self, directory: str) -> bool:
         """Remove an empty directory, where the store has directories; one that is not empty stays.

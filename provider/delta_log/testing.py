@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import random
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.errors import StorageError
+from delta_log.object_tree import KeySpan
 from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 
 
@@ -161,6 +162,9 @@ class FaultyStorage(Storage):
     def delete(self, keys: Iterable[str]) -> None:
         for key in list(keys):
             self._call("delete", key, partial(self._inner.delete, [key]))
+
+    def copy(self, source: str, target: str) -> bool:
+        return bool(self._call("copy", source, lambda: self._inner.copy(source, target)))
 
     def remove_dir(self, directory: str) -> bool:
         return bool(self._call("remove_dir", directory, lambda: self._inner.remove_dir(directory)))
@@ -384,6 +388,17 @@ class StorageContract:
         # HTTP headers leave out the milliseconds.
         assert abs(storage.head("log/1").modification_time_ms - listed.modification_time_ms) < 1000  # type: ignore[union-attr]
 
+    def test_a_copy_is_a_file_of_its_own(self, storage: Storage) -> None:
+        key = "dir/ü é+p=a%3Ab"
+        storage.put(key, b"12345")
+        storage.put("gone", b"")
+        assert storage.copy(key, "new/er/copy") is True
+        assert storage.copy(key, "new/er/copy") is True
+        storage.delete([key, "gone"])
+        assert storage.copy("gone", "new/copy") is False
+        assert storage.head("new/copy") is None
+        assert storage.read("new/er/copy") == b"12345"
+
     def test_no_temporary_file_is_left_and_none_is_listed(self, storage: Storage) -> None:
         storage.put_if_absent("log/1", b"x")
         storage.put_if_absent("log/1", b"y")
@@ -416,6 +431,46 @@ class StorageContract:
         found = self.tree(storage)
         assert sorted(found) == sorted(keys)
         assert all(info.size == len(key.encode()) for key, info in found.items())
+
+    def part(self, storage: Storage, span: KeySpan, met: list[str] | None = None) -> list[str]:
+        """The keys of a part; of a shallow one also the directories, in ``met``."""
+
+        def enter(directories: Sequence[str]) -> Sequence[str]:
+            (met if met is not None else []).extend(directories)
+            return directories
+
+        return sorted(key for page in storage.list_part(span, enter) for key in page.names())
+
+    def test_parts_of_a_tree_make_up_the_tree(self, storage: Storage) -> None:
+        if hasattr(storage, "page_keys"):
+            storage.page_keys = 7
+        keys = ["top", "p", "a/b/c/d", "a/b.c", "a-b/x", "p=a%3Ab/\u00fc \u00e9"]
+        keys += [f"p={number:02}/q={number % 3}/{name}" for number in range(20) for name in ("x", "y")]
+        keys += [f"flat/{number:02}" for number in range(30)] + ["flat/10a/x", "flat/99/x"]
+        for key in keys:
+            storage.put(key, b"")
+        directories: list[str] = []
+        found = self.part(storage, KeySpan(""), directories)
+        assert found == ["p", "top"]
+        assert sorted(directories) == sorted({key.partition("/")[0] for key in keys if "/" in key})
+        for directory in directories:
+            found += self.part(storage, KeySpan(f"{directory}/", deep=True))
+        assert sorted(found) == sorted(keys)
+        assert (
+            self.part(storage, KeySpan("absent/")) == self.part(storage, KeySpan("absent/", deep=True)) == []
+        )
+        if not storage.has_key_ranges:
+            return
+        shallow: list[str] = []
+        below: list[str] = []
+        deep: list[str] = []
+        for start, end in (("", "flat/0z"), ("flat/0z", "flat/200"), ("flat/200", None)):
+            shallow += self.part(storage, KeySpan("flat/", False, start, end), below)
+        assert shallow == [f"flat/{number:02}" for number in range(30)]
+        assert below == ["flat/10a", "flat/99"]
+        for start, end in (("p=00/", "p=07/q=1/w"), ("p=07/q=1/w", "p=07/q=1/xx"), ("p=07/q=1/xx", "p=190")):
+            deep += self.part(storage, KeySpan("", True, start, end))
+        assert deep == sorted(key for key in keys if key.startswith(("p=0", "p=1")))
 
     def test_a_directory_that_is_not_entered_is_not_listed(self, storage: Storage) -> None:
         if hasattr(storage, "page_keys"):

@@ -204,7 +204,11 @@ def _rewrite(
     master = options.master or os.environ.get("SPARK_MASTER") or "local[*]"
     has_spark = find_spec("pyspark") is not None
     site = JobSite(storage_options(options.storage_options, os.environ), master, has_spark, runtime)
-    report = run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
+    report = _or_spark_missing(run_job(spec, site, HumanProgress(sys.stderr)).to_dict(), master)
+    return report, "" if "error" in report else render_report(report)
+
+
+def _or_spark_missing(report: dict[str, Any], master: str) -> dict[str, Any]:
     if report["status"] == "needs_spark":
         report["error"] = {
             "type": "SparkMissing",
@@ -213,7 +217,7 @@ def _rewrite(
             "kind": "refused",
             "retryable": False,
         }
-    return report, "" if "error" in report else render_report(report)
+    return report
 
 
 def checkpoint(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -262,7 +266,9 @@ def compact_log(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return report, "" if "error" in report else render_log_compaction(report)
 
 
-def _log_job(operation: str, options: argparse.Namespace) -> dict[str, Any]:
+def _log_job(
+    operation: str, options: argparse.Namespace, wanted: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     from delta_log.runtime import Runtime
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import HumanProgress
@@ -272,6 +278,7 @@ def _log_job(operation: str, options: argparse.Namespace) -> dict[str, Any]:
         operation=operation,
         table=options.table,
         run_id=f"cli-{runtime.new_id()}",
+        options=wanted or {},
         engine="local",
         dry_run=options.dry_run,
     )
@@ -294,6 +301,8 @@ def vacuum(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "where": options.where,
         "require_proof": options.require_proof or None,
         "output": options.output,
+        "quarantine": options.quarantine or None,
+        "purge_quarantine_hours": options.purge_quarantine,
     }
     runtime = Runtime()
     spec = JobSpec(
@@ -301,13 +310,24 @@ def vacuum(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         table=options.table,
         run_id=f"cli-{runtime.new_id()}",
         options={name: value for name, value in wanted.items() if value is not None},
-        engine="local",
+        engine=options.engine,
         transaction=options.txn,
+        parallelism=options.parallelism,
         dry_run=options.dry_run,
     )
-    site = JobSite(storage_options(options.storage_options, os.environ), runtime=runtime)
-    report = run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
+    master = options.master or os.environ.get("SPARK_MASTER") or "local[*]"
+    has_spark = find_spec("pyspark") is not None
+    site = JobSite(storage_options(options.storage_options, os.environ), master, has_spark, runtime)
+    report = _or_spark_missing(run_job(spec, site, HumanProgress(sys.stderr)).to_dict(), master)
     return report, "" if "error" in report else render_vacuum(report)
+
+
+def restore_quarantine(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Bring files back that a vacuum put into quarantine; the result is the job's report."""
+    from delta_maintenance.cli_text import render_restoration
+
+    report = _log_job("restore-quarantine", options, {} if options.name is None else {"name": options.name})
+    return report, "" if "error" in report else render_restoration(report)
 
 
 COMMANDS = {
@@ -317,6 +337,7 @@ COMMANDS = {
     "purge": purge,
     "checkpoint": checkpoint,
     "vacuum": vacuum,
+    "restore-quarantine": restore_quarantine,
     "cleanup-log": cleanup_log,
     "compact-log": compact_log,
 }

@@ -52,6 +52,12 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _add_checkpoint(added["checkpoint"])
     _add_vacuum(added["vacuum"])
     added["cleanup-log"].add_argument("--dry-run", action="store_true", help="print the plan; delete nothing")
+    added["restore-quarantine"].add_argument(
+        "--name", metavar="NAME", help="of one quarantine (default: all of them)"
+    )
+    added["restore-quarantine"].add_argument(
+        "--dry-run", action="store_true", help="say what would come back; move nothing"
+    )
     added["compact-log"].add_argument(
         "--dry-run", action="store_true", help="say what it would put together; write nothing"
     )
@@ -65,6 +71,7 @@ _SUMMARIES = {
     "purge": "take deleted rows and dropped columns out of the files that hold them",
     "checkpoint": "write a checkpoint, so that readers need no commits before it",
     "vacuum": "delete files that no version in retention needs",
+    "restore-quarantine": "bring back what a vacuum put into quarantine",
     "cleanup-log": "delete files of the log that no version in retention needs",
     "compact-log": "put the commits since the newest checkpoint into one file",
 }
@@ -237,6 +244,20 @@ def _add_vacuum(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="allow less than the table's retention; deletes what others may be using",
     )
+    how.add_argument(
+        "--quarantine",
+        action="store_true",
+        help="keep what goes in a hidden directory; on an object store every file is copied",
+    )
+    how.add_argument(
+        "--purge-quarantine",
+        type=_hours,
+        metavar="H",
+        help="delete what has been in quarantine for so many hours",
+    )
+    how.add_argument("--engine", choices=ENGINES, default="auto", help="who lists the files (default: auto)")
+    how.add_argument("--master", metavar="URL", help="Spark master (default: $SPARK_MASTER, or local[*])")
+    how.add_argument("--parallelism", type=_positive, metavar="N", help="Spark tasks at a time")
     how.add_argument(
         "--txn",
         type=_transaction,

@@ -226,18 +226,25 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
     if report["status"] == "already_done" or plan is None:
         return f"Already done: version {report['version']} holds this very transaction."
     if report["status"] == "planned":
-        return render_vacuum_plan(plan)
+        return "\n".join([render_vacuum_plan(plan), *_quarantine_plan_lines(plan)])
     warnings = [f"  warning: {warning}" for warning in plan["warnings"]]
     if report["status"] == "nothing_to_do":
         looked = f"{plan['numListedFiles']:,} files looked at"
         return "\n".join([f"Nothing to delete at version {report['read_version']}; {looked}.", *warnings])
     metrics, seconds = report["metrics"], (report["finished_ms"] - report["started_ms"]) / 1000
+    purged = _purged_lines(metrics)
+    if report["status"] == "cleaned":
+        return "\n".join([f"Nothing to delete at version {report['read_version']}.", *purged, *warnings])
+    done = "Moved into quarantine" if "quarantine" in plan else "Deleted"
     lines = [
-        f"Deleted {metrics['numDeletedFiles']:,} files, {format_bytes(metrics['sizeOfDeletedData'])}, in {seconds:.1f} s",
+        f"{done} {metrics['numDeletedFiles']:,} files, {format_bytes(metrics['sizeOfDeletedData'])}, in {seconds:.1f} s",
         *reason_lines(plan["reasons"]),
     ]
     if metrics["numDeletedDirectories"]:
         lines.append(f"  {metrics['numDeletedDirectories']:,} empty directories")
+    if "quarantine" in plan:
+        lines.append(f"  they wait in quarantine {plan['quarantine']}; restore-quarantine brings them back")
+    lines += purged
     if plan["numSparedFiles"]:
         lines.append(f"  {plan['numSparedFiles']:,} files were left, newer commits name them")
     lines.append(
@@ -246,3 +253,42 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
     where = "found in the store" if plan["confirmedBy"] == "listing" else "not among what was deleted"
     lines.append(f"  all {plan['liveFilesConfirmed']:,} live files were {where} afterwards")
     return "\n".join([*lines, *warnings])
+
+
+def _quarantine_plan_lines(plan: Mapping[str, Any]) -> list[str]:
+    lines = ["  into quarantine"] if plan.get("quarantine") else []
+    if "numQuarantinedFilesToDelete" in plan:
+        size = format_bytes(plan["sizeOfQuarantinedDataToDelete"])
+        lines.append(f"  and {plan['numQuarantinedFilesToDelete']:,} files, {size}, of older quarantines")
+    return lines
+
+
+def _purged_lines(metrics: Mapping[str, int]) -> list[str]:
+    if "numPurgedFiles" not in metrics:
+        return []
+    size = format_bytes(metrics["sizeOfPurgedData"])
+    lines = [f"  {metrics['numPurgedFiles']:,} files, {size}, of older quarantines were deleted"]
+    if metrics.get("numNeededFilesInQuarantine"):
+        lines.append(
+            f"  warning: the table needs {metrics['numNeededFilesInQuarantine']:,} files of a quarantine; they stay. Run "
+            "restore-quarantine."
+        )
+    return lines
+
+
+def render_restoration(report: Mapping[str, Any]) -> str:
+    """Of a ``restore-quarantine`` that did not fail."""
+    metrics, plan = report["metrics"], report["plan"]
+    would = report["status"] == "planned"
+    if not plan["quarantines"]:
+        return "Nothing is in quarantine."
+    what = f"{metrics['numRestoredFiles']:,} files, {format_bytes(metrics['sizeOfRestoredData'])}"
+    lines = [f"{'Would bring' if would else 'Brought'} back {what}, from {', '.join(plan['quarantines'])}"]
+    if metrics["numPresentFiles"]:
+        lines.append(f"  {metrics['numPresentFiles']:,} files were in their place already")
+    if metrics["numConflictingFiles"]:
+        lines.append(
+            f"  warning: {metrics['numConflictingFiles']:,} files stay in quarantine, since others are in their place: "
+            f"{', '.join(plan['conflicts'])}"
+        )
+    return "\n".join(lines)

@@ -28,7 +28,15 @@ STORAGE_OPTIONS_VARIABLE = "DELTA_MAINTENANCE_STORAGE_OPTIONS"
 PROGRESS_PREFIX = "DELTA_PROGRESS "
 REPORT_PREFIX = "DELTA_REPORT "
 
-OPERATIONS = ("optimize", "purge", "checkpoint", "vacuum", "cleanup-log", "compact-log")
+OPERATIONS = (
+    "optimize",
+    "purge",
+    "checkpoint",
+    "vacuum",
+    "restore-quarantine",
+    "cleanup-log",
+    "compact-log",
+)
 ENGINES = ("auto", "local", "spark")
 CHECKPOINT_POLICIES = ("classic", "v2")
 CHECKPOINT_TOP_FORMATS = ("json", "parquet")
@@ -36,13 +44,14 @@ HOT_PARTITIONS = ("last", "wait")
 VERIFICATIONS = ("counts", "full")
 BROKEN_SOURCES = ("fail", "skip")
 
-#: ``committed``: a version was added. ``written``: what adds no version was written (a checkpoint). ``cleaned``: of the log alone something was deleted. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the
+#: ``committed``: a version was added. ``written``: what adds no version was written (a checkpoint). ``cleaned``: nothing was committed, and files of the log or of a quarantine were deleted. ``restored``: files are back from a quarantine. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the
 #: same transaction had committed. ``planned``: a dry run. ``needs_spark``: ``engine="auto"`` found the work too
 #: large for this process; nothing was written. ``failed``: see ``error``.
 STATUSES = (
     "committed",
     "written",
     "cleaned",
+    "restored",
     "nothing_to_do",
     "already_done",
     "planned",

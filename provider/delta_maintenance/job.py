@@ -9,18 +9,34 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import DeltaLogError, InvalidRequest
 from delta_log.runtime import Runtime
 from delta_log.table import Table
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
-from delta_maintenance.engine.engine import Engine, EngineChoice, choose_engine, describe_error
+from delta_maintenance.engine.engine import (
+    Engine,
+    EngineChoice,
+    choose_engine,
+    choose_lister,
+    describe_error,
+)
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.operations import checkpoint, log_cleanup, log_compaction, optimize, vacuum
+from delta_maintenance.operations import (
+    checkpoint,
+    log_cleanup,
+    log_compaction,
+    optimize,
+    restore_quarantine,
+    vacuum,
+)
 from delta_maintenance.progress import ProgressReporter
+
+if TYPE_CHECKING:
+    from delta_maintenance.engine.spark import SparkEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +60,10 @@ _OPERATIONS = {
     # These need no engine.
     "checkpoint": lambda spec, table, _choose, _make, *rest: checkpoint.run(spec, table, *rest),
     "cleanup-log": lambda spec, table, _choose, _make, *rest: log_cleanup.run(spec, table, *rest),
+    "restore-quarantine": lambda spec, table, _choose, _make, *rest: restore_quarantine.run(
+        spec, table, *rest
+    ),
     "compact-log": lambda spec, table, _choose, _make, *rest: log_compaction.run(spec, table, *rest),
-    "vacuum": vacuum.run,
 }
 
 
@@ -54,6 +72,15 @@ def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobRepo
     started_ms = site.runtime.now_ms()
     try:
         table = Table(spec.table, dict(site.storage_options))
+        if spec.operation == "vacuum":
+            return vacuum.run(
+                spec,
+                table,
+                lambda asked, count_files: _choose_lister(asked, count_files, site),
+                lambda: _spark_engine(spec, site),
+                progress,
+                site.runtime,
+            )
         return _OPERATIONS[spec.operation](
             spec,
             table,
@@ -92,11 +119,19 @@ def _choose(spec: JobSpec, planned_bytes: int, site: JobSite) -> EngineChoice:
     )
 
 
+def _choose_lister(spec: JobSpec, count_files: Callable[[], int], site: JobSite) -> EngineChoice:
+    return choose_lister(spec, count_files, spark_master=site.spark_master, can_use_spark=site.can_use_spark)
+
+
 def _engine(name: str, spec: JobSpec, site: JobSite) -> Engine:
     if name == "local":
         return LocalEngine(
             site.storage_options, memory_limit_bytes=spec.memory_limit_bytes, parallelism=spec.parallelism
         )
+    return _spark_engine(spec, site)
+
+
+def _spark_engine(spec: JobSpec, site: JobSite) -> SparkEngine:
     if importlib.util.find_spec("pyspark") is None:
         raise InvalidRequest(
             "The Spark engine needs PySpark, which is not installed here. Install "

@@ -83,6 +83,41 @@ def test_what_nothing_needs_goes_from_an_object_store(
     assert [commit["operation"] for commit in Table(*place).history(2)] == ["VACUUM END", "VACUUM START"]
 
 
+@pytest.mark.parametrize("store", ["s3_place", "gcs_place", "azure_place"])
+def test_what_goes_into_quarantine_on_an_object_store_comes_back_whole(
+    store: str, request: pytest.FixtureRequest
+) -> None:
+    place: Place = request.getfixturevalue(store)
+    storage = Table(*place).storage
+    metadata = {
+        "id": "t",
+        "format": {"provider": "parquet"},
+        "schemaString": '{"type": "struct", "fields": []}',
+        "partitionColumns": [],
+        "configuration": {},
+    }
+    actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
+    storage.put(f"_delta_log/{0:020d}.json", "\n".join(map(json.dumps, actions)).encode())
+    orphans = {"orphan": b"1", "a b/ü+p=a%3Ab": b"22", "c/large": bytes(70 << 10)}
+    for key, content in orphans.items():
+        storage.put(key, content)
+    time.sleep(1.1)  # some stores tell whole seconds
+    taken = vacuum(place, quarantine=True)
+    assert taken.metrics["numDeletedFiles"] == 3
+    assert not any(storage.head(key) for key in orphans)
+    kept = vacuum(place, purge_quarantine_hours=1)
+    assert (kept.status, kept.metrics["numPurgedFiles"]) == ("nothing_to_do", 0)
+    spec = JobSpec("restore-quarantine", place[0], "test-run")
+    report = run_job(spec, JobSite(place[1]), SilentProgress())
+    assert report.error is None, report.error
+    assert {key: storage.read(key) for key in orphans} == orphans
+    time.sleep(1.1)
+    assert vacuum(place, quarantine=True).metrics["numDeletedFiles"] == 3
+    purged = vacuum(place, purge_quarantine_hours=0)
+    assert (purged.status, purged.metrics["numPurgedFiles"]) == ("cleaned", 3)
+    assert keys(place) == set()
+
+
 def test_rights_that_cover_half_of_the_files_are_told_with_what_is_gone_and_what_is_left(
     s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:

@@ -233,7 +233,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             "committed": f"Committed version {report.version}.",
             "already_done": f"An earlier try of this task had committed version {report.version}; nothing to do again.",
             "written": f"Written for version {report.version}.",
-            "cleaned": "Nothing was written; old files of the log were deleted.",
+            "cleaned": "Nothing was committed; old files of the log or of a quarantine were deleted.",
             "nothing_to_do": "Nothing to do; nothing was written.",
             "planned": "Planned only; nothing was written. The plan is this task's XCom.",
         }.get(report.status, report.status)

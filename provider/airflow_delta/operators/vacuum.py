@@ -58,6 +58,9 @@ class DeltaVacuumOperator(DeltaJobOperator):
     :param output: URI of a new file for every path, one JSON object a line. (templated)
     :param approved_plan: output of a dry run that somebody has agreed to: nothing that expired after it is deleted, and
         nothing at all if the plan has grown. (templated)
+    :param quarantine: keep what goes in a hidden directory of the table, from where ``delta-maintenance restore-quarantine``
+        brings it back. On an object store every file is copied. (templated)
+    :param purge_quarantine_hours: delete what has been in quarantine for so long; ``None``: nothing of it. (templated)
 
     Further parameters: :class:`~airflow_delta.operators.base.DeltaJobOperator`.
     """
@@ -74,6 +77,8 @@ class DeltaVacuumOperator(DeltaJobOperator):
         "require_proof",
         "output_uri",
         "approved_plan",
+        "quarantine",
+        "purge_quarantine_hours",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **DeltaJobOperator.template_fields_renderers,
@@ -90,9 +95,11 @@ class DeltaVacuumOperator(DeltaJobOperator):
         "require_proof": Argument("require_proof", arguments.read_switch, required=True),
         "output_uri": Argument("output", arguments.read_text),
         "approved_plan": Argument("approved_plan", read_plan),
+        "quarantine": Argument("quarantine", arguments.read_switch, required=True),
+        "purge_quarantine_hours": Argument("purge_quarantine_hours", read_hours),
     }
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword
         self,
         *,
         retain_hours: float | str | None = None,
@@ -103,6 +110,8 @@ class DeltaVacuumOperator(DeltaJobOperator):
         require_proof: bool | str = False,
         output: str | None = None,
         approved_plan: Any = None,
+        quarantine: bool | str = False,
+        purge_quarantine_hours: float | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -115,6 +124,8 @@ class DeltaVacuumOperator(DeltaJobOperator):
         # An operator's `output` is the reference to its XCom.
         self.output_uri = output
         self.approved_plan = approved_plan
+        self.quarantine = quarantine
+        self.purge_quarantine_hours = purge_quarantine_hours
         self.check_known()
 
     def options(self) -> dict[str, Any]:
@@ -127,5 +138,7 @@ class DeltaVacuumOperator(DeltaJobOperator):
             "require_proof": self.value_of("require_proof") or None,
             "output": self.value_of("output_uri"),
             "approved": self.value_of("approved_plan"),
+            "quarantine": self.value_of("quarantine") or None,
+            "purge_quarantine_hours": self.value_of("purge_quarantine_hours"),
         }
         return {name: value for name, value in options.items() if value is not None}

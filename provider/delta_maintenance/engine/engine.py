@@ -21,6 +21,8 @@ from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 #: What worker processes of one machine finish in a minute or two; above that ``auto`` prefers a cluster.
 LOCAL_BYTES = 16 << 30
+#: What one process lists and compares within a minute, or a few on a slow store, and in less than 1 GiB.
+LOCAL_FILES = 2_000_000
 
 
 class Engine(Protocol):
@@ -53,6 +55,8 @@ class EngineChoice:
 
 #: Of a spec and the bytes that are planned.
 ChooseEngine = Callable[[JobSpec, int], EngineChoice]
+#: Of a spec and what counts the files that the log knows.
+ChooseLister = Callable[[JobSpec, Callable[[], int]], EngineChoice]
 #: By name.
 MakeEngine = Callable[[str], Engine]
 
@@ -79,6 +83,29 @@ def choose_engine(
         where = f"master {spark_master} has other machines" if spark_master else "this is a Spark driver"
         return EngineChoice("spark", f"{size} is more than {limit}, and {where}")
     return EngineChoice(None, f"{size} is more than the {limit} that one process should take on")
+
+
+def choose_lister(
+    spec: JobSpec, count_files: Callable[[], int], *, spark_master: str | None, can_use_spark: bool
+) -> EngineChoice:
+    """Who lists the files of a table. Unlike a rewrite, a listing is never too large for this process, only slow.
+
+    :param count_files: how many files the log knows; asked for only where that matters.
+    """
+    if spec.engine != "auto":
+        return EngineChoice(spec.engine, "asked for")
+    if spark_master is None and not can_use_spark:
+        return EngineChoice("local", "no Spark master is known here")
+    if spark_master is not None and spark_master.startswith("local"):
+        return EngineChoice("local", f"master {spark_master} is this machine: Spark would add nothing")
+    files = count_files()
+    if files <= LOCAL_FILES:
+        return EngineChoice(
+            "local", f"{files:,} known files are listed here before a Spark session has started"
+        )
+    where = f"master {spark_master} has other machines" if spark_master else "this is a Spark driver"
+    reason = f"{files:,} known files are more than {LOCAL_FILES:,}, and {where}"
+    return EngineChoice("spark" if can_use_spark else None, reason)
 
 
 def is_spark_driver() -> bool:

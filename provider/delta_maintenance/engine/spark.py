@@ -12,7 +12,7 @@
    in the task, so that Spark tries it again, perhaps elsewhere. A repeated task finds the manifest of one
    that finished.
 
-This is the only module that imports PySpark.
+This module and :mod:`~delta_maintenance.engine.spark_listing` are the only ones that import PySpark.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from delta_maintenance.engine.spark_listing import SparkListing
 
 _POLL_SECONDS = 1.0
 _ERROR_MARK = "DELTA_TASK_ERROR "
@@ -78,13 +81,7 @@ class SparkEngine:
     def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
         if not tasks:
             return
-        progress.message("starting Spark")
-        spark = self._session()
-        versions = check_cluster(spark)
-        progress.message(f"Spark {spark.version} is ready ({versions.describe()})")
-        if not versions.has_library:
-            with tempfile.TemporaryDirectory() as directory:
-                spark.addArtifacts(str(build_bundle(Path(directory))), pyfile=True)
+        spark = self._ready(progress)
         collecting = _Collecting(self._frame(spark, tasks))
         storage = open_storage(tasks[0].table_uri, self._storage_options)
         left = {task.bin_id: task.bytes_in for task in tasks}
@@ -107,12 +104,42 @@ class SparkEngine:
                 progress.bin_done(manifest.bin_id, left.pop(manifest.bin_id))
                 yield manifest
 
+    def listing(self, progress: ProgressReporter) -> SparkListing:
+        """What lists parts of a tree on this engine.
+
+        :raises ClusterIncomplete: a machine lacks what that needs.
+        """
+        from delta_maintenance.engine.spark_listing import SparkListing
+
+        return SparkListing(self._ready(progress), self._storage_options, self._parallelism)
+
+    def _ready(self, progress: ProgressReporter) -> SparkSession:
+        """The session, once every machine is seen to have what the work needs."""
+        progress.message("starting Spark")
+        spark = self._session()
+        versions = check_cluster(spark)
+        progress.message(f"Spark {spark.version} is ready ({versions.describe()})")
+        if not versions.has_library:
+            spark.addArtifacts(str(build_bundle(sent_files())), pyfile=True)
+        return spark
+
     def _frame(self, spark: SparkSession, tasks: Sequence[RewriteTask]) -> DataFrame:
         rows = [(index, task.to_json()) for index, task in enumerate(tasks)]
         frame = spark.createDataFrame(rows, _INPUT)
         partitions = len(rows) if self._parallelism is None else min(len(rows), max(1, self._parallelism))
         frame = frame.repartitionById(partitions, frame["bin"] % partitions)
         return frame.mapInArrow(_rewriting(self._storage_options), _OUTPUT)
+
+
+@cache
+def _sent_files() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="delta-maintenance-")
+
+
+def sent_files() -> Path:
+    """A directory for files that Spark sends to its machines: it does so when a task first runs there, and again for every
+    machine that joins later, so they have to be there for as long as this process is."""
+    return Path(_sent_files().name)
 
 
 class _Collecting:
@@ -138,11 +165,11 @@ class _Collecting:
 
     def rows(self) -> list[Any]:
         if self._error is not None:
-            raise _task_error(self._error) from self._error
+            raise task_error(self._error) from self._error
         return self._rows
 
 
-def _task_error(error: Exception) -> Exception:
+def task_error(error: Exception) -> Exception:
     """The error of our task inside of Spark's, if there is one."""
     text = str(error)
     at = text.find(_ERROR_MARK)

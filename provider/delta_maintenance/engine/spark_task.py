@@ -13,7 +13,8 @@ from delta_maintenance.engine.engine import describe_error, is_too_late
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import RewriteTask
 
-_ERROR_MARK = "DELTA_TASK_ERROR "
+#: Spark tells the driver of an error by its text; what follows is the error as JSON.
+ERROR_MARK = "DELTA_TASK_ERROR "
 _SCHEMA = pa.schema([("bin", pa.int32()), ("manifest", pa.string()), ("error", pa.string())])
 
 
@@ -33,6 +34,6 @@ def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> 
         except Exception as error:
             description = {**describe_error(error), "bin_id": task.bin_id}
             if description["retryable"]:
-                raise RuntimeError(_ERROR_MARK + json.dumps(description)) from error
+                raise RuntimeError(ERROR_MARK + json.dumps(description)) from error
             failure = json.dumps(description)
         yield pa.record_batch([[number], [manifest], [failure]], schema=_SCHEMA)

@@ -3,9 +3,10 @@
 Each step's decision is made elsewhere; this is their order:
 
 1. the gate, and whether this very piece of work was done before;
-2. the listing, then the snapshot, then the plan (a dry run ends here);
+2. the listing, by this process or in parts by Spark's executors, then the snapshot, then the plan (a dry run ends here);
 3. the plan's own check: every live file is there now, and a second reading of the log protects the same files;
-4. the commit ``VACUUM START``; after it the batches, before each of which newer commits are looked at;
+4. the commit ``VACUUM START``; after it the batches, before each of which newer commits are looked at, and which may be
+   kept in quarantine (:mod:`delta_maintenance.operations.quarantine`);
 5. the commit ``VACUUM END``, which says how it went, and a last look whether every live file is there.
 
 A run that dies anywhere leaves the table whole: both commits hold nothing but what is said about the run. Its
@@ -18,7 +19,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from delta_log import table_features
 from delta_log.change import Change
@@ -31,8 +34,11 @@ from delta_log.table import Table
 from delta_log.table_features import Operation
 from delta_log.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.engine.engine import ChooseLister, EngineChoice
 from delta_maintenance.operations.inventory import OpenPlace
 from delta_maintenance.operations.lite_vacuum import remember_settled_version
+from delta_maintenance.operations.parted_listing import PartedLister
+from delta_maintenance.operations.quarantine import Quarantine, purge
 from delta_maintenance.operations.vacuum_deletion import (
     Deletion,
     confirm_live_files,
@@ -49,12 +55,15 @@ from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
 from delta_maintenance.progress import ProgressReporter
 
+if TYPE_CHECKING:
+    from delta_maintenance.engine.spark import SparkEngine
+
 
 def run(
     spec: JobSpec,
     table: Table,
-    choose_engine: Callable[..., Any],
-    make_engine: Callable[..., Any],
+    choose_lister: ChooseLister,
+    make_spark_engine: Callable[[], SparkEngine],
     progress: ProgressReporter,
     runtime: Runtime,
 ) -> JobReport:
@@ -62,7 +71,6 @@ def run(
 
     :raises DeltaLogError: see :func:`vacuum`.
     """
-    del choose_engine, make_engine  # listing and deleting is the store's work
     started_ms = runtime.now_ms()
     options = VacuumOptions.from_mapping(spec.options)
     snapshot = table.snapshot()
@@ -83,27 +91,64 @@ def run(
             done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
             if done is not None:
                 return replace(report, status="already_done", version=done, finished_ms=runtime.now_ms())
+    choice = EngineChoice("local", "nothing is listed")
+    if options.mode == "full":
+        choice = choose_lister(spec, lambda: _num_known_files(snapshot))
+    report = replace(report, engine=choice.engine, engine_reason=choice.reason)
+    if choice.engine is None:
+        return replace(report, status="needs_spark", finished_ms=runtime.now_ms())
     output = _Output.of(options.output, table.storage_at) if options.output is not None else None
-    found = survey(table.storage, table.storage_at, snapshot, options, started_ms, progress)
+    lister = None
+    if choice.engine == "spark":
+        spark = make_spark_engine().listing(progress)
+        lister = PartedLister(table.storage, spark.run, spark.parallelism, runtime.new_id)
+    found = survey(table.storage, table.storage_at, snapshot, options, started_ms, progress, lister)
     if output is not None:
         output.write(found.plan)
     report = replace(report, read_version=found.plan.read_version)
+    hours = options.purge_quarantine_hours
     if spec.dry_run:
         plan = found.plan.to_dict()
+        if options.quarantine:
+            plan["quarantine"] = True
+        if hours is not None:
+            purged = purge(
+                table.storage, hours, started_ms, _live_keys(table.storage, found), progress, dry_run=True
+            )
+            plan |= {
+                "numQuarantinedFilesToDelete": purged.num_files,
+                "sizeOfQuarantinedDataToDelete": purged.size_bytes,
+            }
         if options.require_proof:
             plan["proof"] = prove(table.storage, found.basis, found.plan).strength
         return replace(report, plan=plan, finished_ms=runtime.now_ms())
     tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
     transaction = (identity.app_id, identity.version) if identity is not None else None
     outcome = vacuum(table.storage, found, progress, runtime, tags, transaction)
+    metrics = dict(outcome.metrics)
+    if hours is not None:
+        purged = purge(
+            table.storage, hours, started_ms, _live_keys(table.storage, found), progress, dry_run=False
+        )
+        metrics |= {"numPurgedFiles": purged.num_files, "sizeOfPurgedData": purged.size_bytes}
+        metrics |= {"numNeededFilesInQuarantine": purged.num_needed} if purged.num_needed else {}
+    otherwise = "cleaned" if metrics.get("numPurgedFiles") else "nothing_to_do"
     return replace(
         report,
-        status="nothing_to_do" if outcome.version is None else "committed",
+        status=otherwise if outcome.version is None else "committed",
         version=outcome.version,
-        metrics=outcome.metrics,
+        metrics=metrics,
         plan={**found.plan.to_dict(), **outcome.facts},
         finished_ms=runtime.now_ms(),
     )
+
+
+def _live_keys(storage: Storage, found: Survey) -> pa.ChunkedArray:
+    return live_keys(found.basis.snapshot.refreshed(), storage.uri)
+
+
+def _num_known_files(snapshot: Snapshot) -> int:
+    return snapshot.num_files + int(snapshot.tombstones(["key"]).num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +183,9 @@ def vacuum(
         return VacuumOutcome(None, _metrics(plan, 0, 0, 0), {})
     hidden = HiddenNames.of(basis.snapshot)
     proof = _checked(storage, found, hidden, progress)
+    quarantine = None
+    if basis.options.quarantine and plan.candidates.num_rows:
+        quarantine = Quarantine.begin(storage, plan, runtime)
     writing = _Commits(storage, runtime, tags)
     started = writing.commit(
         basis.snapshot,
@@ -147,7 +195,8 @@ def vacuum(
             metrics={"numFilesToDelete": plan.candidates.num_rows, "sizeOfDataToDelete": plan.size_bytes},
         ),
     )
-    deletion = Deletion(storage, basis.snapshot, plan, progress)
+    keep = quarantine.keep if quarantine is not None else None
+    deletion = Deletion(storage, basis.snapshot, plan, progress, keep)
     try:
         _check_clock(storage, started.version, basis.now_ms)
         deletion.look_again(started.snapshot)
@@ -159,14 +208,20 @@ def vacuum(
             writing.commit(started.snapshot or deletion.snapshot, end)
         raise
     metrics = _metrics(plan, deletion.num_files, deletion.size_bytes, deletion.num_directories)
+    kept = {"quarantine": quarantine.name} if quarantine is not None else {}
     ended = writing.commit(
         deletion.snapshot,
-        Change("VACUUM END", parameters={"status": "COMPLETED"}, metrics=metrics, transaction=transaction),
+        Change(
+            "VACUUM END",
+            parameters={"status": "COMPLETED", **kept},
+            metrics=metrics,
+            transaction=transaction,
+        ),
     )
     _remember(storage, plan, deletion.num_young)
     latest = ended.snapshot or deletion.snapshot.refreshed()
-    confirmed = confirm_live_files(storage, latest, plan, progress, hidden)
-    facts = {"proof": proof.strength, "numSparedFiles": deletion.num_spared, **confirmed}
+    confirmed = confirm_live_files(storage, latest, plan, progress, hidden, found.lister)
+    facts = {"proof": proof.strength, "numSparedFiles": deletion.num_spared, **confirmed, **kept}
     if plan.is_unseen:
         facts |= {"numAbsentFiles": deletion.num_absent, "numYoungFiles": deletion.num_young}
     return VacuumOutcome(ended.version, metrics, facts)

@@ -5,7 +5,7 @@ Before each batch the log is looked at: what a newer commit names leaves the pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -18,6 +18,7 @@ from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log_path import commit_key
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
+from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.operations.vacuum_survey import list_files, require_same_table
 from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.partition_scope import PartitionScope
@@ -73,13 +74,20 @@ class Deletion:
     """The course of one vacuum.
 
     :param snapshot: that was planned on.
+    :param keep: given the rows of files that are about to be deleted.
     :ivar num_files: deleted so far, of ``size_bytes``; ``num_spared``: left alone, since newer commits name them. Of what
         nobody had looked at before: ``num_absent`` were not there, ``num_young`` were written lately and left alone.
     """
 
     def __init__(
-        self, storage: Storage, snapshot: Snapshot, plan: VacuumPlan, progress: ProgressReporter
+        self,
+        storage: Storage,
+        snapshot: Snapshot,
+        plan: VacuumPlan,
+        progress: ProgressReporter,
+        keep: Callable[[pa.Table], None] | None = None,
     ) -> None:
+        self._keep = keep
         self._storage, self._snapshot, self._plan, self._progress = storage, snapshot, plan, progress
         self._spared = pa.chunked_array([], pa.string())
         self.num_files = self.size_bytes = self.num_spared = self.num_absent = self.num_young = 0
@@ -171,6 +179,8 @@ class Deletion:
 
     def _delete(self, batch: pa.Table) -> None:
         keys = batch.column("key").to_pylist()
+        if self._keep is not None:
+            self._keep(batch)
         if self._storage.concurrency == 1 or len(keys) <= _REQUEST_KEYS:
             self._storage.delete(keys)
             return
@@ -219,7 +229,12 @@ def _left_out(key: str, listing: Listing, hidden: HiddenNames) -> bool:
 
 
 def confirm_live_files(
-    storage: Storage, snapshot: Snapshot, plan: VacuumPlan, progress: ProgressReporter, hidden: HiddenNames
+    storage: Storage,
+    snapshot: Snapshot,
+    plan: VacuumPlan,
+    progress: ProgressReporter,
+    hidden: HiddenNames,
+    lister: PartedLister | None = None,
 ) -> dict[str, Any]:
     """See that nothing alive is gone.
 
@@ -236,7 +251,10 @@ def confirm_live_files(
     else:
         progress.message("looking whether every live file is there")
         scope = PartitionScope.of(snapshot, plan.where) if plan.where is not None else None
-        listing = list_files(storage, hidden, scope, progress)
+        if lister is None:
+            listing = list_files(storage, hidden, scope, progress)
+        else:
+            listing = lister.list_files(hidden, scope, live, progress, wants_files=False)
         gone = missing_live_files(storage, snapshot, listing, hidden)
     if gone:
         raise LiveFilesMissing(snapshot.version, gone)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,11 +21,17 @@ from delta_log.storage import Storage
 from delta_log.table_features import Operation
 from delta_maintenance.operations.inventory import OpenPlace, read_inventory
 from delta_maintenance.operations.lite_vacuum import not_behind_links, removed_files
+from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.plan.hidden_names import LOG_DIRECTORY, HiddenNames
 from delta_maintenance.plan.key_columns import directories_of
 from delta_maintenance.plan.partition_scope import PartitionScope
-from delta_maintenance.plan.protected_files import MENTION_SCHEMA, mentions_of, protected_files
-from delta_maintenance.plan.retention import retention_of
+from delta_maintenance.plan.protected_files import (
+    MENTION_SCHEMA,
+    ProtectedFiles,
+    mentions_of,
+    protected_files,
+)
+from delta_maintenance.plan.retention import Retention, retention_of
 from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused, another_table, plan_vacuum, suspects
 from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, Listing, ListingCollector, not_listed
 from delta_maintenance.plan.vacuum_options import VacuumOptions
@@ -38,10 +44,14 @@ _TOLD_FILES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A plan, and what it rests on."""
+    """A plan, and what it rests on.
+
+    :param lister: lists the tree elsewhere; ``None``: this process does.
+    """
 
     basis: VacuumBasis
     plan: VacuumPlan
+    lister: PartedLister | None = None
 
 
 def survey(
@@ -51,21 +61,26 @@ def survey(
     options: VacuumOptions,
     now_ms: int,
     progress: ProgressReporter,
+    lister: PartedLister | None = None,
 ) -> Survey:
     """
     :param open_place: opens the directory of an inventory.
     :param snapshot: any version; it says how the table is laid out. The plan is made on the latest.
+    :param lister: where the tree is not listed by this process; the plan is the same.
     :raises VacuumRefused: see :mod:`delta_maintenance.plan.vacuum`.
     :raises InvalidRequest: the options make no sense for this table.
     :raises UnsupportedFeature: the table needs what we do not know of.
     """
-    retention_of(snapshot.properties, options, now_ms)
+    retention = retention_of(snapshot.properties, options, now_ms)
     scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
-    listing = None
-    with _read_ahead(storage, snapshot):
+    listing = known = None
+    with _read_ahead(storage, snapshot) if lister is None else nullcontext():
         if options.inventory is not None:
             progress.message(f"reading the inventory {options.inventory}")
             listing = read_inventory(options.inventory, open_place, storage.uri, HiddenNames.of(snapshot))
+        elif lister is not None and not options.lite:
+            known = _protected(storage, snapshot, list_log(storage), retention)
+            listing = lister.list_files(HiddenNames.of(snapshot), scope, known.keys, progress)
         elif not options.lite:
             listing = list_files(storage, HiddenNames.of(snapshot), scope, progress)
         log = list_log(storage)
@@ -77,11 +92,12 @@ def survey(
             progress.message(f"reading the log's removals up to version {settled}")
             listing = removed_files(storage, log.commits, settled, HiddenNames.of(latest))
     progress.message("working out what the live files and the retention protect")
-    recent = _recent_mentions(storage, log, retention.cutoff_ms, every=retention.is_longer_than_configured)
+    if known is None or latest is not snapshot:
+        known = _protected(storage, latest, log, retention)
     basis = VacuumBasis(
         snapshot=latest,
         listing=listing,
-        protected=protected_files(latest, recent, retention.cutoff_ms, storage.uri),
+        protected=known,
         retention=retention,
         options=options,
         now_ms=now_ms,
@@ -98,7 +114,12 @@ def survey(
     refuse_links(storage, basis, plan)
     if options.inventory is not None:
         refuse_other_tables(storage, plan)
-    return Survey(basis, plan)
+    return Survey(basis, plan, lister)
+
+
+def _protected(storage: Storage, snapshot: Snapshot, log: LogListing, retention: Retention) -> ProtectedFiles:
+    recent = _recent_mentions(storage, log, retention.cutoff_ms, every=retention.is_longer_than_configured)
+    return protected_files(snapshot, recent, retention.cutoff_ms, storage.uri)
 
 
 @contextmanager

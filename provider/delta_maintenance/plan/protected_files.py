@@ -61,7 +61,9 @@ def protected_files(snapshot: Snapshot, recent: pa.Table, cutoff_ms: int, table_
     live = _joined(files.column("key"), vector_keys(files.column("deletion_vector"), table_uri))
     tombstones = snapshot.tombstones(["key", "deletion_timestamp", "deletion_vector"])
     removed = pa.concat_tables([_mentions(tombstones, table_uri), recent])
-    removed = removed.group_by("key").aggregate([("time_ms", "max")]).rename_columns(MENTION_SCHEMA.names)
+    vectors = tombstones.column("deletion_vector")
+    if recent.num_rows or vectors.null_count < len(vectors):  # else each file was removed once
+        removed = removed.group_by("key").aggregate([("time_ms", "max")]).rename_columns(MENTION_SCHEMA.names)
     unexpired = pc.greater_equal(removed.column("time_ms"), cutoff_ms)
     live, live_elsewhere = _split(live)
     kept, kept_elsewhere = _split(_chunked(removed.filter(unexpired).column("key")))

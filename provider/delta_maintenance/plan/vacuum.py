@@ -41,6 +41,7 @@ from delta_maintenance.plan.vacuum_plan import (
 _VECTOR_NAME = r"(^|/)deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$"
 _REASONS = (ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA)
 _MANY_TIMES = 4
+_MANY_ROWS = 1 << 18
 #: An empty directory that was changed so recently may be one that a writer is about to write to.
 _YOUNG_DIRECTORY_MS = HOUR_MS
 
@@ -126,8 +127,12 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
     is_settled = not pc.any(pc.is_in(young, value_set=basis.protected.expired.column("key"))).as_py()
     # Of millions of rows no copy is kept longer than it is needed.
     del found, is_old
+    _give_back(old)
     old = old.take(pc.sort_indices(old, [("key", "ascending")])).combine_chunks()
+    _give_back(old)
     candidates = _with_reasons(old, basis.protected.expired)
+    del old
+    _give_back(candidates)
     _refuse_doubtful(basis, candidates)
     snapshot = basis.snapshot
     plan = VacuumPlan(
@@ -139,7 +144,7 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
         candidates=candidates,
         directories=_empty_directories(basis, candidates),
         num_directories=basis.listing.num_directories,
-        num_files=basis.listing.files.num_rows,
+        num_files=basis.listing.num_files,
         num_protected=basis.protected.num_keys,
         settled_version=basis.settled_version if is_settled else None,
         warnings=_warnings(basis),
@@ -148,6 +153,12 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
     )
     _refuse_growth(plan, basis.options)
     return plan
+
+
+def _give_back(files: pa.Table) -> None:
+    """What sorting and looking up took: Arrow keeps it for later, and by then it would come on top."""
+    if files.num_rows > _MANY_ROWS:
+        pa.default_memory_pool().release_unused()
 
 
 def _with_reasons(files: pa.Table, expired: pa.Table) -> pa.Table:

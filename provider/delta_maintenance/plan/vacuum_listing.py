@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,8 @@ class Listing:
     :param num_directories: that were looked into, the root among them.
     :param others: symbolic links, and whatever else is neither file nor directory.
     :param other_tables: roots of other tables below this one's.
+    :param num_passed: further files that were listed, and that whoever listed passed over: they were among the keys
+        ``looked_for``, which are protected. Of those keys, ``absent`` were not listed.
     """
 
     files: pa.Table
@@ -45,6 +48,13 @@ class Listing:
     num_directories: int = 0
     others: int = 0
     other_tables: tuple[str, ...] = ()
+    num_passed: int = 0
+    looked_for: pa.ChunkedArray = field(default_factory=lambda: pa.chunked_array([], pa.string()))
+    absent: pa.ChunkedArray = field(default_factory=lambda: pa.chunked_array([], pa.string()))
+
+    @property
+    def num_files(self) -> int:
+        return int(self.files.num_rows) + self.num_passed
 
 
 class ListingCollector:
@@ -66,7 +76,8 @@ class ListingCollector:
         self._parents: set[str] = set()
         self._other_tables: set[str] = set()
         self._others = 0
-        self.num_files = 0
+        self._num_held = 0
+        self.num_files = self.num_visible = 0
 
     def enter(self, directories: Sequence[str]) -> Collection[str]:
         """Which of some directories to look into."""
@@ -102,6 +113,44 @@ class ListingCollector:
         self._parents |= directories_of(batch.column(0))
         self._take_batch(batch)
 
+    @property
+    def num_held(self) -> int:
+        """Files that were taken since the last :meth:`drained`."""
+        return self._num_held + len(self._keys)
+
+    def drained(self) -> list[pa.RecordBatch]:
+        """The files so far, which are forgotten but for their number."""
+        self._flush()
+        batches, self._batches, self._num_held = self._batches, [], 0
+        return batches
+
+    def facts(self) -> dict[str, Any]:
+        """All that is known but the files, as JSON values, for another collector to :meth:`absorb`."""
+        self._flush()
+        return {
+            "directories": self._directories,
+            "counts": {directory: files for directory, files in self._counts.items() if files},
+            "untouched": sorted(self._untouched),
+            "not_entered": sorted(self._not_entered),
+            "parents": sorted(self._parents),
+            "other_tables": sorted(self._other_tables),
+            "others": self._others,
+            "files": self.num_files,
+            "visible": self.num_visible,
+        }
+
+    def absorb(self, facts: Mapping[str, Any]) -> None:
+        """What another collector knows of another part of the same tree."""
+        self._directories.update(facts["directories"])
+        self._counts.update(facts["counts"])
+        self._untouched.update(facts["untouched"])
+        self._not_entered.update(facts["not_entered"])
+        self._parents.update(facts["parents"])
+        self._other_tables.update(facts["other_tables"])
+        self._others += facts["others"]
+        self.num_files += facts["files"]
+        self.num_visible += facts["visible"]
+
     def listing(self) -> Listing:
         self._flush()
         return Listing(
@@ -132,7 +181,7 @@ class ListingCollector:
             kept[gone.to_numpy()] = False
             keys = keys.filter(pa.array(kept))
         unknown = pa.nulls(len(keys), pa.int64())
-        self._batches.append(pa.record_batch([keys, unknown, unknown], schema=LISTING_SCHEMA))
+        self._keep(pa.record_batch([keys, unknown, unknown], schema=LISTING_SCHEMA))
 
     def _flush(self) -> None:
         batch = pa.record_batch(
@@ -157,7 +206,12 @@ class ListingCollector:
         if hidden.true_count:
             self._untouched.update(map(_parent, keys.filter(hidden).to_pylist()))
             batch = batch.filter(pc.invert(hidden))
+        self._keep(batch)
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
+        self._num_held += batch.num_rows
+        self.num_visible += batch.num_rows
 
 
 def listing_of(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:
@@ -185,7 +239,13 @@ def not_listed(keys: pa.ChunkedArray, listing: Listing) -> pa.ChunkedArray:
     listed = listing.files.column("key")
     # The table to look up in is made of the keys: a listing may be many times longer.
     seen = listed.filter(pc.is_in(listed, value_set=keys))
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=seen)))
+    missing = keys.filter(pc.invert(pc.is_in(keys, value_set=seen)))
+    if not len(listing.looked_for) or not len(missing):
+        return missing
+    passed = pc.and_not(
+        pc.is_in(missing, value_set=listing.looked_for), pc.is_in(missing, value_set=listing.absent)
+    )
+    return missing.filter(pc.invert(passed))
 
 
 def _parent(key: str) -> str:

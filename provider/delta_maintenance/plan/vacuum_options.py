@@ -41,6 +41,8 @@ class VacuumOptions:
     :param require_proof: refuse where the protected files cannot be proved by the log's raw files.
     :param output: URI of a new file for every path, one JSON object a line.
     :param approved: see :class:`ApprovedPlan`; in a spec, the members of a plan that was printed.
+    :param quarantine: keep what goes in a hidden directory of the table, from where it can be brought back.
+    :param purge_quarantine_hours: delete what has been in quarantine for so long; ``None``: nothing of it.
     """
 
     retain_hours: float | None = None
@@ -51,13 +53,16 @@ class VacuumOptions:
     require_proof: bool = False
     output: str | None = None
     approved: ApprovedPlan | None = None
+    quarantine: bool = False
+    purge_quarantine_hours: float | None = None
 
     def __post_init__(self) -> None:
-        hours = self.retain_hours
-        if hours is not None and not (math.isfinite(hours) and 0 <= hours <= _MAX_HOURS):
-            raise InvalidRequest(
-                f"retain_hours is {hours:g}; it must be a number of hours from 0 to {_MAX_HOURS:,.0f}."
-            )
+        for name in ("retain_hours", "purge_quarantine_hours"):
+            hours = getattr(self, name)
+            if hours is not None and not (math.isfinite(hours) and 0 <= hours <= _MAX_HOURS):
+                raise InvalidRequest(
+                    f"{name} is {hours:g}; it must be a number of hours from 0 to {_MAX_HOURS:,.0f}."
+                )
         if self.lite and self.inventory is not None:
             raise InvalidRequest(
                 "A lite vacuum takes no inventory: it finds its files in the log. Give one of the two."
@@ -121,4 +126,6 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "require_proof": _flag,
     "output": _text,
     "approved": _approved,
+    "quarantine": _flag,
+    "purge_quarantine_hours": _hours,
 }

@@ -43,6 +43,8 @@ def test_what_is_wanted_reaches_the_job(make_context: MakeContext) -> None:
         require_proof=True,
         output="s3://lake/lists/events.json",
         approved_plan={"operation": "vacuum", "plan": PLAN},
+        quarantine="yes",
+        purge_quarantine_hours="168",
     )
     context = make_context()
     run(operator, context)
@@ -56,6 +58,8 @@ def test_what_is_wanted_reaches_the_job(make_context: MakeContext) -> None:
         require_proof=True,
         output="s3://lake/lists/events.json",
         approved=ApprovedPlan(7, 2, 30),
+        quarantine=True,
+        purge_quarantine_hours=168.0,
     )
     (event,) = context["outlet_events"][MAINTENANCE_ALIAS].asset_alias_events
     assert event.extra["operation"] == "vacuum"

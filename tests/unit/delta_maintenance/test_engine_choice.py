@@ -6,9 +6,11 @@ from delta_log.errors import CorruptLog
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.engine.engine import (
     LOCAL_BYTES,
+    LOCAL_FILES,
     TaskFailed,
     WorkerDied,
     choose_engine,
+    choose_lister,
     describe_error,
 )
 
@@ -35,6 +37,41 @@ def test_auto_weighs_the_plan_against_the_master_and_says_why(
     )
     assert choice.engine == engine
     assert because in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("files", "spark_master", "can_use_spark", "engine", "because"),
+    [
+        (LOCAL_FILES, "yarn", True, "local", "before a Spark session has started"),
+        (LOCAL_FILES + 1, "local[*]", True, "local", "Spark would add nothing"),
+        (LOCAL_FILES + 1, "yarn", True, "spark", "master yarn has other machines"),
+        (LOCAL_FILES + 1, "yarn", False, None, "more than 2,000,000"),
+        (LOCAL_FILES + 1, None, True, "spark", "this is a Spark driver"),
+        # Slow is better than not at all.
+        (LOCAL_FILES + 1, None, False, "local", "no Spark master is known"),
+    ],
+)
+def test_who_lists_is_decided_by_what_the_log_knows(
+    files: int, spark_master: str | None, can_use_spark: bool, engine: str | None, because: str
+) -> None:
+    choice = choose_lister(
+        JobSpec("vacuum", "t", "r"), lambda: files, spark_master=spark_master, can_use_spark=can_use_spark
+    )
+    assert choice.engine == engine
+    assert because in choice.reason
+
+
+def test_nobody_counts_files_where_it_makes_no_difference() -> None:
+    def count() -> int:
+        raise AssertionError
+
+    for engine, master, can_use_spark in (
+        ("spark", "yarn", True),
+        ("auto", "local[2]", True),
+        ("auto", None, False),
+    ):
+        spec = JobSpec("vacuum", "t", "r", engine=engine)
+        choose_lister(spec, count, spark_master=master, can_use_spark=can_use_spark)
 
 
 @pytest.mark.parametrize("engine", ["local", "spark"])

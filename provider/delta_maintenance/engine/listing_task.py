@@ -1,0 +1,48 @@
+"""What runs inside of a Spark task that lists: rows of parts in, what was found out. Knows Arrow, not PySpark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from delta_log.storage import Storage, open_storage
+from delta_maintenance.engine.engine import describe_error
+from delta_maintenance.engine.spark_task import ERROR_MARK
+from delta_maintenance.operations.listing_part import FOUND_SCHEMA, ListingPart, list_part
+from delta_maintenance.operations.sorted_keys import SortedKeys
+
+_SCHEMA = pa.schema([*FOUND_SCHEMA, ("error", pa.string())])
+
+
+@lru_cache(maxsize=1)
+def _opened(table_uri: str, storage_options: str) -> Storage:
+    # A client is worth keeping: one process of an executor lists part after part.
+    return open_storage(table_uri, json.loads(storage_options))
+
+
+def list_batch(
+    batch: pa.RecordBatch, keys: str, storage_options: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """List each part of a batch; an error that repeating cannot change comes as a row.
+
+    :param keys: path of the protected keys.
+    :raises RuntimeError: an error that repeating may change; its message says all about the original.
+    """
+    for text in batch.column("listing").to_pylist():
+        part = ListingPart.from_json(text)
+        try:
+            storage = _opened(part.table_uri, json.dumps(storage_options, sort_keys=True))
+            for found in list_part(storage, part, SortedKeys(keys)):
+                columns = [*found.columns, pa.nulls(found.num_rows, pa.string())]
+                yield pa.record_batch(columns, schema=_SCHEMA)
+        except Exception as error:
+            description = {**describe_error(error), "bin_id": f"part {part.number} of the listing"}
+            if description["retryable"]:
+                raise RuntimeError(ERROR_MARK + json.dumps(description)) from error
+            row = [*[None] * len(FOUND_SCHEMA), json.dumps(description)]
+            columns = [pa.array([value], field.type) for value, field in zip(row, _SCHEMA, strict=True)]
+            yield pa.record_batch(columns, schema=_SCHEMA)

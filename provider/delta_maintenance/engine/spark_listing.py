@@ -1,0 +1,104 @@
+"""Parts of a table's tree, listed by Spark's executors.
+
+1. A part is a row of a DataFrame; ``mapInArrow`` lists it and looks its files up among the protected keys.
+2. The protected keys travel as one file, which Spark gives to each machine once, and which all tasks there share. As part
+   of the rows they would be limited by what one message of Spark may hold.
+3. What comes back is Arrow, and small where most files are protected.
+4. Storage options and errors travel as those of a rewrite (:mod:`delta_maintenance.engine.spark`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.engine.spark import sent_files, task_error
+from delta_maintenance.operations.listing_part import FOUND_SCHEMA, ListingPart
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_INPUT = "part int, listing string"
+_OUTPUT = (
+    "key string, size bigint, modification_time_ms bigint, facts string, seen_from bigint, seen binary, "
+    "error string"
+)
+#: A cluster that grows as it is needed may begin with few processors.
+_LEAST_TASKS = 32
+
+
+class SparkListing:
+    """A :data:`~delta_maintenance.operations.parted_listing.RunParts` on a Spark session.
+
+    :param tasks: at most so many parts at a time; ``None``: what the cluster has.
+    """
+
+    def __init__(self, spark: SparkSession, storage_options: Mapping[str, Any], tasks: int | None) -> None:
+        self._spark, self._storage_options, self._tasks = spark, dict(storage_options), tasks
+        self._sent: Path | None = None
+
+    @property
+    def parallelism(self) -> int:
+        if self._tasks is not None:
+            return self._tasks
+        try:
+            return max(_LEAST_TASKS, self._spark.sparkContext.defaultParallelism)
+        except Exception:  # noqa: BLE001 - Spark Connect does not tell
+            return _LEAST_TASKS
+
+    def run(self, parts: Sequence[ListingPart], keys: Path) -> Iterator[pa.RecordBatch]:
+        """
+        :raises TaskFailed: a part could not be listed.
+        """
+        if not parts:
+            return
+        spark = self._spark
+        self._send(keys)
+        rows = [(part.number, part.to_json()) for part in parts]
+        frame = spark.createDataFrame(rows, _INPUT)
+        partitions = len(rows) if self._tasks is None else min(len(rows), max(1, self._tasks))
+        frame = frame.repartitionById(partitions, frame["part"] % partitions)
+        frame = frame.mapInArrow(_listing(self._storage_options, keys.name), _OUTPUT)
+        try:
+            found = frame.toArrow()
+        except Exception as error:
+            raise task_error(error) from error
+        except BaseException:
+            spark.stop()  # ends the tasks; the session was for this job
+            raise
+        errors = found.column("error").drop_null()
+        if len(errors):
+            description = json.loads(errors[0].as_py())
+            raise TaskFailed(description.pop("bin_id"), description)
+        yield from found.drop_columns("error").cast(FOUND_SCHEMA).to_batches()
+
+    def _send(self, keys: Path) -> None:
+        sent = sent_files() / keys.name
+        if self._sent == sent:
+            return
+        shutil.copyfile(keys, sent)
+        self._spark.addArtifacts(str(sent), file=True)
+        if self._sent is not None:  # Spark knows no way to take one back, but it can be small
+            os.truncate(self._sent, 0)
+        self._sent = sent
+
+
+def _listing(
+    storage_options: dict[str, Any], keys: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    # A nested function goes by value; what it imports is found on the executor, in the bundle or installed.
+    def list_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import SparkFiles
+
+        from delta_maintenance.engine.listing_task import list_batch
+
+        for batch in batches:
+            yield from list_batch(batch, SparkFiles.get(keys), storage_options)
+
+    return list_parts

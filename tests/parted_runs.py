@@ -1,0 +1,52 @@
+"""Listings by parts in a test: every part as another process would list it, or on a real Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from delta_log.errors import DeltaLogError
+from delta_log.runtime import Runtime
+from delta_log.snapshot import Snapshot
+from delta_log.storage import Storage, open_storage
+from delta_maintenance.operations.listing_part import ListingPart, list_part
+from delta_maintenance.operations.parted_listing import PartedLister
+from delta_maintenance.operations.sorted_keys import SortedKeys
+from delta_maintenance.operations.vacuum_survey import Survey, survey
+from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.progress import SilentProgress
+
+
+def lister_here(storage: Storage, parallelism: int = 2, split_keys: int = 50_000) -> PartedLister:
+    """Parts go through their wire form, and each knows nothing of the others."""
+
+    def run(parts: Sequence[ListingPart], keys: Path) -> Iterator[pa.RecordBatch]:
+        for part in reversed(parts):
+            yield from list_part(storage, ListingPart.from_json(part.to_json()), SortedKeys(keys))
+
+    return PartedLister(storage, run, parallelism, Runtime().new_id, split_keys)
+
+
+def told(found: Survey) -> Mapping[str, Any]:
+    """Everything that a plan says, and what of its listing may matter to anybody."""
+    listing = found.basis.listing
+    return {
+        **found.plan.to_dict(),
+        "lines": b"".join(found.plan.lines()),
+        "directories": (listing.directories, listing.counts, listing.untouched, listing.not_entered),
+        "others": (listing.others, listing.other_tables),
+    }
+
+
+def surveyed(
+    storage: Storage, snapshot: Snapshot, now_ms: int, lister: PartedLister | None, **options: Any
+) -> Survey | str:
+    """A plan, or why there is none."""
+    wanted = VacuumOptions(retention_check=False, **options)
+    try:
+        return survey(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
+    except DeltaLogError as error:
+        return str(error)
