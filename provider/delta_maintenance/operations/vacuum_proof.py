@@ -55,7 +55,7 @@ def prove(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> Proof:
     """
     :raises VacuumRefused: the two disagree, or one is to be had and there is none.
     """
-    replay = _Replay(storage.uri)
+    replay = _Replay(storage.uri, basis.retention.cutoff_ms)
     strength = _replayed(storage, plan.read_version, replay)
     if strength == "checkpoint" and _counts_agree(storage, plan.read_version, replay):
         strength = "checkpoint_and_checksum"
@@ -70,9 +70,7 @@ def prove(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> Proof:
             f"{len(missing)} are in the first alone, {len(unknown)} in the second alone, for example {example!r}. Nothing "
             "was deleted. A checkpoint may be damaged; please report this."
         )
-    needed = pa.chunked_array(
-        [live, *replay.keys_needed_since(basis.retention.cutoff_ms).chunks], pa.string()
-    )
+    needed = pa.chunked_array([live, pa.array(list(replay.recent), pa.string())])
     keys = plan.candidates.column("key")
     wrong = keys.filter(pc.is_in(keys, value_set=needed))
     if len(wrong):
@@ -94,12 +92,14 @@ def prove(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> Proof:
 class _Replay:
     """
     :ivar live: by path and deletion vector: the vector's file, if it has one, and the size.
-    :ivar times: of everything that a commit or a tombstone names: when it was needed last.
+    :ivar recent: everything that a commit or a tombstone of the cutoff's time, or later, names. What is older may be of
+        millions of files, and would say nothing.
     """
 
     root: str
+    cutoff_ms: int
     live: dict[tuple[str, str], tuple[str | None, int]] = field(default_factory=dict)
-    times: dict[str, int] = field(default_factory=dict)
+    recent: set[str] = field(default_factory=set)
 
     def take(self, actions: Iterator[Mapping[str, Any]], time_ms: int) -> None:
         added = []
@@ -120,13 +120,9 @@ class _Replay:
         found = {key for key, _ in self.live} | {file for file, _ in self.live.values() if file is not None}
         return pa.array([key for key in found if not key.startswith("\0")], pa.string())
 
-    def keys_needed_since(self, cutoff_ms: int) -> pa.ChunkedArray:
-        return pa.chunked_array([[key for key, time in self.times.items() if time >= cutoff_ms]], pa.string())
-
     def _mention(self, key: str, vector_file: str | None, time_ms: int) -> None:
-        for name in (key, vector_file):
-            if name is not None and time_ms > self.times.get(name, 0):
-                self.times[name] = time_ms
+        if time_ms >= self.cutoff_ms:
+            self.recent.update(name for name in (key, vector_file) if name is not None)
 
     def _named(self, file: Mapping[str, Any]) -> tuple[str, str, str | None]:
         vector = file.get("deletionVector")
@@ -166,14 +162,14 @@ def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], rep
         singles = [[name] for name in names if name not in parts]
         complete = [parts] if parts and len(parts) == int(parts[0].split(".")[3]) else []
         for candidate in [*singles, *complete]:
-            fresh = _Replay(replay.root)
+            fresh = _Replay(replay.root, replay.cutoff_ms)
             try:
                 for name in candidate:
                     fresh.take(_checkpoint_actions(storage, f"{_LOG}/{name}"), 0)
             except (FileNotFoundError, pa.ArrowException, ValueError, KeyError, TypeError):
                 continue
             replay.live.update(fresh.live)
-            replay.times.update(fresh.times)
+            replay.recent |= fresh.recent
             return version
     raise VacuumRefused("No checkpoint of this table could be read a second time. Nothing was deleted.")
 

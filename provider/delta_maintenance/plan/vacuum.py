@@ -128,10 +128,10 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
     # Of millions of rows no copy is kept longer than it is needed.
     del found, is_old
     _give_back(old)
-    old = old.take(pc.sort_indices(old, [("key", "ascending")])).combine_chunks()
-    _give_back(old)
     candidates = _with_reasons(old, basis.protected.expired)
     del old
+    _give_back(candidates)
+    candidates = candidates.take(pc.sort_indices(candidates, [("key", "ascending")])).combine_chunks()
     _give_back(candidates)
     _refuse_doubtful(basis, candidates)
     snapshot = basis.snapshot
