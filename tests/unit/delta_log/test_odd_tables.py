@@ -291,3 +291,37 @@ def test_a_path_in_a_checkpoint_that_is_no_text_is_refused_and_the_file_named(
         (table / f"_delta_log/{version:020d}.json").unlink()
     with pytest.raises(CorruptLog, match=checkpoint.name):
         Table(str(table)).snapshot(4).files(["key"])
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("row_group_rows", [10_000, 100_000])
+def test_actions_that_are_not_about_files_are_found_wherever_a_checkpoint_has_them(
+    tmp_path: Path, statistics: bool, row_group_rows: int
+) -> None:
+    """Mostly they come first; a reader that stops behind them must know that it has met all."""
+    table, count = tmp_path / "t", 60_000
+    (table / "_delta_log").mkdir(parents=True)
+    schema = json.dumps({"type": "struct", "fields": [column("a")]})
+    rows_of: list[dict[str, Any]] = [
+        {"add": {"path": f"{number}.parquet", "size": 1, "modificationTime": 1, "dataChange": True}}
+        for number in range(count)
+    ]
+    rows_of[20_000] = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    rows_of[59_999] = {"metaData": {"id": "m", "schemaString": schema, "createdTime": None}}
+    for number, row in enumerate((0, 16_384, 16_385, 40_000, 59_998)):
+        # The second has an optional member that the others have not.
+        rows_of[row] = {
+            "txn": {"appId": f"app{number}", "version": number, "lastUpdated": 5 if number == 1 else None}
+        }
+    pq.write_table(
+        pa.table(
+            {name: [row.get(name) for row in rows_of] for name in ("txn", "add", "protocol", "metaData")}
+        ),
+        table / f"_delta_log/{7:020d}.checkpoint.parquet",
+        write_statistics=statistics,
+        row_group_size=row_group_rows,
+    )
+    commit(table, 7)
+    snapshot = Table(str(table)).snapshot(7)
+    assert {t.appId: t.version for t in snapshot.set_transactions} == {f"app{n}": n for n in range(5)}
+    assert snapshot.num_files == count - 7
