@@ -29,7 +29,7 @@ from delta_log.file_path import decode_paths
 from delta_log.key_filter import KeyFilter
 from delta_log.log_path import LOG_DIRECTORY, SIDECAR_DIRECTORY, LogFile, LogFileKind
 from delta_log.log_segment import Checkpoint
-from delta_log.read_ahead import ahead, mapped
+from delta_log.read_ahead import mapped
 from delta_log.runtime import Runtime
 from delta_log.sidecar_facts import SidecarFacts, has_absolute
 from delta_log.sidecar_layout import SIDECAR_ACTIONS, OldSidecar
@@ -160,8 +160,8 @@ class CheckpointDraft:
             files = by_age(self.state.adds, ADD_COLUMNS, self.group_actions)
         else:
             files = self.state.adds()
-        yield from ahead(_in_groups("add", files, self.group_actions))
-        yield from ahead(_in_groups("remove", self.state.removes(), self.group_actions))
+        yield from _in_groups("add", files, self.group_actions)
+        yield from _in_groups("remove", self.state.removes(), self.group_actions)
 
     @staticmethod
     def _kept_and_groups(reuse: SidecarReuse) -> Iterator[_Group | OldSidecar]:
@@ -170,7 +170,7 @@ class CheckpointDraft:
                 if isinstance(part, OldSidecar):
                     yield part
                 else:
-                    yield from ahead(_in_groups(action, reuse.rows(action, part), part.sidecar_actions))
+                    yield from _in_groups(action, reuse.rows(action, part), part.sidecar_actions)
 
     def _prepared(self, group: _Group, columns: pa.Schema) -> _Prepared:
         digest, counts, rows = ContentDigest(), Counts(), []
