@@ -10,18 +10,17 @@ for local ones and the lite one on S3, single runs for the rest:
 =====================================  ========  ========  ==========================================================
 case                                   ours      delta-rs
 =====================================  ========  ========  ==========================================================
-local, full, dry run                   0.58 s    2.99 s    5.2x; processor time 0.43 s against 2.51 s; delta-spark 95 s
-local, lite, dry run                   0.32 s    0.78 s    2.4x
+local, full, dry run                   0.50 s    2.21 s    4.5x; processor time 0.60 s against 2.42 s; delta-spark 95 s
+local, lite, dry run                   0.23 s    0.60 s    2.7x
 S3, full, dry run                      26 s      83 s      3.1x; 264 LIST against 202, which come one after the other
 S3, lite, dry run                      0.79 s    1.18 s    1.5x; 26 GET and 2 LIST against 49 GET and 1 LIST
-memory of 2,000,000 candidates         800 MB              above what is there before: orphans
+memory of 2,000,000 candidates         702 MB              above what is there before: orphans
+the same, half of them tombstones      935 MB              of commits that no checkpoint covers
 =====================================  ========  ========  ==========================================================
 
-The local figures are of a busy machine; two other interleaved runs gave 4.4 and 4.5, so five times delta-rs is not certain. Of
-ours, listing 200,000 names takes 0.13 s, of which 0.07 s in the kernel, times of 20,000 files 0.05 s, the anti-join 0.05 s to
-0.08 s. Memory is missed by a little where a million of the candidates are tombstones in commits that no checkpoint covers:
-1,070 MB (it was 1,900 MB before the log's tail became columns). delta-spark lists in eight tasks here; with its own setting, 10,000 tasks for every
-listing, it needed 275 s.
+Five times delta-rs is missed in the local case; other runs gave 4.4 to 5.2. Of ours, listing 200,000 names takes 0.13 s, of
+which 0.07 s in the kernel, times of 20,000 files 0.05 s, the anti-join 0.05 s to 0.08 s. The S3 rows are of the day before.
+delta-spark lists in eight tasks here; with its own setting, 10,000 tasks for every listing, it needed 275 s.
 """
 
 from __future__ import annotations
