@@ -18,7 +18,7 @@ memory of 2,000,000 candidates         702 MB              above what is there b
 the same, half of them tombstones      935 MB              of commits that no checkpoint covers
 =====================================  ========  ========  ==========================================================
 
-Five times delta-rs is missed in the local case; other runs gave 4.4 to 5.2. Of ours, listing 200,000 names takes 0.13 s, of
+Five times delta-rs is missed in the local case; other runs gave 4.4 to 5.2. Of ours, listing 200,000 names takes 0.15 s, of
 which 0.07 s in the kernel, times of 20,000 files 0.05 s, the anti-join 0.05 s to 0.08 s. The S3 rows are of the day before.
 delta-spark lists in eight tasks here; with its own setting, 10,000 tasks for every listing, it needed 275 s.
 """

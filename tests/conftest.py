@@ -22,6 +22,7 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 from tests.corpus import Corpus, corpus_is_there, unpack_corpus  # noqa: E402
 from tests.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
 from tests.delta_spark import start_delta_spark, stop_spark  # noqa: E402
+from tests.prerequisites import require  # noqa: E402
 from tests.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
     azure_container,
     azure_server,
@@ -71,6 +72,18 @@ def delta_spark_session(
 ) -> Iterator[SparkSession]:
     """A Spark session with Delta Lake: `session.read.format("delta").load(path)`, `session.sql(…)`."""
     session = start_delta_spark(delta_spark_jars, tmp_path_factory.mktemp("delta-spark"))
+    yield session
+    stop_spark(session)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """An embedded Spark session of two processors, as our engine starts it."""
+    if "JAVA_HOME" not in os.environ:
+        require("java", "to run Spark")
+    from delta_maintenance.engine.spark import spark_session
+
+    session = spark_session("local[2]", "tests")
     yield session
     stop_spark(session)
 

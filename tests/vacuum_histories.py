@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,8 @@ from delta_log.deletion_vector import deletion_vector_key
 from delta_log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
-from delta_log.testing import MemoryStorage
+from delta_log.storage import Storage
+from delta_log.testing import Fault, FaultyStorage, MemoryStorage
 from delta_log.z85 import encode_z85
 
 HOUR_MS = 3_600_000
@@ -165,3 +167,31 @@ def _checkpoint(history: History, time_ms: int, *, clean: bool) -> None:
         for old in range(version):
             if history.versions[old + 1][0] < NOW_MS - 10 * DAY_MS:
                 history.storage.delete([f"_delta_log/{old:020d}.json"])
+
+
+def dying_everywhere(history: History, work: Callable[[Storage], object]) -> Iterator[bool]:
+    """Do a piece of work again and again, each time dying a call later, before or after that call took effect.
+
+    :return: after each time, whether it died; the last of each kind did not.
+    """
+    start = dict(history.storage.objects)
+    for moment in ("before", "after"):
+        number, died = 0, True
+        while died:
+            history.storage.objects = dict(start)
+            left = number
+
+            def die(name: str, key: str) -> None:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise Fault
+
+            try:
+                work(FaultyStorage(history.storage, **{moment: die}))
+            except Fault:
+                pass
+            else:
+                died = False
+            yield died
+            number += 1 + number // 8

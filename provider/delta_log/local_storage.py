@@ -20,7 +20,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.local_tree import new_page
+from delta_log.local_tree import LocalPage
 from delta_log.object_tree import KeySpan
 from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 
@@ -158,7 +158,7 @@ class LocalStorage(Storage):
         return self._walk(span.prefix.rstrip("/"), told)
 
     def _walk(self, top: str, enter: EnterDirectories) -> Iterator[TreePage]:
-        remaining, page = [top], new_page()
+        remaining, page = [top], LocalPage()
         while remaining:
             directory = remaining.pop()
             path = self._path(directory) if directory else self.root

@@ -1,13 +1,13 @@
 """Pages of a listing of a local disk: hundreds of thousands of names without an object for each that outlives its directory.
 
 Names stay bytes and are joined to the contents of a column as they come. What is neither file nor directory, and names
-that no log can spell since they are no UTF-8, are put aside. Where Linux tells of many entries at once,
-:mod:`delta_log.local_entries` does the same.
+that no log can spell since they are no UTF-8, are put aside.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,15 +15,9 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from delta_log import local_entries
-from delta_log.local_entries import EntryPage, is_text
 from delta_log.storage import TreePage
 
 _PAGE_FILES = 1 << 14
-
-
-def new_page() -> EntryPage | LocalPage:
-    return EntryPage() if local_entries.is_available() else LocalPage()
 
 
 def entries_of(path: str) -> Iterator[list[os.DirEntry[bytes]]]:
@@ -54,15 +48,18 @@ class LocalPage:
     def read(self, directory: str, path: str) -> Iterator[TreePage]:
         """All entries of a directory; pages that become full on the way.
 
-        :raises OSError: of a system call.
+        :raises OSError: of a system call; ``FileNotFoundError`` too where it is no directory any more.
         """
-        changed_ms = os.lstat(path).st_mtime_ns // 1_000_000
+        found = os.lstat(path)
+        # What a link leads to is none of ours; but for the root, which the table's address may name by a link.
+        if directory and not stat.S_ISDIR(found.st_mode):
+            raise FileNotFoundError(path)
         for entries in entries_of(path):
             self._take(directory, entries)
             if self.is_full:
                 yield self.listed()
         if directory:
-            self.directories[directory] = changed_ms
+            self.directories[directory] = found.st_mtime_ns // 1_000_000
 
     def _take(self, directory: str, met: Sequence[os.DirEntry[bytes]]) -> None:
         """:param met: some of a directory's entries; the rest of them comes next."""
@@ -76,11 +73,11 @@ class LocalPage:
                 for entry in met
                 if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
             ]
-        if not is_text(b"/".join((*files, *below))):
-            odd = [name for name in files if not is_text(name)]
+        if not _is_text(b"/".join((*files, *below))):
+            odd = [name for name in files if not _is_text(name)]
             self.others += [os.fsdecode(prefix + name) for name in odd]
-            self.others += [os.fsdecode(name) for name in below if not is_text(name)]
-            files, below = ([name for name in names if is_text(name)] for names in (files, below))
+            self.others += [os.fsdecode(name) for name in below if not _is_text(name)]
+            files, below = ([name for name in names if _is_text(name)] for names in (files, below))
         if files:
             self.parts.append(prefix + prefix.join(files))
             self.name_bytes += map(len, files)
@@ -99,3 +96,12 @@ class LocalPage:
         page = TreePage(keys, directories=self.directories, others=self.others, runs=self.runs)
         self.parts, self.name_bytes, self.runs, self.directories, self.others = [], [], {}, {}, []
         return page
+
+
+def _is_text(name: bytes) -> bool:
+    """Whether a name is UTF-8, as those of the log are."""
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -6,13 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.delta_spark import stop_spark
-from tests.prerequisites import require
 from tests.small_tables import write_days
 
 import delta_maintenance
@@ -22,7 +20,7 @@ from delta_maintenance.contract import REPORT_PREFIX, JobReport, JobSpec
 from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.cluster_check import ClusterIncomplete, check
 from delta_maintenance.engine.engine import TaskFailed
-from delta_maintenance.engine.spark import SparkEngine, check_cluster, spark_session
+from delta_maintenance.engine.spark import SparkEngine, check_cluster
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
@@ -31,15 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    if "JAVA_HOME" not in os.environ:
-        require("java", "to run Spark")
-    session = spark_session("local[2]", "test_spark_engine")
-    yield session
-    stop_spark(session)
 
 
 def tasks(table: Path, run_id: str = "run") -> Sequence[RewriteTask]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.corpus import Corpus
-from tests.delta_spark import stop_spark
-from tests.prerequisites import require
 from tests.servers.s3 import S3Server
 from tests.small_tables import write_days
 from tests.vacuum_runs import age, files_below
@@ -24,7 +20,6 @@ from delta_log.object_tree import KeySpan
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.engine import TaskFailed
-from delta_maintenance.engine.spark import spark_session
 from delta_maintenance.engine.spark_listing import SparkListing
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.operations import parted_listing
@@ -47,15 +42,6 @@ STRAY = (
     "_change_data/p=x/cdc-1.parquet",
     "full/.hidden",
 )
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    if "JAVA_HOME" not in os.environ:
-        require("java", "to run Spark")
-    session = spark_session("local[2]", "test_vacuum_on_spark")
-    yield session
-    stop_spark(session)
 
 
 def vacuum(

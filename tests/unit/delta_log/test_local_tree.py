@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -11,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from delta_log import local_entries, local_tree
-from delta_log.errors import StorageError
+from delta_log import local_tree
 from delta_log.local_storage import LocalStorage
 from delta_log.storage import TreePage
 
@@ -21,27 +18,11 @@ def pages_of(root: Path) -> list[TreePage]:
     return list(LocalStorage(str(root)).list_tree(lambda names: names))
 
 
-@pytest.fixture(params=["many at once", "one by one"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the kernel is asked."""
-    if request.param == "one by one":
-        monkeypatch.setattr(local_entries, "_getdents64", None)
-    elif not local_entries.is_available():
-        pytest.skip("this system does not tell of many entries at once")
-    return str(request.param)
-
-
-def small_pages(monkeypatch: pytest.MonkeyPatch, files: int) -> None:
-    monkeypatch.setattr(local_tree, "_PAGE_FILES", files)
-    monkeypatch.setattr(local_entries, "_ROOM_BYTES", 512)
-    monkeypatch.setattr(local_entries, "_PAGE_BYTES", 1024 + 64 * files)
-
-
 @pytest.mark.parametrize("page_files", [1, 3, 1 << 14])
 def test_files_come_grouped_by_their_directories(
     tmp_path: Path, page_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small_pages(monkeypatch, page_files)
+    monkeypatch.setattr(local_tree, "_PAGE_FILES", page_files)
     expected = [f"{place}{name}" for place in ("", "ü=1/", "a/b/", "a/") for name in ("x", "é", "_y", "zz")]
     for key in expected:
         (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +57,7 @@ def test_names_that_are_no_text_are_put_aside(tmp_path: Path, directory: str) ->
 def test_names_of_every_length_are_read_whole(
     tmp_path: Path, page_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small_pages(monkeypatch, page_files)
+    monkeypatch.setattr(local_tree, "_PAGE_FILES", page_files)
     expected = [
         f"{place}{'n' * length}" for place in ("", "d/", "e=1/") for length in (*range(1, 80), 254, 255)
     ]
@@ -93,7 +74,7 @@ def test_names_of_every_length_are_read_whole(
     assert len(pages) > 3
 
 
-def test_what_is_no_directory_any_more_is_passed_over(tmp_path: Path, way: str) -> None:
+def test_what_is_no_directory_any_more_is_passed_over(tmp_path: Path) -> None:
     for name in ("gone", "link", "file", "kept"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").touch()
@@ -102,8 +83,7 @@ def test_what_is_no_directory_any_more_is_passed_over(tmp_path: Path, way: str) 
         for name in ("gone", "link", "file"):
             shutil.rmtree(tmp_path / name)
         (tmp_path / "file").touch()
-        if way == "many at once":
-            (tmp_path / "link").symlink_to("kept")
+        (tmp_path / "link").symlink_to("kept")
         return names
 
     pages = LocalStorage(str(tmp_path)).list_tree(enter)
@@ -115,25 +95,3 @@ def test_a_table_may_be_named_by_a_link(tmp_path: Path) -> None:
     (tmp_path / "table" / "x").touch()
     (tmp_path / "link").symlink_to("table")
     assert [key for page in pages_of(tmp_path / "link") for key in page.names()] == ["x"]
-
-
-def test_what_a_file_system_does_not_tell_is_asked_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local_entries, "_TYPE_AT", 7)  # the last byte of an inode's number
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "x").touch()
-    (tmp_path / "a" / "link").symlink_to("x")
-    pages = pages_of(tmp_path)
-    assert [key for page in pages for key in page.names()] == ["a/x"]
-    assert [key for page in pages for key in page.others] == ["a/link"]
-
-
-def test_a_directory_that_must_not_be_read_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "x").touch()
-    if local_entries.is_available():
-        monkeypatch.setattr(local_entries, "_getdents64", lambda *_: ctypes.set_errno(errno.EIO) or -1)
-        with pytest.raises(StorageError, match="Input/output"):
-            pages_of(tmp_path)

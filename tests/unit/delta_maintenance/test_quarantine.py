@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.small_tables import write_days
-from tests.vacuum_histories import DAY_MS, NOW_MS, RUNTIME, History, histories
+from tests.vacuum_histories import DAY_MS, NOW_MS, RUNTIME, History, dying_everywhere, histories
 from tests.vacuum_runs import age, done, files_below, run_vacuum
 
 from delta_log import Table
@@ -22,7 +21,6 @@ from delta_log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage, open_storage
-from delta_log.testing import Fault, FaultyStorage
 from delta_maintenance import cli
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
@@ -210,30 +208,6 @@ def waiting(history: History) -> dict[str, bytes]:
     }
 
 
-def dying_everywhere(history: History, work: Callable[[Storage], object], check: Callable[[], None]) -> None:
-    """Do a piece of work again and again, each time dying a call later, before or after that call took effect."""
-    start = dict(history.storage.objects)
-    for moment in ("before", "after"):
-        number = 0
-        while True:
-            history.storage.objects = dict(start)
-            left = number
-
-            def die(name: str, key: str) -> None:
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise Fault
-
-            try:
-                work(FaultyStorage(history.storage, **{moment: die}))
-            except Fault:
-                check()
-            else:
-                break
-            number += 1 + number // 8
-
-
 @given(histories(max_steps=5), st.sampled_from([0.0, 24.0]))
 @settings(max_examples=5)
 def test_a_vacuum_that_dies_anywhere_loses_nothing(history: History, hours: float) -> None:
@@ -243,15 +217,14 @@ def test_a_vacuum_that_dies_anywhere_loses_nothing(history: History, hours: floa
     assert waiting(history) == {key: before[key] for key in before.keys() - expected.keys()}
     history.storage.objects = start
 
-    def check() -> None:
-        assert {**waiting(history), **data(history)} == before
-        execute(history.storage, retain_hours=hours)
-        assert data(history) == expected
-        restore(history.storage, None, SilentProgress(), dry_run=False)
-        assert data(history) == before
-        assert not waiting(history)
-
-    dying_everywhere(history, lambda storage: execute(storage, retain_hours=hours), check)
+    for died in dying_everywhere(history, lambda storage: execute(storage, retain_hours=hours)):
+        if died:
+            assert {**waiting(history), **data(history)} == before
+            execute(history.storage, retain_hours=hours)
+            assert data(history) == expected
+            restore(history.storage, None, SilentProgress(), dry_run=False)
+            assert data(history) == before
+            assert not waiting(history)
 
 
 @given(histories(max_steps=5))
@@ -260,13 +233,14 @@ def test_a_restoration_that_dies_anywhere_loses_nothing(history: History) -> Non
     before = data(history)
     execute(history.storage, retain_hours=0)
 
-    def check() -> None:
-        assert {**waiting(history), **data(history)} == before
-        restore(history.storage, None, SilentProgress(), dry_run=False)
-        assert data(history) == before
-        assert not waiting(history)
-
-    dying_everywhere(history, lambda storage: restore(storage, None, SilentProgress(), dry_run=False), check)
+    for died in dying_everywhere(
+        history, lambda storage: restore(storage, None, SilentProgress(), dry_run=False)
+    ):
+        if died:
+            assert {**waiting(history), **data(history)} == before
+            restore(history.storage, None, SilentProgress(), dry_run=False)
+            assert data(history) == before
+            assert not waiting(history)
 
 
 @given(histories(max_steps=5))
@@ -278,10 +252,9 @@ def test_a_deletion_of_a_quarantine_that_dies_anywhere_is_ended_by_the_next(hist
     def end(storage: Storage) -> None:
         purge(storage, 1, NOW_MS + DAY_MS, NOTHING, SilentProgress(), dry_run=False)
 
-    def check() -> None:
-        assert data(history) == left
-        end(history.storage)
-        assert data(history) == left
-        assert not [key for key in history.storage.objects if key.startswith(QUARANTINE_DIRECTORY)]
-
-    dying_everywhere(history, end, check)
+    for died in dying_everywhere(history, end):
+        if died:
+            assert data(history) == left
+            end(history.storage)
+            assert data(history) == left
+            assert not [key for key in history.storage.objects if key.startswith(QUARANTINE_DIRECTORY)]

@@ -14,6 +14,7 @@ from tests.vacuum_histories import (
     PROTOCOL,
     RUNTIME,
     History,
+    dying_everywhere,
     histories,
     metadata,
 )  # fmt: skip
@@ -22,7 +23,7 @@ from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage, open_storage
-from delta_log.testing import Fault, FaultyStorage
+from delta_log.testing import FaultyStorage
 from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
 from delta_maintenance.operations.vacuum_survey import Survey, survey
 from delta_maintenance.plan.hidden_names import HiddenNames
@@ -120,30 +121,12 @@ def test_a_run_that_dies_anywhere_loses_nothing_and_its_repetition_ends_the_same
     needed = history.needed_since(cutoff_of(hours)) & data(history)
     execute(history.storage, retain_hours=hours)
     expected = data(history)
-    for taken in (False, True):
-        number = 0
-        while True:
-            history.storage.objects = dict(start)
-            left = number
-
-            def die(name: str, key: str) -> None:
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise Fault
-
-            faulty = FaultyStorage(history.storage, **{"after" if taken else "before": die})
-            try:
-                execute(faulty, retain_hours=hours)
-            except Fault:
-                pass
-            else:
-                break
+    history.storage.objects = start
+    for died in dying_everywhere(history, lambda storage: execute(storage, retain_hours=hours)):
+        if died:
             assert needed <= data(history)
             history.snapshot().files()
             execute(history.storage, retain_hours=hours)
-            assert data(history) == expected
-            number += 1 + number // 8
         assert data(history) == expected
 
 
