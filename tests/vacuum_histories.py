@@ -117,12 +117,14 @@ def vector_key(number: int) -> str:
 
 @st.composite
 def histories(draw: st.DrawFn, max_steps: int = 10) -> History:
-    """Appends, deletes with and without vectors, restores, checkpoints and log cleanup, over some twenty days."""
+    """Appends, deletes with and without vectors, restores, checkpoints and log cleanup, over a day to twenty."""
     history = History()
-    time_ms = NOW_MS - 20 * DAY_MS
+    # Of all milliseconds mostly few are drawn, and every removal would be twenty days old.
+    span_ms = draw(st.sampled_from([20, 5, 1])) * DAY_MS
+    time_ms = NOW_MS - span_ms
     history.commit([{"protocol": PROTOCOL}, {"metaData": metadata()}], time_ms)
     for _ in range(draw(st.integers(1, max_steps))):
-        time_ms += draw(st.integers(1, 4 * DAY_MS))
+        time_ms += 1 + span_ms * draw(st.integers(0, 40)) // 100
         if time_ms >= NOW_MS:
             break
         actions = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,11 +27,13 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage, open_storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
+from delta_maintenance.operations.vacuum_proof import prove
 from delta_maintenance.operations.vacuum_survey import Survey, survey
 from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.retention import CLOCK_MARGIN_MS
 from delta_maintenance.plan.vacuum import VacuumRefused
 from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.plan.vacuum_plan import CANDIDATE_SCHEMA, ORPHAN
 from delta_maintenance.progress import SilentProgress
 
 RETENTIONS = st.sampled_from([0.0, 1.0, 24.0, 7 * 24.0, 12 * 24.0])
@@ -78,6 +82,18 @@ def test_exactly_what_nothing_needs_is_deleted(history: History, hours: float) -
     assert outcome.metrics["numDeletedFiles"] == len(expected)
     assert (outcome.version is None) == (not expected)
     assert keys_of(plan(history.storage, retain_hours=hours)) == []
+
+
+@given(histories(), RETENTIONS)
+@settings(max_examples=30)
+def test_the_second_reading_of_the_log_refuses_whatever_is_needed(history: History, hours: float) -> None:
+    found = plan(history.storage, retain_hours=hours)
+    prove(history.storage, found.basis, found.plan)
+    for key in history.needed_since(cutoff_of(hours)):
+        row = {"key": key, "size": 1, "modification_time_ms": 1, "reason": ORPHAN}
+        wrong = replace(found.plan, candidates=pa.Table.from_pylist([row], CANDIDATE_SCHEMA))
+        with pytest.raises(VacuumRefused, match="a second reading of the log protects"):
+            prove(history.storage, found.basis, wrong)
 
 
 @given(histories(), RETENTIONS)
