@@ -5,9 +5,8 @@ The order matters, see :mod:`delta_maintenance.plan.vacuum_listing`. Nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation
 from delta_maintenance.operations.inventory import OpenPlace, read_inventory
+from delta_maintenance.operations.listing_sieve import ListingSieve, with_times
 from delta_maintenance.operations.lite_vacuum import not_behind_links, removed_files
 from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.plan.hidden_names import LOG_DIRECTORY, HiddenNames
@@ -32,13 +32,18 @@ from delta_maintenance.plan.protected_files import (
     protected_files,
 )
 from delta_maintenance.plan.retention import Retention, retention_of
-from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused, another_table, plan_vacuum, suspects
-from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, Listing, ListingCollector, not_listed
+from delta_maintenance.plan.vacuum import (
+    VacuumBasis,
+    VacuumRefused,
+    another_table,
+    plan_vacuum,
+    suspects,
+)
+from delta_maintenance.plan.vacuum_listing import Listing, ListingCollector, not_listed
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.plan.vacuum_plan import EXPIRED, VacuumPlan
 from delta_maintenance.progress import ProgressReporter
 
-_LOOKED_AT_ONCE = 1 << 13
 _TOLD_FILES = 100_000
 
 
@@ -71,34 +76,57 @@ def survey(
     :raises InvalidRequest: the options make no sense for this table.
     :raises UnsupportedFeature: the table needs what we do not know of.
     """
+    with ThreadPoolExecutor(1) as pool:
+        return _survey(storage, open_place, snapshot, options, now_ms, progress, lister, pool)
+
+
+def _survey(
+    storage: Storage,
+    open_place: OpenPlace,
+    snapshot: Snapshot,
+    options: VacuumOptions,
+    now_ms: int,
+    progress: ProgressReporter,
+    lister: PartedLister | None,
+    pool: ThreadPoolExecutor,
+) -> Survey:
     retention = retention_of(snapshot.properties, options, now_ms)
     scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
-    listing = known = None
-    with _read_ahead(storage, snapshot) if lister is None else nullcontext():
-        if options.inventory is not None:
-            progress.message(f"reading the inventory {options.inventory}")
-            listing = read_inventory(options.inventory, open_place, storage.uri, HiddenNames.of(snapshot))
-        elif lister is not None and not options.lite:
-            known = _protected(storage, snapshot, list_log(storage), retention)
-            listing = lister.list_files(HiddenNames.of(snapshot), scope, known.keys, progress)
-        elif not options.lite:
-            listing = list_files(storage, HiddenNames.of(snapshot), scope, progress)
-        log = list_log(storage)
-        latest = snapshot.refreshed(log)
-        require_same_table(snapshot, latest)
-        retention = retention_of(latest.properties, options, now_ms)
-        settled = _settled_version(log, retention.cutoff_ms)
-        if listing is None:
-            progress.message(f"reading the log's removals up to version {settled}")
-            listing = removed_files(storage, log.commits, settled, HiddenNames.of(latest))
+    hidden = HiddenNames.of(snapshot)
+
+    def begun() -> Future[ProtectedFiles]:
+        return pool.submit(lambda: _protected(storage, snapshot, list_log(storage), retention))
+
+    # Mostly nothing has changed after a listing, and what is protected by then was found out meanwhile.
+    early = begun() if storage.concurrency > 1 or storage.reads_while_listing else None
+    sieve = ListingSieve(storage, pool, early)
+    listing = None
+    if options.inventory is not None:
+        progress.message(f"reading the inventory {options.inventory}")
+        listing = read_inventory(options.inventory, open_place, storage.uri, hidden)
+    elif lister is not None and not options.lite:
+        early = early or begun()
+        listing = lister.list_files(hidden, scope, early.result().keys, progress)
+    elif not options.lite:
+        listing = list_files(storage, hidden, scope, progress, sieve.offer)
+    log = list_log(storage)
+    latest = snapshot.refreshed(log)
+    require_same_table(snapshot, latest)
+    latest_retention = retention_of(latest.properties, options, now_ms)
+    settled = _settled_version(log, latest_retention.cutoff_ms)
+    if listing is None:
+        progress.message(f"reading the log's removals up to version {settled}")
+        listing = removed_files(storage, log.commits, settled, HiddenNames.of(latest))
     progress.message("working out what the live files and the retention protect")
-    if known is None or latest is not snapshot:
-        known = _protected(storage, latest, log, retention)
+    if early is not None and latest is snapshot:
+        known = early.result()
+    else:
+        known = _protected(storage, latest, log, latest_retention)
     basis = VacuumBasis(
         snapshot=latest,
         listing=listing,
         protected=known,
-        retention=retention,
+        retention=latest_retention,
         options=options,
         now_ms=now_ms,
         settled_version=settled,
@@ -110,7 +138,10 @@ def survey(
     )
     # An object store is asked about single files no sooner than they are about to go.
     is_unseen = options.lite and not storage.has_directories
-    plan = plan_vacuum(basis, _suspects(storage, basis, is_unseen=is_unseen), is_unseen=is_unseen)
+    found = suspects(basis, sieve.unprotected(listing.files, known))
+    if options.mode != "full":
+        found = not_behind_links(storage, found)
+    plan = plan_vacuum(basis, found if is_unseen else with_times(storage, found), is_unseen=is_unseen)
     refuse_links(storage, basis, plan)
     if options.inventory is not None:
         refuse_other_tables(storage, plan)
@@ -120,18 +151,6 @@ def survey(
 def _protected(storage: Storage, snapshot: Snapshot, log: LogListing, retention: Retention) -> ProtectedFiles:
     recent = _recent_mentions(storage, log, retention.cutoff_ms, every=retention.is_longer_than_configured)
     return protected_files(snapshot, recent, retention.cutoff_ms, storage.uri)
-
-
-@contextmanager
-def _read_ahead(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
-    """What is live is read meanwhile; mostly nothing has changed after a listing."""
-    if storage.concurrency < 2 and not storage.reads_while_listing:
-        yield
-        return
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(snapshot.files, ["key", "deletion_vector"])
-        yield
-        reading.result()
 
 
 def refuse_links(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> None:
@@ -195,12 +214,19 @@ def require_same_table(known: Snapshot, found: Snapshot) -> None:
 
 
 def list_files(
-    storage: Storage, hidden: HiddenNames, scope: PartitionScope | None, progress: ProgressReporter
+    storage: Storage,
+    hidden: HiddenNames,
+    scope: PartitionScope | None,
+    progress: ProgressReporter,
+    seen: Callable[[ListingCollector], None] | None = None,
 ) -> Listing:
+    """:param seen: told after every page."""
     collector, told = ListingCollector(hidden, scope), 0
     progress.message("listing")
     for page in storage.list_tree(collector.enter):
         collector.take(page)
+        if seen is not None:
+            seen(collector)
         if collector.num_files >= told + _TOLD_FILES:
             told = collector.num_files
             progress.message(f"listing: {told:,} files so far")
@@ -229,30 +255,3 @@ def _recent_mentions(storage: Storage, log: LogListing, cutoff_ms: int, *, every
         for file, body in zip(files, bodies, strict=True)
     ]
     return pa.concat_tables([MENTION_SCHEMA.empty_table(), *mentioned])
-
-
-def _suspects(storage: Storage, basis: VacuumBasis, *, is_unseen: bool) -> pa.Table:
-    found = suspects(basis)
-    if basis.options.mode != "full":
-        found = not_behind_links(storage, found)
-    return found if is_unseen else _looked_at(storage, found)
-
-
-def _looked_at(storage: Storage, found: pa.Table) -> pa.Table:
-    """The same with times and sizes; what is gone meanwhile is left out."""
-    unknown = pc.is_null(found.column("modification_time_ms"))
-    if not found.num_rows or not pc.any(unknown).as_py():
-        return found
-    batches = [*_looked_up(storage, found.filter(unknown).column("key"))]
-    known = found.filter(pc.invert(unknown))
-    return pa.concat_tables([known, pa.Table.from_batches(batches, LISTING_SCHEMA)])
-
-
-def _looked_up(storage: Storage, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
-    for start in range(0, len(keys), _LOOKED_AT_ONCE):
-        part = keys.slice(start, _LOOKED_AT_ONCE).combine_chunks()
-        sizes, times = storage.sizes_and_times(part.to_pylist())
-        found = pa.record_batch(
-            [part, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())], schema=LISTING_SCHEMA
-        )
-        yield found if None not in times else found.filter(pc.is_valid(found.column(2)))

@@ -3,7 +3,7 @@
 Protocol sections "Add File and Remove File" and "Deletion Vectors". Two steps, with a look at the store between them
 where the listing told no times:
 
-1. :func:`suspects`: what is listed and not protected. One anti-join of columns.
+1. :func:`unprotected` and :func:`suspects`: what is listed and not protected. An anti-join of columns.
 2. :func:`plan_vacuum`: of those, what is strictly older than the cutoff; each with its reason.
 
 Refused: another table below the root, a table whose files seem to be elsewhere, a candidate that may be a protected
@@ -70,20 +70,23 @@ class VacuumBasis:
     table_uri: str = ""
 
 
-def suspects(basis: VacuumBasis) -> pa.Table:
+def unprotected(files: pa.Table, protected: pa.ChunkedArray) -> pa.Table:
+    """Of some rows of a listing, those whose keys are not among the protected ones."""
+    keys = files.column("key")
+    if len(keys) * _MANY_TIMES < len(protected):  # what is looked up in is made of the fewer
+        protected = protected.filter(pc.is_in(protected, value_set=keys))
+    return kept_rows(files, pc.invert(pc.is_in(keys, value_set=protected)))
+
+
+def suspects(basis: VacuumBasis, found: pa.Table) -> pa.Table:
     """Files that are listed, in scope, and not protected; of any age.
 
+    :param found: what :func:`unprotected` gives for the whole listing.
     :raises VacuumRefused: another table lies below the root.
     """
     listing, snapshot = basis.listing, basis.snapshot
     if listing.other_tables:
         raise VacuumRefused(another_table(listing.other_tables))
-    files = listing.files
-    keys = files.column("key")
-    protected = basis.protected.keys
-    if len(keys) * _MANY_TIMES < len(protected):  # what is looked up in is made of the fewer
-        protected = protected.filter(pc.is_in(protected, value_set=keys))
-    found = kept_rows(files, pc.invert(pc.is_in(keys, value_set=protected)))
     if found.num_rows:
         # By the rules of the version that was read, which may be another one than the listing's.
         hidden = HiddenNames.of(snapshot)

@@ -124,6 +124,10 @@ class ListingCollector:
         batches, self._batches, self._num_held = self._batches, [], 0
         return batches
 
+    def held(self, start: int) -> list[pa.RecordBatch]:
+        """Batches of files, from the one with this number on; the last files to come may not be in one yet."""
+        return self._batches[start:]
+
     def facts(self) -> dict[str, Any]:
         """All that is known but the files, as JSON values, for another collector to :meth:`absorb`."""
         self._flush()
