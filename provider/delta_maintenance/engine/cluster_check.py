@@ -46,7 +46,10 @@ class ClusterIncomplete(TableError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterVersions:
-    """Python and library versions by machine; ``driver`` is this process."""
+    """Python and library versions by machine; ``driver`` is this process.
+
+    :param has_library: every machine has the very sources of this process; else they have to be sent.
+    """
 
     found: Mapping[str, Mapping[str, str]]
     has_library: bool
@@ -67,11 +70,11 @@ def check(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterVersions:
         found |= _ask_executors(spark, make_udf, probe)
     for versions in found.values():
         versions.pop("host", None)
-    has_library = all(versions.pop("library") == "yes" for versions in found.values())
+    sources = {versions.pop("sources") for versions in found.values()}
     missing = {where: _missing(versions) for where, versions in found.items() if _missing(versions)}
     if missing:
         raise ClusterIncomplete(missing, found)
-    return ClusterVersions(found, has_library)
+    return ClusterVersions(found, has_library=len(sources) == 1 and "" not in sources)
 
 
 def _executors_are_here(spark: SparkSession) -> bool:
@@ -101,11 +104,33 @@ def _ask_executors(
 def _probe(required: Sequence[str]) -> Callable[[], str]:
     # A nested function, so that it is pickled by value: the executor may not have this module.
     def probe() -> str:
+        import hashlib
         import importlib
         import importlib.util
         import json
+        import os
         import platform
         import socket
+
+        def sources() -> str:
+            """What tells one release from another; nothing is imported, since a task may bring another one."""
+            found = importlib.util.find_spec("delta_maintenance")
+            if found is None or found.origin is None:
+                return ""
+            home = os.path.dirname(os.path.dirname(found.origin))
+            if os.path.isfile(home):  # a bundle, whose name holds its hash
+                return os.path.basename(home)
+            digest = hashlib.sha256()
+            for package in ("delta_log", "delta_maintenance"):
+                for directory, below, names in os.walk(os.path.join(home, package)):
+                    below.sort()
+                    for name in sorted(names):
+                        if name.endswith(".py"):
+                            path = os.path.join(directory, name)
+                            digest.update(os.path.relpath(path, home).encode())
+                            with open(path, "rb") as file:
+                                digest.update(file.read())
+            return digest.hexdigest()
 
         answer: dict[str, Any] = {"host": socket.gethostname(), "python": platform.python_version()}
         for name in required:
@@ -113,7 +138,7 @@ def _probe(required: Sequence[str]) -> Callable[[], str]:
                 answer[name] = str(getattr(importlib.import_module(name), "__version__", "?"))
             except Exception as error:  # noqa: BLE001 - a broken library is as bad as none
                 answer[name] = f"missing: {error}"
-        answer["library"] = "yes" if importlib.util.find_spec("delta_maintenance") else "no"
+        answer["sources"] = sources()
         return json.dumps(answer)
 
     return probe
@@ -127,8 +152,9 @@ def _missing(versions: Mapping[str, str]) -> list[str]:
 
 
 def _have(versions: Mapping[str, str]) -> str:
-    there = [f"{name} {version}" for name, version in versions.items() if not version.startswith("missing")]
-    return ", ".join(name for name in there if not name.startswith(("library", "host")))
+    return ", ".join(
+        f"{name} {version}" for name, version in versions.items() if not version.startswith("missing")
+    )
 
 
 def missing_here() -> list[str]:
