@@ -25,7 +25,7 @@ assert not {"delta_log", "delta_maintenance"} & set(sys.modules)
 
 
 def sources_where(path: Path) -> str:
-    probe = cloudpickle.dumps(_probe(())).hex()
+    probe = cloudpickle.dumps(_probe(())).hex()  # type: ignore[no-untyped-call]
     # Isolated from the installation that the tests run from; PySpark itself comes from there.
     program = f"import sys; sys.path[:] = [{str(path)!r}, *sys.path]\n{ASKED}"
     found = subprocess.run([sys.executable, "-c", program, probe], capture_output=True, text=True, check=True)

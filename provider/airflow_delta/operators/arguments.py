@@ -6,12 +6,12 @@ checked when the DAG is parsed. A rendered template is text, whatever it stands 
 
 from __future__ import annotations
 
+import ast
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-from delta_maintenance.contract import CHECKPOINT_POLICIES, CHECKPOINT_TOP_FORMATS, ENGINES
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -112,19 +112,26 @@ def read_mapping(name: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def read_checkpoint_policy(name: str, value: Any) -> str:
-    if value not in CHECKPOINT_POLICIES:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(CHECKPOINT_POLICIES)}.")
-    return str(value)
+def read_one_of(choices: Sequence[str]) -> Callable[[str, Any], str]:
+    def read(name: str, value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(choices)}.")
+        return str(value)
+
+    return read
 
 
-def read_checkpoint_top_format(name: str, value: Any) -> str:
-    if value not in CHECKPOINT_TOP_FORMATS:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(CHECKPOINT_TOP_FORMATS)}.")
-    return str(value)
-
-
-def read_engine(name: str, value: Any) -> str:
-    if value not in ENGINES:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(ENGINES)}.")
-    return str(value)
+def plan_within(value: Any) -> Any:
+    """Of a report the plan that it holds, of the text of either what it says; anything else is given back."""
+    found = value
+    if isinstance(found, str) and found.lstrip().startswith("{"):
+        try:
+            found = json.loads(found)
+        except ValueError:
+            try:
+                found = ast.literal_eval(found)  # what a template makes of a dictionary
+            except (ValueError, SyntaxError):
+                return value
+    if isinstance(found, Mapping) and isinstance(found.get("plan"), Mapping):
+        return found["plan"]
+    return found

@@ -21,7 +21,7 @@ from airflow_delta.operators import arguments
 from airflow_delta.operators.arguments import Argument, CheckedArguments
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
-from delta_maintenance.contract import ContractError, JobReport, JobSpec
+from delta_maintenance.contract import ENGINES, ContractError, JobReport, JobSpec
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -69,7 +69,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         "table": Argument("table", arguments.read_text, required=True),
         "delta_conn_id": Argument("delta_conn_id", arguments.read_text),
         "spark_conn_id": Argument("spark_conn_id", arguments.read_text, required=True),
-        "engine": Argument("engine", arguments.read_engine, required=True),
+        "engine": Argument("engine", arguments.read_one_of(ENGINES), required=True),
         "plans_only": Argument("dry_run", arguments.read_switch, required=True),
         "memory_limit": Argument("memory_limit", arguments.read_size, required=True),
         "parallelism": Argument("parallelism", arguments.read_count),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from airflow_delta.operators import arguments
 from airflow_delta.operators.arguments import Argument
 from airflow_delta.operators.base import DeltaJobOperator
+from delta_maintenance.contract import CHECKPOINT_POLICIES, CHECKPOINT_TOP_FORMATS
 
 
 class DeltaCheckpointOperator(DeltaJobOperator):
@@ -44,8 +45,8 @@ class DeltaCheckpointOperator(DeltaJobOperator):
     )
     arguments: ClassVar[Mapping[str, Argument]] = {
         **DeltaJobOperator.arguments,
-        "policy": Argument("policy", arguments.read_checkpoint_policy),
-        "top_format": Argument("top_format", arguments.read_checkpoint_top_format),
+        "policy": Argument("policy", arguments.read_one_of(CHECKPOINT_POLICIES)),
+        "top_format": Argument("top_format", arguments.read_one_of(CHECKPOINT_TOP_FORMATS)),
         "full": Argument("full", arguments.read_switch, required=True),
         "if_due": Argument("if_due", arguments.read_switch, required=True),
         "compact_log": Argument("compact_log", arguments.read_switch, required=True),

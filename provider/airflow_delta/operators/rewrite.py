@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow_delta.operators import arguments
@@ -15,28 +13,9 @@ from delta_maintenance.contract import BROKEN_SOURCES, HOT_PARTITIONS, VERIFICAT
 _DIGEST_LENGTHS = range(12, 65)
 
 
-def read_one_of(choices: Sequence[str]) -> Callable[[str, Any], str]:
-    def read(name: str, value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(choices)}.")
-        return str(value)
-
-    return read
-
-
 def read_digest(name: str, value: Any) -> str:
     """Of a plan: the digest itself, the plan, or the report that holds it; or what a template makes of those."""
-    found = value
-    if isinstance(found, str) and found.lstrip().startswith("{"):
-        try:
-            found = json.loads(found)
-        except ValueError:
-            try:
-                found = ast.literal_eval(found)
-            except (ValueError, SyntaxError):
-                found = None
-    if isinstance(found, Mapping) and isinstance(found.get("plan"), Mapping):
-        found = found["plan"]
+    found = arguments.plan_within(value)
     if isinstance(found, Mapping):
         found = found.get("digest")
     if (
@@ -103,9 +82,9 @@ class DeltaRewriteOperator(DeltaJobOperator):
         "max_duration": Argument("max_duration", arguments.read_count),
         "batch_size": Argument("batch_size", arguments.read_size),
         "quiet_minutes": Argument("quiet_minutes", arguments.read_count),
-        "hot_partitions": Argument("hot_partitions", read_one_of(HOT_PARTITIONS)),
-        "verify": Argument("verify", read_one_of(VERIFICATIONS)),
-        "on_broken_source": Argument("on_broken_source", read_one_of(BROKEN_SOURCES)),
+        "hot_partitions": Argument("hot_partitions", arguments.read_one_of(HOT_PARTITIONS)),
+        "verify": Argument("verify", arguments.read_one_of(VERIFICATIONS)),
+        "on_broken_source": Argument("on_broken_source", arguments.read_one_of(BROKEN_SOURCES)),
         "remap": Argument("remap", arguments.read_switch, required=True),
         "output_uri": Argument("output", arguments.read_text),
         "approved_plan": Argument("approved_plan", read_digest),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -26,17 +24,7 @@ def read_hours(name: str, value: Any) -> float:
 
 def read_plan(name: str, value: Any) -> dict[str, int]:
     """A plan, or the report that holds it, as a dictionary or as the text of one."""
-    found = value
-    if isinstance(found, str):
-        try:
-            found = json.loads(found)
-        except ValueError:
-            try:
-                found = ast.literal_eval(found)  # what a template makes of a dictionary
-            except (ValueError, SyntaxError):
-                found = None
-    if isinstance(found, Mapping) and isinstance(found.get("plan"), Mapping):
-        found = found["plan"]
+    found = arguments.plan_within(value)
     if not isinstance(found, Mapping) or not all(isinstance(found.get(member), int) for member in _APPROVED):
         raise ValueError(
             f"{name} is not the plan of a vacuum. Give the output of a DeltaVacuumOperator with dry_run=True."
