@@ -88,6 +88,19 @@ _BATCH_ROWS = 1 << 17
 #: What is read and dropped again at once stays near the processor.
 _PIECE_ROWS = 1 << 14
 _OTHERS_ROWS = 1 << 14
+#: One of each action is there wherever the action is.
+_REQUIRED_LEAVES = frozenset(
+    {
+        "add.path",
+        "remove.path",
+        "metaData.id",
+        "protocol.minReaderVersion",
+        "txn.appId",
+        "domainMetadata.domain",
+        "checkpointMetadata.version",
+        "sidecar.path",
+    }
+)
 #: A file up to this size is fetched whole, and kept.
 _SMALL_BYTES = 1 << 20
 _PAGE_BYTES = 1 << 20
@@ -277,9 +290,11 @@ class CheckpointReader:
             present = [name for name in names if name in parquet.schema_arrow.names]
             rows: list[dict[str, Any]] = []
             for group in range(parquet.num_row_groups):
-                held = [name for name in present if _may_hold(parquet, group, (name,))]
+                is_counted = _is_counted(parquet, group)
+                held = [name for name in present if not is_counted or _may_hold(parquet, group, (name,))]
                 if held:
-                    rows += _rows_of_group(parquet, group, held)
+                    left = _values(parquet, group, held) if is_counted else None
+                    rows += _rows_of_group(parquet, group, held, left)
         yield from rows
 
     def _parquet_batches(
@@ -290,7 +305,9 @@ class CheckpointReader:
             if action not in parquet.schema_arrow.names:
                 return
             groups = range(parquet.num_row_groups) if row_group is None else (row_group,)
-            if not any(_may_hold(parquet, group, (action,)) for group in groups):
+            if not any(
+                _may_hold(parquet, group, (action,)) or not _is_counted(parquet, group) for group in groups
+            ):
                 return
             there = _members_there(parquet, groups, action)
             members = [_MEMBERS[action][c][0] for c in columns]
@@ -329,10 +346,14 @@ def _check_text(array: pa.Array) -> None:
             array.validate(full=True)
 
 
-def _rows_of_group(parquet: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows_of_group(
+    parquet: pq.ParquetFile, group: int, names: Sequence[str], left: int | None
+) -> Iterator[dict[str, Any]]:
     """The few rows of a row group that have one of these columns, which mostly are its first: no more of it is read than
-    up to the last of them."""
-    left = _values(parquet, group, names)
+    up to the last of them.
+
+    :param left: what :func:`_values` tells of the columns.
+    """
     batches = parquet.iter_batches(_OTHERS_ROWS, row_groups=[group], columns=list(names), use_threads=False)
     for batch in batches:
         for name in names:
@@ -390,6 +411,21 @@ def _members_there(parquet: pq.ParquetFile, groups: Iterable[int], action: str) 
 
 def _is_told_by_leaves(kind: pa.DataType) -> bool:
     return (pa.types.is_struct(kind) and kind.names[:1] == ["storageType"]) or not pa.types.is_nested(kind)
+
+
+def _is_counted(parquet: pq.ParquetFile, group: int) -> bool:
+    """Whether a row group's counts of nulls tell of one action in every row. Where they do not, because they are wrong or
+    because there are actions that nobody knows here, no action is passed over on their word."""
+    meta, actions = parquet.metadata.row_group(group), 0
+    for index in range(meta.num_columns):
+        column = meta.column(index)
+        if column.path_in_schema in _REQUIRED_LEAVES:
+            sound = column.physical_type == parquet.schema.column(index).physical_type
+            stats = column.statistics if sound else None
+            if stats is None or not stats.has_null_count:
+                return False
+            actions += column.num_values - stats.null_count
+    return bool(actions == meta.num_rows)
 
 
 def _may_hold(parquet: pq.ParquetFile, group: int, names: Iterable[str]) -> bool:

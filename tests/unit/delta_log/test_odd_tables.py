@@ -293,12 +293,23 @@ def test_a_path_in_a_checkpoint_that_is_no_text_is_refused_and_the_file_named(
         Table(str(table)).snapshot(4).files(["key"])
 
 
-@pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize("row_group_rows", [10_000, 100_000])
+@pytest.mark.parametrize(
+    ("statistics", "row_group_rows", "lies"),
+    [
+        (True, 10_000, False),
+        (True, 100_000, False),
+        (False, 10_000, False),
+        (False, 100_000, False),
+        (True, 100_000, True),
+    ],
+)
 def test_actions_that_are_not_about_files_are_found_wherever_a_checkpoint_has_them(
-    tmp_path: Path, statistics: bool, row_group_rows: int
+    tmp_path: Path, statistics: bool, row_group_rows: int, lies: bool
 ) -> None:
-    """Mostly they come first; a reader that stops behind them must know that it has met all."""
+    """Mostly they come first; a reader that stops behind them must know that it has met all.
+
+    :param lies: the footer says that there are no transactions.
+    """
     table, count = tmp_path / "t", 60_000
     (table / "_delta_log").mkdir(parents=True)
     schema = json.dumps({"type": "struct", "fields": [column("a")]})
@@ -310,18 +321,34 @@ def test_actions_that_are_not_about_files_are_found_wherever_a_checkpoint_has_th
     rows_of[59_999] = {"metaData": {"id": "m", "schemaString": schema, "createdTime": None}}
     for number, row in enumerate((0, 16_384, 16_385, 40_000, 59_998)):
         # The second has an optional member that the others have not.
-        rows_of[row] = {
-            "txn": {"appId": f"app{number}", "version": number, "lastUpdated": 5 if number == 1 else None}
-        }
+        optional = {} if lies else {"lastUpdated": 5 if number == 1 else None}
+        rows_of[row] = {"txn": {"appId": f"app{number}", "version": number, **optional}}
+    checkpoint = table / f"_delta_log/{7:020d}.checkpoint.parquet"
     pq.write_table(
         pa.table(
             {name: [row.get(name) for row in rows_of] for name in ("txn", "add", "protocol", "metaData")}
         ),
-        table / f"_delta_log/{7:020d}.checkpoint.parquet",
+        checkpoint,
         write_statistics=statistics,
         row_group_size=row_group_rows,
     )
+    if lies:
+        content = checkpoint.read_bytes()
+        footer = int.from_bytes(content[-8:-4], "little") + 8
+        told = content[-footer:].replace(_varint(2 * (count - 5)), _varint(2 * count))
+        checkpoint.write_bytes(content[:-footer] + told)
+        nulls = pq.ParquetFile(checkpoint).metadata.row_group(0).column(0).statistics.null_count
+        assert nulls == count
     commit(table, 7)
     snapshot = Table(str(table)).snapshot(7)
     assert {t.appId: t.version for t in snapshot.set_transactions} == {f"app{n}": n for n in range(5)}
     assert snapshot.num_files == count - 7
+
+
+def _varint(number: int) -> bytes:
+    """As Thrift writes it."""
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
