@@ -1,0 +1,101 @@
+"""The Spark engine on executors that are processes of their own, with another release of the library installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.delta_spark import stop_spark
+from tests.prerequisites import require
+from tests.small_tables import write_days
+
+import delta_maintenance
+from delta_log import Table
+from delta_maintenance.bundle import PACKAGES
+from delta_maintenance.engine.spark import SparkEngine, check_cluster
+from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.progress import SilentProgress
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A machine of its own, as far as one can show that here; what it has installed fails when it is used."""
+    if "JAVA_HOME" not in os.environ:
+        require("java", "to run Spark")
+    from pyspark.sql import SparkSession
+
+    older = tmp_path_factory.mktemp("older")
+    for package in PACKAGES:
+        source = Path(delta_maintenance.__file__).parents[1] / package
+        shutil.copytree(source, older / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (older / "delta_maintenance" / "engine" / "spark_task.py").write_text('raise RuntimeError("older")\n')
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+            patch.setenv(name, sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.delenv("PYTHONPATH", raising=False)
+        session = (
+            SparkSession.builder.master("local-cluster[1,1,1024]")
+            .appName("airflow-provider-delta tests")
+            .config("spark.executorEnv.PYTHONPATH", str(older))
+            .config("spark.executor.memory", "512m")
+            .config("spark.ui.enabled", "false")
+            .getOrCreate()
+        )
+        yield session
+        stop_spark(session)
+
+
+def tasks(table: Path) -> Sequence[RewriteTask]:
+    opened = Table(str(table))
+    snapshot = opened.snapshot()
+    return tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, "run", opened.uri)
+
+
+def rewrite(cluster: SparkSession, table: Path) -> list[str]:
+    """The bins that were rewritten."""
+    results = list(SparkEngine(lambda: cluster).run(tasks(table), SilentProgress()))
+    assert all(isinstance(result, BinManifest) for result in results), results
+    return sorted(result.bin_id for result in results)
+
+
+def end_executors(cluster: SparkSession) -> int:
+    """As a machine ends that is lost; how many there were."""
+    application, ended = cluster.sparkContext.applicationId, 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_text()
+        except OSError:  # it has just ended by itself
+            continue
+        if "CoarseGrainedExecutorBackend" in line and application in line:
+            os.kill(int(path.parent.name), signal.SIGKILL)
+            ended += 1
+    return ended
+
+
+def test_machines_with_another_release_use_ours_and_so_does_one_that_joins_later(
+    cluster: SparkSession, tmp_path: Path
+) -> None:
+    versions = check_cluster(cluster)
+    assert len(versions.found) > 1
+    assert not versions.has_library
+    for name in ("first", "second"):
+        write_days(tmp_path / name, days=1)
+        given = tasks(tmp_path / name)
+        results = list(SparkEngine(lambda: cluster).run(given, SilentProgress()))
+        assert all(isinstance(result, BinManifest) for result in results), results
+        assert [result.bin_id for result in results] == [task.bin_id for task in given]
+        if name == "first":
+            assert end_executors(cluster) == 1
