@@ -82,7 +82,7 @@ HARMLESS_FEATURES = frozenset(
         "vacuumProtocolCheck",
     }
 )
-_IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
+IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ def _changes(ours: Metadata, theirs: Metadata) -> list[str]:
     facts = {
         "identity": ours.id != theirs.id,
         "schema": ours.schemaString != theirs.schemaString
-        and _without_identity_marks(ours.schemaString) != _without_identity_marks(theirs.schemaString),
+        and without_identity_marks(ours.schemaString) != without_identity_marks(theirs.schemaString),
         "partition columns": ours.partition_columns != theirs.partition_columns,
     }
     return [name for name, changed in facts.items() if changed] + [
@@ -306,12 +306,12 @@ def _changes(ours: Metadata, theirs: Metadata) -> list[str]:
     ]
 
 
-def _without_identity_marks(schema: str) -> Any:
+def without_identity_marks(schema: str) -> Any:
     """The schema, but for the numbers that identity columns were given: an append moves those."""
 
     def stripped(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: stripped(v) for name, v in value.items() if name != _IDENTITY_HIGH_WATER_MARK}
+            return {name: stripped(v) for name, v in value.items() if name != IDENTITY_HIGH_WATER_MARK}
         return [stripped(v) for v in value] if isinstance(value, list) else value
 
     try:

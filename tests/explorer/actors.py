@@ -6,6 +6,7 @@ it. Rows are names; the rows of a new file are named after its actor.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -271,7 +272,7 @@ def batches(context: Context) -> int | None:
     identity = ("batches", 1)
     if find_transaction(snapshot, storage, *identity) is not None:
         return None
-    earlier = earlier_tries(storage, _RUN, snapshot)
+    earlier = earlier_tries(storage, _RUN, snapshot, snapshot.metadata.schemaString)
     known = frozenset(earlier.prior_work().keys)
     bins: list[list[dict[str, Any]]] = [[], []]
     for path, file in live_files(snapshot).items():
@@ -290,7 +291,8 @@ def batches(context: Context) -> int | None:
 
 def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]) -> BinManifest:
     """What the rewrite of a bin leaves: files of their true size, and the manifest of whichever try was first."""
-    bin_id = "-".join(f"{file['path']}{_vector(file) or ''}" for file in files)
+    schema = snapshot.metadata.schemaString
+    bin_id = hashlib.sha256(json.dumps([schema, *map(_source, files)]).encode()).hexdigest()
     finished = read_manifest(context.storage, _RUN, bin_id)
     if finished is not None:
         return finished
@@ -311,7 +313,8 @@ def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]
         for source, file in zip(made.sources, files, strict=True)
     )
     return publish(
-        replace(made, bin_id=bin_id, run_id=_RUN, outputs=outputs, sources=sources), context.storage
+        replace(made, bin_id=bin_id, run_id=_RUN, rewrite_tag=schema, outputs=outputs, sources=sources),
+        context.storage,
     )
 
 
@@ -431,6 +434,10 @@ def vacuum(context: Context) -> int | None:
 
 def _file_with(context: Context, snapshot: Snapshot, row: str) -> dict[str, Any] | None:
     return next((file for file in live_files(snapshot).values() if row in rows_of(context, file)), None)
+
+
+def _source(file: Mapping[str, Any]) -> list[Any]:
+    return [file["path"], _vector(file), file["base_row_id"], file["default_row_commit_version"]]
 
 
 def _vector(file: Mapping[str, Any]) -> str | None:

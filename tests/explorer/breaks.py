@@ -155,6 +155,12 @@ BREAKS = [
     Break("a finished bin is committed although a source lost rows since", ("batches", "delete"),
           lambda: patch.object(earlier_tries, "_identity", lambda source: (source.size_bytes, None)), faults=1,
           samples=400),
+    Break("a finished bin is committed although its sources have other row ids since", ("batches", "backfill"),
+          lambda: patch.object(earlier_tries, "_identity",
+                               lambda source: (source.size_bytes, source.deletion_vector_id)), faults=1,
+          samples=400),
+    Break("a finished bin is committed although the schema is another one since", ("batches", "widen"),
+          lambda: patch.object(earlier_tries, "_is_wanted", lambda *_: True), faults=1, samples=400),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
 ]  # fmt: skip

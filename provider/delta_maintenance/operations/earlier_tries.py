@@ -4,8 +4,11 @@ A manifest stays until its run is over, so each one tells, held against the tabl
 
 ============  =====================================================  ==============================
 committed     its files are live                                     not planned again, and counted
-finished      its sources are live, its files complete and unnamed   committed as it is
-stale         anything else: somebody changed the sources meanwhile  planned anew
+finished      its sources are live, row ids and all; the table       committed as it is
+              still wants its files as they were written; they are
+              complete and unnamed
+stale         anything else: somebody changed the sources, or the    planned anew
+              schema, meanwhile
 ============  =====================================================  ==============================
 
 Nothing is deleted here: another try of the same run may be about to commit what looks stale.
@@ -63,8 +66,12 @@ class EarlierTries:
         )
 
 
-def earlier_tries(storage: Storage, run_id: str, snapshot: Snapshot) -> EarlierTries:
-    """Look; one LIST where there is nothing."""
+def earlier_tries(storage: Storage, run_id: str, snapshot: Snapshot, rewrite_tag: str) -> EarlierTries:
+    """Look; one LIST where there is nothing.
+
+    :param rewrite_tag: of the files that would be written now. Whatever was committed before the snapshot is no conflict
+        any more, so a bin that was written for another schema has to be told by this.
+    """
     manifests = manifests_of(storage, run_id)
     if not manifests:
         return EarlierTries()
@@ -73,8 +80,10 @@ def earlier_tries(storage: Storage, run_id: str, snapshot: Snapshot) -> EarlierT
     for manifest in manifests:
         if manifest.outputs and all(output.key in live for output in manifest.outputs):
             committed.append(manifest)
-        elif all(live.get(s.key) == _identity(s) for s in manifest.sources) and is_complete(
-            manifest, storage
+        elif (
+            _is_wanted(manifest, rewrite_tag)
+            and all(live.get(source.key) == _identity(source) for source in manifest.sources)
+            and is_complete(manifest, storage)
         ):
             finished.append(manifest)
         else:
@@ -83,25 +92,43 @@ def earlier_tries(storage: Storage, run_id: str, snapshot: Snapshot) -> EarlierT
     return EarlierTries(tuple(committed), tuple(finished), tuple(stale), batches, version)
 
 
-_Identity = tuple[int, str | None]
+def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
+    return manifest.rewrite_tag == rewrite_tag
+
+
+_Identity = tuple[int, str | None, int | None, int | None]
 
 
 def _live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[str, _Identity]:
-    """Of all files that the manifests speak of, those that are live: size and deletion vector by key."""
+    """Of all files that the manifests speak of, those that are live: size, deletion vector and row ids by key."""
     wanted = [source.key for manifest in manifests for source in manifest.sources]
     wanted += [output.key for manifest in manifests for output in manifest.outputs]
-    files = snapshot.files(("path", "key", "size", "deletion_vector"))
+    files = snapshot.files(
+        ("path", "key", "size", "deletion_vector", "base_row_id", "default_row_commit_version")
+    )
     rows = files.filter(pc.is_in(files.column("key"), value_set=pa.array(wanted, pa.string()))).to_pylist()
     return {
         row["key"]: _identity(
-            SourceFile(row["path"], row["key"], row["size"], deletion_vector=row["deletion_vector"])
+            SourceFile(
+                row["path"],
+                row["key"],
+                row["size"],
+                deletion_vector=row["deletion_vector"],
+                base_row_id=row["base_row_id"],
+                default_row_commit_version=row["default_row_commit_version"],
+            )
         )
         for row in rows
     }
 
 
 def _identity(source: SourceFile) -> _Identity:
-    return source.size_bytes, source.deletion_vector_id
+    return (
+        source.size_bytes,
+        source.deletion_vector_id,
+        source.base_row_id,
+        source.default_row_commit_version,
+    )
 
 
 def _last_batch(storage: Storage, run_id: str, snapshot: Snapshot) -> tuple[int | None, int]:

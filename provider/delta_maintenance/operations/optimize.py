@@ -45,7 +45,7 @@ from delta_maintenance.operations.earlier_tries import EarlierTries, earlier_tri
 from delta_maintenance.operations.plan_file import PlanFile
 from delta_maintenance.operations.remapping import VectorFiles
 from delta_maintenance.plan.forecast import forecast
-from delta_maintenance.plan.optimize import candidates_for_footers, plan_optimize
+from delta_maintenance.plan.optimize import candidates_for_footers, plan_optimize, rewrite_tag
 from delta_maintenance.plan.optimize_plan import LeftWork, OptimizePlan
 from delta_maintenance.plan.options import OptimizeOptions
 from delta_maintenance.plan.tasks import tasks_of
@@ -117,7 +117,7 @@ def run(
         done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
         if done is not None:
             return finished("already_done", version=done)
-    earlier = earlier_tries(table.storage, spec.run_id, snapshot)
+    earlier = earlier_tries(table.storage, spec.run_id, snapshot, rewrite_tag(snapshot, options))
     plan = _plan(snapshot, table, options, earlier, started_ms, progress)
     if not plan.bins and not earlier.committed and not earlier.finished:
         return finished("nothing_to_do", metrics=commit_metrics(()), left=_left(plan, []))

@@ -22,6 +22,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log import table_properties
+from delta_log.conflict import IDENTITY_HIGH_WATER_MARK, without_identity_marks
 from delta_log.errors import InvalidRequest
 from delta_log.snapshot import Snapshot
 from delta_maintenance.plan.bin_packing import Bins, Int64s, Thrift, pack
@@ -58,13 +60,21 @@ __all__ = [
     "candidates_for_footers",
     "plan_optimize",
     "rewrite_settings_digest",
+    "rewrite_tag",
     "tasks_of",
 ]
 
 #: Grows when the rewriter's output changes so much that ``full`` should write its files again.
 _REWRITE_REVISION = 1
 #: Properties that shape data files.
-_SHAPING = ("delta.parquet.", "delta.dataSkipping", "delta.columnMapping.", "delta.writePartitionColumns")
+_SHAPING = (
+    "delta.parquet.",
+    "delta.dataSkipping",
+    "delta.columnMapping.",
+    "delta.enableRowTracking",
+    "delta.rowTracking.",
+    "delta.writePartitionColumns",
+)
 
 DEFAULT_TARGET_BYTES = 1 << 30
 _DEFAULT_MIN_SHARE = 0.75
@@ -84,6 +94,7 @@ _FILE_COLUMNS = (
     "base_row_id",
     "default_row_commit_version",
 )
+_IDENTITY = ("path", "deletion_vector", "base_row_id", "default_row_commit_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +130,7 @@ def plan_optimize(
     """
     target = _target(snapshot, options)
     minimum = _minimum(target, options)
-    tag = rewrite_settings_digest(snapshot, target)
+    tag = rewrite_tag(snapshot, options)
     if options.max_file_size_bytes is not None and options.max_file_size_bytes < target:
         raise InvalidRequest(
             f"max_file_size_bytes ({options.max_file_size_bytes}) is below the target size ({target}): every run would "
@@ -182,12 +193,20 @@ def candidates_for_footers(snapshot: Snapshot, options: OptimizeOptions) -> list
     return keys
 
 
+def rewrite_tag(snapshot: Snapshot, options: OptimizeOptions) -> str:
+    """What :func:`rewrite_settings_digest` says of the files that a plan would make."""
+    return rewrite_settings_digest(snapshot, _target(snapshot, options))
+
+
 def rewrite_settings_digest(snapshot: Snapshot, target_size_bytes: int) -> str:
     """Names everything that decides how a file is written; the value of :data:`REWRITE_TAG`."""
     shaping = {name: value for name, value in snapshot.properties.items() if name.startswith(_SHAPING)}
+    schema: Any = snapshot.metadata.schemaString
+    if IDENTITY_HIGH_WATER_MARK in schema:  # moves with every append
+        schema = without_identity_marks(schema)
     settings = {
         "revision": _REWRITE_REVISION,
-        "schema": snapshot.metadata.schemaString,
+        "schema": schema,
         "partitionColumns": list(snapshot.partition_columns),
         "properties": shaping,
         "targetSizeBytes": target_size_bytes,
@@ -370,14 +389,18 @@ def _split(planned: PlannedBin, target: int) -> PlannedBin:
 
 
 class _Names:
-    """``path NUL deletion-vector-id NUL`` of some files in their order, to be hashed bin by bin."""
+    """``path NUL deletion-vector-id NUL`` of some files in their order, to be hashed bin by bin.
+
+    Where a file has row ids, they follow the vector: with others it is another source.
+    """
 
     def __init__(self, files: pa.Table, order: Int64s) -> None:
-        rows = files.select(["path", "deletion_vector"]).take(pa.array(order)).combine_chunks()
+        rows = files.select(_IDENTITY).take(pa.array(order)).combine_chunks()
         paths = rows.column("path").cast(pa.large_string())
-        names = pc.binary_join_element_wise(
-            paths, _vector_ids(rows.column("deletion_vector")), _text(""), _text("\0")
+        sources = pc.binary_join_element_wise(
+            _vector_ids(rows.column("deletion_vector")), _row_ids(rows), _text("")
         )
+        names = pc.binary_join_element_wise(paths, sources, _text(""), _text("\0"))
         array = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
         _, offsets, data = array.buffers()
         self._offsets = np.frombuffer(offsets, np.int64)[array.offset :]
@@ -394,6 +417,16 @@ def _vector_ids(vectors: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = pc.struct_field(vectors, "storageType").cast(pa.large_string())
     where = pc.struct_field(vectors, "pathOrInlineDv").cast(pa.large_string())
     return pc.coalesce(pc.binary_join_element_wise(kind, where, at, _text("")), _text(""))
+
+
+def _row_ids(rows: pa.Table) -> pa.ChunkedArray | pa.Scalar:
+    """The first row id of each file and the version that gave it; the empty text where there is none."""
+    first, version = (rows.column(name) for name in ("base_row_id", "default_row_commit_version"))
+    if first.null_count == len(first):
+        return _text("")
+    first, version = (column.cast(pa.large_string()) for column in (first, version))
+    joined = pc.binary_join_element_wise(_text("#"), first, _text(":"), pc.fill_null(version, ""), _text(""))
+    return pc.coalesce(joined, _text(""))
 
 
 def _text(value: str) -> pa.Scalar:

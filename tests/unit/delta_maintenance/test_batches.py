@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.maintenance_runs import WatchedEngine, keys, run
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete, MetadataChanged
+from delta_log.log_path import commit_key
 from delta_log.runtime import Runtime
 from delta_maintenance.contract import TransactionId
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize
@@ -117,6 +121,40 @@ def test_rows_that_come_in_between_do_not_undo_what_was_finished(table: Path) ->
     assert len(second.given) == 3
     assert report.metrics["numRemovedFiles"] == 6 + 9
     assert ids(table) == sorted([*IDS, *[99] * len(PARTS)])
+
+
+def test_what_was_finished_for_another_schema_is_done_again(table: Path) -> None:
+    size = two_bins(table)
+    with pytest.raises(Killed):
+        run(table, engine=killing(3), batch_size_bytes=size)
+    before = set(keys(table))
+    field = deltalake.Field("later", deltalake.schema.PrimitiveType("long"))
+    deltalake.DeltaTable(str(table)).alter.add_columns([field])
+    second = WatchedEngine()
+    report = run(table, engine=second, batch_size_bytes=size)
+    assert len(second.given) == 4, "the third bin's files were written before the column came"
+    assert report.metrics["numRemovedFiles"] == 12
+    assert (ids(table), len(keys(table))) == (IDS, len(PARTS))
+    for key in set(keys(table)) - before:
+        assert "later" in pq.ParquetFile(table / key).schema_arrow.names
+
+
+def test_numbers_that_an_identity_column_has_given_meanwhile_undo_nothing(table: Path) -> None:
+    def give(mark: int) -> None:
+        snapshot = Table(str(table)).snapshot()
+        schema = json.loads(snapshot.metadata.schemaString)
+        schema["fields"][0]["metadata"]["delta.identity.highWaterMark"] = mark
+        metadata = msgspec.to_builtins(snapshot.metadata) | {"schemaString": json.dumps(schema)}
+        (table / commit_key(snapshot.version + 1)).write_text(json.dumps({"metaData": metadata}) + "\n")
+
+    give(10)
+    with pytest.raises(Killed):
+        run(table, engine=killing(3))
+    give(20)
+    second = WatchedEngine()
+    assert run(table, engine=second).status == "committed"
+    assert len(second.given) == 3
+    assert (ids(table), len(keys(table))) == (IDS, len(PARTS))
 
 
 def test_a_run_whose_rest_was_done_by_somebody_else_is_ended_by_a_commit_without_files(table: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
-from tests.maintenance_runs import mark_deleted, run
+from tests.maintenance_runs import WatchedEngine, mark_deleted, run
 from tests.rewritable_tables import ROW_TRACKING_COLUMNS, File, GeneratedTable, as_multiset, generated_tables
 
 from delta_log import Table
@@ -64,6 +65,41 @@ def test_every_row_keeps_its_id_and_its_commit_version(way: str, table: Generate
         run(path, "optimize", run_id="more", full=True, target_size_bytes=100_000)
         assert as_multiset(tracked_rows(path)) == as_multiset(before)
         check_given_ids(path, table.first_row_id(len(table.files)))
+
+
+class Killed(BaseException):
+    """What ends a process in the middle of its work."""
+
+
+def test_what_was_finished_before_row_ids_were_given_anew_is_done_again(tmp_path: Path) -> None:
+    """As a backfill does it: the same files, added once more."""
+    table = small_table()
+    table.write(tmp_path)
+
+    def end(_: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path, engine=WatchedEngine(end), full=True)
+    version = Table(str(tmp_path)).snapshot().version
+    adds = [
+        action.add
+        for number in range(version + 1)
+        for action in decode_actions((tmp_path / commit_key(number)).read_bytes(), "commit")
+        if action.add is not None
+    ]
+    actions: list[dict[str, Any]] = [{"commitInfo": {"timestamp": 1, "operation": "BACKFILL"}}]
+    for add in adds:
+        assert add.baseRowId is not None
+        again = msgspec.to_builtins(add) | {"baseRowId": add.baseRowId + 100, "dataChange": False}
+        actions.append({"add": again | {"defaultRowCommitVersion": version + 1}})
+    mark = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":199}', "removed": False}
+    text = "".join(json.dumps(action) + "\n" for action in [*actions, {"domainMetadata": mark}])
+    (tmp_path / commit_key(version + 1)).write_text(text)
+    before = tracked_rows(tmp_path)
+    assert min(row["_row_id"] for row in before) >= 100
+    assert run(tmp_path, full=True).status == "committed"
+    assert as_multiset(tracked_rows(tmp_path)) == as_multiset(before)
 
 
 def check_given_ids(path: Path, mark: int) -> None:
