@@ -305,11 +305,12 @@ class CheckpointReader:
             if action not in parquet.schema_arrow.names:
                 return
             groups = range(parquet.num_row_groups) if row_group is None else (row_group,)
-            if not any(
-                _may_hold(parquet, group, (action,)) or not _is_counted(parquet, group) for group in groups
-            ):
+            is_counted = all(_is_counted(parquet, group) for group in groups)
+            if is_counted and not any(_may_hold(parquet, group, (action,)) for group in groups):
                 return
-            there = _members_there(parquet, groups, action)
+            there = set(parquet.schema_arrow.field(action).type.names)
+            if is_counted:
+                there = _members_there(parquet, groups, action)
             members = [_MEMBERS[action][c][0] for c in columns]
             if "stats" in members and action == "add":
                 members.append("stats_parsed")

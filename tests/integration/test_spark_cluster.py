@@ -64,13 +64,6 @@ def tasks(table: Path) -> Sequence[RewriteTask]:
     return tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, "run", opened.uri)
 
 
-def rewrite(cluster: SparkSession, table: Path) -> list[str]:
-    """The bins that were rewritten."""
-    results = list(SparkEngine(lambda: cluster).run(tasks(table), SilentProgress()))
-    assert all(isinstance(result, BinManifest) for result in results), results
-    return sorted(result.bin_id for result in results)
-
-
 def end_executors(cluster: SparkSession) -> int:
     """As a machine ends that is lost; how many there were."""
     application, ended = cluster.sparkContext.applicationId, 0

@@ -7,8 +7,8 @@ committed     its files are live                                     not planned
 finished      its sources are live, row ids and all; the table       committed as it is
               still wants its files as they were written; they are
               complete and unnamed
-stale         anything else: somebody changed the sources, or the    planned anew
-              schema, meanwhile
+stale         anything else: somebody changed the sources, or what   planned anew
+              decides how files are written, meanwhile
 ============  =====================================================  ==============================
 
 Nothing is deleted here: another try of the same run may be about to commit what looks stale.

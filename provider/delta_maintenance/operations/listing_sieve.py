@@ -55,14 +55,16 @@ class ListingSieve:
             self._batches, self._rows = self._batches + len(batches), self._rows + rows
 
     def unprotected(self, files: pa.Table, protected: ProtectedFiles) -> pa.Table:
-        """Those of some files that are not protected; of many of them, times and sizes were looked up.
+        """Those of some files that are not protected, once; where any were compared before, with times and sizes.
 
         :param files: of the whole listing; what was offered comes first.
         """
         if not self._parts or self._protected is None or protected is not self._protected.result():
             return unprotected(files, protected.keys)
-        rest = unprotected(files.slice(self._rows), protected.keys)
-        return pa.concat_tables([*(part.result() for part in self._parts), rest])
+        rest = self._compared(files.slice(self._rows), protected)
+        # No copy is kept longer than it is needed.
+        parts, self._parts = self._parts, []
+        return pa.concat_tables([*(part.result() for part in parts), rest])
 
     def _compared(self, files: pa.Table, protected: ProtectedFiles) -> pa.Table:
         return with_times(self._storage, unprotected(files, protected.keys))

@@ -16,7 +16,7 @@ from delta_log import table_features
 from delta_log.actions import decode_actions
 from delta_log.log_segment import LogListing, list_log
 from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.storage import FileInfo, Storage
 from delta_log.table_features import Operation
 from delta_maintenance.operations.inventory import OpenPlace, read_inventory
 from delta_maintenance.operations.listing_sieve import ListingSieve, with_times
@@ -94,8 +94,10 @@ def _survey(
     scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
     hidden = HiddenNames.of(snapshot)
 
+    recent = _RecentCommits(storage)
+
     def begun() -> Future[ProtectedFiles]:
-        return pool.submit(lambda: _protected(storage, snapshot, list_log(storage), retention))
+        return pool.submit(lambda: _protected(recent, snapshot, list_log(storage), retention))
 
     # Mostly nothing has changed after a listing, and what is protected by then was found out meanwhile.
     early = begun() if storage.concurrency > 1 or storage.reads_while_listing else None
@@ -118,10 +120,11 @@ def _survey(
         progress.message(f"reading the log's removals up to version {settled}")
         listing = removed_files(storage, log.commits, settled, HiddenNames.of(latest))
     progress.message("working out what the live files and the retention protect")
-    if early is not None and latest is snapshot:
+    # What went wrong early, over a commit that was cleaned just then for one, may go well now.
+    if early is not None and early.exception() is None and latest is snapshot:
         known = early.result()
     else:
-        known = _protected(storage, latest, log, latest_retention)
+        known = _protected(recent, latest, log, latest_retention)
     basis = VacuumBasis(
         snapshot=latest,
         listing=listing,
@@ -138,19 +141,25 @@ def _survey(
     )
     # An object store is asked about single files no sooner than they are about to go.
     is_unseen = options.lite and not storage.has_directories
-    found = suspects(basis, sieve.unprotected(listing.files, known))
-    if options.mode != "full":
-        found = not_behind_links(storage, found)
-    plan = plan_vacuum(basis, found if is_unseen else with_times(storage, found), is_unseen=is_unseen)
+    plan = plan_vacuum(basis, _suspects(storage, basis, sieve, is_unseen=is_unseen), is_unseen=is_unseen)
     refuse_links(storage, basis, plan)
     if options.inventory is not None:
         refuse_other_tables(storage, plan)
     return Survey(basis, plan, lister)
 
 
-def _protected(storage: Storage, snapshot: Snapshot, log: LogListing, retention: Retention) -> ProtectedFiles:
-    recent = _recent_mentions(storage, log, retention.cutoff_ms, every=retention.is_longer_than_configured)
-    return protected_files(snapshot, recent, retention.cutoff_ms, storage.uri)
+def _suspects(storage: Storage, basis: VacuumBasis, sieve: ListingSieve, *, is_unseen: bool) -> pa.Table:
+    found = suspects(basis, sieve.unprotected(basis.listing.files, basis.protected))
+    if basis.options.mode != "full":
+        found = not_behind_links(storage, found)
+    return found if is_unseen else with_times(storage, found)
+
+
+def _protected(
+    recent: _RecentCommits, snapshot: Snapshot, log: LogListing, retention: Retention
+) -> ProtectedFiles:
+    mentioned = recent.mentions(log, retention.cutoff_ms, every=retention.is_longer_than_configured)
+    return protected_files(snapshot, mentioned, retention.cutoff_ms, recent.storage.uri)
 
 
 def refuse_links(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> None:
@@ -242,16 +251,24 @@ def _settled_version(log: LogListing, cutoff_ms: int) -> int | None:
     return settled
 
 
-def _recent_mentions(storage: Storage, log: LogListing, cutoff_ms: int, *, every: bool) -> pa.Table:
-    """What the commits since the cutoff name: their files were needed then, whatever their timestamps say."""
-    files = [
-        log.commits[version]
-        for version in sorted(log.commits)
-        if every or log.commits[version].info.modification_time_ms >= cutoff_ms
-    ]
-    bodies = storage.read_many([file.key for file in files])
-    mentioned = [
-        mentions_of(decode_actions(body, file.key), file.info.modification_time_ms, storage.uri)
-        for file, body in zip(files, bodies, strict=True)
-    ]
-    return pa.concat_tables([MENTION_SCHEMA.empty_table(), *mentioned])
+class _RecentCommits:
+    """What commits name, each of which is read once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._mentions: dict[FileInfo, pa.Table] = {}
+
+    def mentions(self, log: LogListing, cutoff_ms: int, *, every: bool) -> pa.Table:
+        """Of the commits since the cutoff: their files were needed then, whatever their timestamps say."""
+        files = [
+            log.commits[version]
+            for version in sorted(log.commits)
+            if every or log.commits[version].info.modification_time_ms >= cutoff_ms
+        ]
+        new = [file for file in files if file.info not in self._mentions]
+        for file, body in zip(new, self.storage.read_many([file.key for file in new]), strict=True):
+            self._mentions[file.info] = mentions_of(
+                decode_actions(body, file.key), file.info.modification_time_ms, self.storage.uri
+            )
+        known = (self._mentions[file.info] for file in files)
+        return pa.concat_tables([MENTION_SCHEMA.empty_table(), *known])

@@ -333,16 +333,60 @@ def test_actions_that_are_not_about_files_are_found_wherever_a_checkpoint_has_th
         row_group_size=row_group_rows,
     )
     if lies:
-        content = checkpoint.read_bytes()
-        footer = int.from_bytes(content[-8:-4], "little") + 8
-        told = content[-footer:].replace(_varint(2 * (count - 5)), _varint(2 * count))
-        checkpoint.write_bytes(content[:-footer] + told)
-        nulls = pq.ParquetFile(checkpoint).metadata.row_group(0).column(0).statistics.null_count
-        assert nulls == count
+        _claim_nulls(checkpoint, count - 5, count)
     commit(table, 7)
     snapshot = Table(str(table)).snapshot(7)
     assert {t.appId: t.version for t in snapshot.set_transactions} == {f"app{n}": n for n in range(5)}
     assert snapshot.num_files == count - 7
+
+
+def test_files_that_the_footer_of_a_checkpoint_denies_are_there_with_all_that_belongs_to_them(
+    tmp_path: Path,
+) -> None:
+    table, count = tmp_path / "t", 3_000
+    (table / "_delta_log").mkdir(parents=True)
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+        "sizeInBytes": 4,
+        "cardinality": 6,
+    }
+    schema = json.dumps({"type": "struct", "fields": [column("a")]})
+    rows_of: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}},
+        {"metaData": {"id": "m", "schemaString": schema}},
+    ]
+    rows_of[0]["protocol"]["writerFeatures"] = ["deletionVectors"]
+    rows_of += [{"remove": {"path": f"r{n}", "dataChange": True}} for n in range(count // 3 * 2 - 2)]
+    rows_of += [
+        {
+            "add": {
+                "path": f"{n}.parquet",
+                "size": 7,
+                "modificationTime": 1,
+                "dataChange": True,
+                "deletionVector": vector,
+            }
+        }
+        for n in range(count // 3)
+    ]
+    checkpoint = table / f"_delta_log/{7:020d}.checkpoint.parquet"
+    columns = ("add", "remove", "protocol", "metaData")
+    pq.write_table(pa.table({name: [row.get(name) for row in rows_of] for name in columns}), checkpoint)
+    _claim_nulls(checkpoint, count // 3 * 2, count)
+    commit(table, 7)
+    files = Table(str(table)).snapshot(7).files(["size", "deletion_vector"])
+    assert (files.num_rows, files.column(0).null_count, files.column(1).null_count) == (count // 3, 0, 0)
+
+
+def _claim_nulls(checkpoint: Path, number: int, claimed: int) -> None:
+    """Say in the footer that columns with so many nulls have others."""
+    content = checkpoint.read_bytes()
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    told = content[-footer:].replace(_varint(2 * number), _varint(2 * claimed))
+    checkpoint.write_bytes(content[:-footer] + told)
+    nulls = pq.ParquetFile(checkpoint).metadata.row_group(0).column(0).statistics.null_count
+    assert nulls == claimed
 
 
 def _varint(number: int) -> bytes:
