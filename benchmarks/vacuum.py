@@ -5,13 +5,13 @@ Local dry runs, full and lite; the same on a local S3 server whose every answer 
 made; there also a vacuum that deletes, on a copy for each. Then the memory that two million candidates take.
 
 Answer of November 2026, 2 cores with nothing else on them, Python 3.11, deltalake 1.6.6, delta-spark 4.4.0, medians of five
-interleaved runs for local ones (twice; the second is told where it differs), single runs for the rest:
+interleaved runs for local ones (the first of four such; in the last two everything took 1.4 times as long), single runs for the rest:
 
 =====================================  ========  ========  ==========================================================
 case                                   ours      delta-rs
 =====================================  ========  ========  ==========================================================
-local, full, dry run                   0.34 s    1.72 s    5.07x, 5.07x; processor time 0.52 s against 1.88 s;
-                                                           delta-spark 95 s, on another day
+local, full, dry run                   0.34 s    1.72 s    5.07x, 5.07x, later 4.95x and 4.64x; processor time 0.52 s
+                                                           against 1.88 s; delta-spark 95 s, on another day
 local, lite, dry run                   0.23 s    0.50 s    2.2x, 2.4x
 S3, full, dry run                      20.0 s    86.7 s    4.3x; 264 LIST against 202, which come one after the other
 S3, lite, dry run                      0.76 s    1.08 s    1.4x; 26 GET and 3 LIST against 49 GET and 1 LIST
