@@ -308,9 +308,8 @@ class CheckpointReader:
             is_counted = all(_is_counted(parquet, group) for group in groups)
             if is_counted and not any(_may_hold(parquet, group, (action,)) for group in groups):
                 return
-            there = set(parquet.schema_arrow.field(action).type.names)
-            if is_counted:
-                there = _members_there(parquet, groups, action)
+            everything = set(parquet.schema_arrow.field(action).type.names)
+            there = _members_there(parquet, groups, action) if is_counted else everything
             members = [_MEMBERS[action][c][0] for c in columns]
             if "stats" in members and action == "add":
                 members.append("stats_parsed")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import TableError
+from delta_maintenance.bundle import PACKAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +103,8 @@ def _ask_executors(
 
 
 def _probe(required: Sequence[str]) -> Callable[[], str]:
+    packages = PACKAGES
+
     # A nested function, so that it is pickled by value: the executor may not have this module.
     def probe() -> str:
         import hashlib
@@ -121,7 +124,7 @@ def _probe(required: Sequence[str]) -> Callable[[], str]:
             if os.path.isfile(home):  # a bundle, whose name holds its hash
                 return os.path.basename(home)
             digest = hashlib.sha256()
-            for package in ("delta_log", "delta_maintenance"):
+            for package in packages:
                 for directory, below, names in os.walk(os.path.join(home, package)):
                     below.sort()
                     for name in sorted(names):

@@ -44,7 +44,7 @@ class ListingSieve:
         """Take what a listing has by now, if that is worth while; the same collector every time."""
         if self._protected is None or not all(future.done() for future in (self._protected, *self._parts)):
             return
-        if self._protected.exception() is not None:  # raised where the listing has ended
+        if self._protected.exception() is not None:  # to be found out again where the listing has ended
             return
         protected = self._protected.result()
         batches = collector.held(self._batches)

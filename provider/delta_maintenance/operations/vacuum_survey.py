@@ -76,72 +76,58 @@ def survey(
     :raises InvalidRequest: the options make no sense for this table.
     :raises UnsupportedFeature: the table needs what we do not know of.
     """
-    with ThreadPoolExecutor(1) as pool:
-        return _survey(storage, open_place, snapshot, options, now_ms, progress, lister, pool)
-
-
-def _survey(
-    storage: Storage,
-    open_place: OpenPlace,
-    snapshot: Snapshot,
-    options: VacuumOptions,
-    now_ms: int,
-    progress: ProgressReporter,
-    lister: PartedLister | None,
-    pool: ThreadPoolExecutor,
-) -> Survey:
     retention = retention_of(snapshot.properties, options, now_ms)
     scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
     hidden = HiddenNames.of(snapshot)
-
     recent = _RecentCommits(storage)
+    with ThreadPoolExecutor(1) as pool:
 
-    def begun() -> Future[ProtectedFiles]:
-        return pool.submit(lambda: _protected(recent, snapshot, list_log(storage), retention))
+        def begun() -> Future[ProtectedFiles]:
+            return pool.submit(lambda: _protected(recent, snapshot, list_log(storage), retention))
 
-    # Mostly nothing has changed after a listing, and what is protected by then was found out meanwhile.
-    early = begun() if storage.concurrency > 1 or storage.reads_while_listing else None
-    sieve = ListingSieve(storage, pool, early)
-    listing = None
-    if options.inventory is not None:
-        progress.message(f"reading the inventory {options.inventory}")
-        listing = read_inventory(options.inventory, open_place, storage.uri, hidden)
-    elif lister is not None and not options.lite:
-        early = early or begun()
-        listing = lister.list_files(hidden, scope, early.result().keys, progress)
-    elif not options.lite:
-        listing = list_files(storage, hidden, scope, progress, sieve.offer)
-    log = list_log(storage)
-    latest = snapshot.refreshed(log)
-    require_same_table(snapshot, latest)
-    latest_retention = retention_of(latest.properties, options, now_ms)
-    settled = _settled_version(log, latest_retention.cutoff_ms)
-    if listing is None:
-        progress.message(f"reading the log's removals up to version {settled}")
-        listing = removed_files(storage, log.commits, settled, HiddenNames.of(latest))
-    progress.message("working out what the live files and the retention protect")
-    # What went wrong early, over a commit that was cleaned just then for one, may go well now.
-    if early is not None and early.exception() is None and latest is snapshot:
-        known = early.result()
-    else:
-        known = _protected(recent, latest, log, latest_retention)
-    basis = VacuumBasis(
-        snapshot=latest,
-        listing=listing,
-        protected=known,
-        retention=latest_retention,
-        options=options,
-        now_ms=now_ms,
-        settled_version=settled,
-        earliest_commit_ms=None
-        if 0 in log.commits
-        else min((f.info.modification_time_ms for f in log.commits.values()), default=now_ms),
-        scope=PartitionScope.of(latest, options.where) if options.where is not None else None,
-        table_uri=storage.uri,
-    )
-    # An object store is asked about single files no sooner than they are about to go.
-    is_unseen = options.lite and not storage.has_directories
-    plan = plan_vacuum(basis, _suspects(storage, basis, sieve, is_unseen=is_unseen), is_unseen=is_unseen)
+        # Mostly nothing has changed after a listing, and what is protected by then was found out meanwhile.
+        early = begun() if storage.concurrency > 1 or storage.reads_while_listing else None
+        sieve = ListingSieve(storage, pool, early)
+        listing = None
+        if options.inventory is not None:
+            progress.message(f"reading the inventory {options.inventory}")
+            listing = read_inventory(options.inventory, open_place, storage.uri, hidden)
+        elif lister is not None and not options.lite:
+            early = early or begun()
+            listing = lister.list_files(hidden, scope, early.result().keys, progress)
+        elif not options.lite:
+            listing = list_files(storage, hidden, scope, progress, sieve.offer)
+        log = list_log(storage)
+        latest = snapshot.refreshed(log)
+        require_same_table(snapshot, latest)
+        latest_retention = retention_of(latest.properties, options, now_ms)
+        settled = _settled_version(log, latest_retention.cutoff_ms)
+        if listing is None:
+            progress.message(f"reading the log's removals up to version {settled}")
+            listing = removed_files(storage, log.commits, settled, HiddenNames.of(latest))
+        progress.message("working out what the live files and the retention protect")
+        # What went wrong early, over a commit that was cleaned just then for one, may go well now.
+        if early is not None and early.exception() is None and latest is snapshot:
+            known = early.result()
+        else:
+            known = _protected(recent, latest, log, latest_retention)
+        basis = VacuumBasis(
+            snapshot=latest,
+            listing=listing,
+            protected=known,
+            retention=latest_retention,
+            options=options,
+            now_ms=now_ms,
+            settled_version=settled,
+            earliest_commit_ms=None
+            if 0 in log.commits
+            else min((f.info.modification_time_ms for f in log.commits.values()), default=now_ms),
+            scope=PartitionScope.of(latest, options.where) if options.where is not None else None,
+            table_uri=storage.uri,
+        )
+        # An object store is asked about single files no sooner than they are about to go.
+        is_unseen = options.lite and not storage.has_directories
+        plan = plan_vacuum(basis, _suspects(storage, basis, sieve, is_unseen=is_unseen), is_unseen=is_unseen)
     refuse_links(storage, basis, plan)
     if options.inventory is not None:
         refuse_other_tables(storage, plan)
