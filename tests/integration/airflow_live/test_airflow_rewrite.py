@@ -21,7 +21,7 @@ WriteTable = Callable[[str], Path]
 def report_of(airflow: LiveAirflow, dag_id: str, task_id: str, **conf: str) -> dict[str, object]:
     airflow.wait_for_dag(dag_id)
     run_id = airflow.trigger(dag_id, conf=conf)
-    assert airflow.wait_for_run(dag_id, run_id) == "success", airflow.task_log(dag_id, run_id, task_id, 1)
+    assert airflow.wait_for_run(dag_id, run_id) == "success", airflow.story(dag_id, run_id)
     report: dict[str, object] = airflow.xcom(dag_id, run_id, task_id)
     return report
 

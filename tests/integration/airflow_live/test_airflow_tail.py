@@ -102,7 +102,7 @@ def test_the_example_that_consumes_new_versions_is_run_by_a_commit(
     assert place
     append(table)
     (run,) = wait_for("a run", lambda: runs_of(airflow, dag_id))
-    assert airflow.wait_for_run(dag_id, run) == "success", airflow.task_log(dag_id, run, "consume", 1)
+    assert airflow.wait_for_run(dag_id, run) == "success", airflow.story(dag_id, run)
     assert airflow.xcom(dag_id, run, "consume") == [[1, 1]]
     airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": True})
 
@@ -125,7 +125,7 @@ def test_the_example_that_waits_goes_on_where_the_run_before_left_off_though_the
     table = write_table("awaited")
     airflow.wait_for_dag(dag_id)
     first = airflow.trigger(dag_id, conf={"table": str(table)})
-    assert airflow.wait_for_run(dag_id, first) == "success", airflow.task_log(dag_id, first, "new_data", 1)
+    assert airflow.wait_for_run(dag_id, first) == "success", airflow.story(dag_id, first)
     assert airflow.xcom(dag_id, first, "load") == [0, 1, 2]
     second = airflow.trigger(dag_id, conf={"table": str(table)})
     wait_for(
@@ -136,7 +136,7 @@ def test_the_example_that_waits_goes_on_where_the_run_before_left_off_though_the
     # Maintenance is not what it waits for.
     DeltaTable(str(table)).optimize.compact()
     write_table("awaited")
-    assert airflow.wait_for_run(dag_id, second) == "success", airflow.task_log(dag_id, second, "new_data", 1)
+    assert airflow.wait_for_run(dag_id, second) == "success", airflow.story(dag_id, second)
     found = airflow.xcom(dag_id, second, "new_data")
     assert found["firstVersion"] == 3
     assert airflow.xcom(dag_id, second, "load")[0] == 4
@@ -196,7 +196,7 @@ def test_deleted_rows_start_the_example_that_purges_them_once(
     spark.sql(f"DELETE FROM delta.`{table}` WHERE part = 1 AND id < 60")
     assert deleted_shares(table) == {"0": 0.02, "1": 0.3}
     (run,) = wait_for("a run", lambda: runs_of(airflow, dag_id))
-    assert airflow.wait_for_run(dag_id, run) == "success", airflow.task_log(dag_id, run, "purge", 1)
+    assert airflow.wait_for_run(dag_id, run) == "success", airflow.story(dag_id, run)
     report = airflow.xcom(dag_id, run, "purge")
     assert report["status"] == "committed"
     assert report["metrics"]["numDeletionVectorsRemoved"] == 1

@@ -52,7 +52,7 @@ def test_what_was_approved_is_deleted(airflow: LiveAirflow, write_table: WriteTa
     run_id = planned(airflow, table)
     assert files_below(table) == before
     answer(airflow, run_id, "Approve", table)
-    assert airflow.wait_for_run(DAG_ID, run_id) == "success", airflow.task_log(DAG_ID, run_id, "approve", 1)
+    assert airflow.wait_for_run(DAG_ID, run_id) == "success", airflow.story(DAG_ID, run_id)
     assert before - files_below(table) == {"one.parquet", "two.parquet"}
 
 
