@@ -1,8 +1,12 @@
 """Which files make up one version of a table: a checkpoint and the commits after it.
 
 Protocol section "Snapshot construction". :func:`find_log_segment` costs one read of ``_last_checkpoint`` and one
-LIST; a second LIST only where the hint was of no use. ``_last_checkpoint`` is advice: a missing, broken or stale one
-changes the cost, never the answer.
+LIST; a second LIST only where the hint was of no use, or a commit is missing. ``_last_checkpoint`` is advice: a missing,
+broken or stale one changes the cost, never the answer.
+
+A directory of a local disk is not listed at one moment: of two commits that come meanwhile, the later one may be shown and
+the earlier one not. So a missing commit is believed only when it is missing in a second listing as well, of which nothing
+counts that is newer than what the first one showed: all before that was there when the second one began.
 """
 
 from __future__ import annotations
@@ -79,19 +83,33 @@ class LogListing:
             candidates.append(0)
         return min(candidates, default=self.latest + 1)
 
+    @property
+    def is_torn(self) -> bool:
+        """Is a commit missing before one that is there, and after what it could go on from?"""
+        if not self.commits:
+            return False
+        oldest, newest = min(self.commits), max(self.commits)
+        base = max((c.version for c in self.checkpoints if c.version <= newest), default=self.start - 1)
+        return oldest > base + 1 or len(self.commits) != newest - oldest + 1
+
 
 def list_log(storage: Storage, start: int = 0) -> LogListing:
-    """One LIST from a version on."""
-    return listing_of(storage.list_from(LOG_DIRECTORY, f"{start:020d}."), start)
+    """One LIST from a version on, which is there; two where a commit is missing."""
+    listing = _listed(storage, start)
+    return _listed(storage, start, listing.latest) if listing.is_torn else listing
 
 
-def listing_of(infos: Iterable[FileInfo], start: int = 0) -> LogListing:
-    """What some files of the log are to a reader."""
+def _listed(storage: Storage, start: int, latest: int | None = None) -> LogListing:
+    return listing_of(storage.list_from(LOG_DIRECTORY, f"{start:020d}."), start, latest)
+
+
+def listing_of(infos: Iterable[FileInfo], start: int = 0, latest: int | None = None) -> LogListing:
+    """What some files of the log are to a reader, up to a version."""
     listing = LogListing(start)
     parts: dict[tuple[int, LogFileKind, int, str], list[LogFile]] = {}
     for info in infos:
         file = parse_log_file(info)
-        if file is None:
+        if file is None or (latest is not None and file.end > latest):
             continue
         if file.kind is LogFileKind.COMMIT:
             listing.commits[file.version] = file

@@ -172,6 +172,18 @@ class LogTail:
 
     def _files_after(self, position: int, max_commits: int) -> list[FileInfo]:
         """The commits that follow a version without a gap."""
+        files, own, newer = self._scanned(position, max_commits)
+        if newer is not None and not files:
+            # A commit that is shown may hide one that came just before it, but not from a listing that begins afterwards.
+            files, own, newer = self._scanned(position, max_commits)
+            if newer is not None and not files:
+                raise LogCleaned(self.storage.uri, position, newer)
+        if not files and not own:
+            self._require_own_log(position)
+        return files
+
+    def _scanned(self, position: int, max_commits: int) -> tuple[list[FileInfo], bool, int | None]:
+        """One LIST: those commits, whether the position's own is there, and the version after the gap that ends them."""
         files: list[FileInfo] = []
         own = position < 0
         for version, info in _commits_from(self.storage, max(0, position)):
@@ -179,15 +191,11 @@ class LogTail:
                 own = True
                 continue
             if version != position + 1 + len(files):
-                if not files:
-                    raise LogCleaned(self.storage.uri, position, version)
-                break
+                return files, own, version
             files.append(info)
             if len(files) == max_commits:
                 break
-        if not files and not own:
-            self._require_own_log(position)
-        return files
+        return files, own, None
 
     def _require_own_log(self, position: int) -> None:
         # The commit of our place may have been cleaned, with a checkpoint in its stead.

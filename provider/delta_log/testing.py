@@ -173,6 +173,24 @@ class FaultyStorage(Storage):
         self._inner.require_writable()
 
 
+class TornListings(FaultyStorage):
+    """A disk whose directories are written to while they are listed: the last of the new files is shown, the others not.
+
+    :param meanwhile: called during each listing, to write what others write then.
+    """
+
+    def __init__(self, inner: Storage, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._meanwhile = meanwhile
+
+    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
+        before = {info.name for info in self._inner.list_from(directory, start_name)}
+        self._meanwhile()
+        after = list(self._inner.list_from(directory, start_name))
+        hidden = [info for info in after if info.name not in before][:-1]
+        return (info for info in after if info not in hidden)
+
+
 class StorageContract:
     """What :mod:`delta_log.storage` promises, as tests; subclass with a ``storage`` fixture of an empty store.
 

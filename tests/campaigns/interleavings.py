@@ -1,4 +1,5 @@
 """Every interleaving of two writers with at most one fault, and of one with two; samples of three, with two faults.
+Listings of the log may be torn, as those of a local disk's directory are.
 
     ./dev campaign interleavings [--faults 1] [--samples 2000] [--seed 0] [--only compaction,delete]
 
@@ -80,7 +81,7 @@ def _samples(runs: int, seed: int) -> Iterator[tuple[Kinds, int, int, int]]:
 
 def _exhaustive(job: tuple[Kinds, int]) -> tuple[Kinds, Found | str]:
     kinds, faults = job
-    search = Search(kinds, actors.table())
+    search = Search(kinds, actors.table(), torn=True)
     try:
         busy = sum(kind in ("vacuum", "batches", "checkpoint") for kind in kinds)
         if busy > 1 or ("vacuum" in kinds and len(kinds) > 1 and faults):
@@ -95,7 +96,7 @@ def _sampled(job: tuple[Kinds, int, int, int]) -> tuple[str, Found | str]:
     kinds, faults, runs, seed = job
     what = f"{' + '.join(kinds)}, seed {seed}"
     try:
-        return what, Search(kinds, actors.table()).sampled(faults, runs, seed)
+        return what, Search(kinds, actors.table(), torn=True).sampled(faults, runs, seed)
     except Violation as violation:
         return what, str(violation)
 

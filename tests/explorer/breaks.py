@@ -17,6 +17,7 @@ from delta_log.conflict import Basis, Conflict, Head, Winner
 from delta_log.errors import StorageError
 from delta_log.file_path import address_of
 from delta_log.log_path import commit_key
+from delta_log.log_segment import LogListing
 from delta_maintenance.operations import earlier_tries, remapping
 from tests.explorer import actors
 from tests.explorer.history import Violation
@@ -35,10 +36,11 @@ class Break:
     properties: Mapping[str, str] = field(default_factory=dict)
     #: So many random schedules, where all of them would be too many.
     samples: int = 0
+    torn: bool = False
 
     def explore(self, *, broken: bool) -> Found:
         """Search as far as the break shows; in the sound code the same search finds nothing."""
-        search = Search(self.kinds, actors.table(self.properties))
+        search = Search(self.kinds, actors.table(self.properties), torn=self.torn)
         with self.patched() if broken else nullcontext():
             if self.samples:
                 return search.sampled(self.faults, self.samples, seed=0)
@@ -163,4 +165,6 @@ BREAKS = [
           lambda: patch.object(earlier_tries, "_is_wanted", lambda *_: True), faults=1, samples=400),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
+    Break("a commit that one listing does not show is taken for missing", ("append", "batches"),
+          lambda: patch.object(LogListing, "is_torn", new=False), torn=True),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from delta_log.errors import CommitFailed, CommitUnknown, DeltaLogError
+from delta_log.errors import CommitFailed, CommitUnknown, CorruptLog, DeltaLogError
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
 from delta_log.testing import MemoryStorage
@@ -30,11 +30,13 @@ class Found:
     """What a search saw.
 
     :ivar ends: how the actors ended, by what they ended with.
+    :ivar torn: listings that showed a commit and not the one before it.
     """
 
     states: int = 0
     runs: int = 0
     transitions: int = 0
+    torn: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
 
@@ -42,6 +44,7 @@ class Found:
         self.states += other.states
         self.runs += other.runs
         self.transitions += other.transitions
+        self.torn += other.torn
         self.faults += other.faults
         self.ends += other.ends
 
@@ -50,7 +53,7 @@ class Found:
         ends = ", ".join(f"{n:,} {what}" for what, n in sorted(self.ends.items()))
         return (
             f"{self.states:,} states, {self.transitions:,} transitions, {self.runs:,} runs; "
-            f"faults: {faults or 'none'}; ends: {ends}"
+            f"faults: {faults or 'none'}; torn listings: {self.torn:,}; ends: {ends}"
         )
 
 
@@ -59,13 +62,16 @@ class Search:
     :param kinds: of the actors, by their names in :data:`ACTORS`; one may come several times.
     :param objects: the store at the beginning.
     :param honest: see :class:`~tests.explorer.world.Store`.
+    :param torn: see :class:`~tests.explorer.world.World`.
     """
 
-    def __init__(self, kinds: Sequence[str], objects: dict[str, bytes], *, honest: bool = True) -> None:
+    def __init__(
+        self, kinds: Sequence[str], objects: dict[str, bytes], *, honest: bool = True, torn: bool = False
+    ) -> None:
         self._actors = [(f"{kind}.{number}", ACTORS[kind]) for number, kind in enumerate(kinds)]
         self._effects = {name: effect_of(name) for name, _ in self._actors}
         self._restarted = [number for number, kind in enumerate(kinds) if kind in RESTARTED]
-        self._objects, self._honest = objects, honest
+        self._objects, self._honest, self._torn = objects, honest, torn
         self._checked: set[int] = set()
 
     def exhaustive(self, faults: int) -> Found:
@@ -81,6 +87,7 @@ class Search:
             world, taken = self._replayed(prefix), list(prefix)
             found.runs += 1
             found.faults.update(choice.what for choice in prefix[-1:] if choice.is_fault)
+            found.torn += any(choice.what == "torn" for choice in prefix[-1:])
             while True:
                 left = faults - sum(choice.is_fault for choice in taken)
                 state = (world.state(), left)
@@ -118,7 +125,9 @@ class Search:
         return found
 
     def _replayed(self, prefix: Sequence[Choice]) -> World:
-        world = World(self._objects, self._actors, restarted=self._restarted, honest=self._honest)
+        world = World(
+            self._objects, self._actors, restarted=self._restarted, honest=self._honest, torn=self._torn
+        )
         for choice in prefix[:-1]:
             world.take(choice)
         if prefix:
@@ -170,6 +179,8 @@ class Search:
             usual = 2 if name.startswith(_COMMIT_TWICE) else 1
             if error is not None and not isinstance(error, DeltaLogError):
                 raise Violation(f"{name} ended with {error!r}\n{_told(taken)}") from error
+            if isinstance(error, CorruptLog) or type(error) is CommitFailed:
+                raise Violation(f"{name} misses a commit that is there: {error}\n{_told(taken)}")
             # Who is started again says so again.
             if commits > usual and not (usual == 2 and "die" in {c.what for c in taken}):
                 raise Violation(f"{name} was committed {commits} times\n{_told(taken)}")

@@ -44,7 +44,8 @@ class Choice(NamedTuple):
 
     ``go``: the actor's call takes place. ``fail``: it fails without effect. ``lost``: it takes effect, and the actor is
     told that it failed. ``late``: the actor is told that it failed, and it takes effect later. ``die``: the process ends
-    right before the call. ``arrive``: what was late takes effect now.
+    right before the call. ``arrive``: what was late takes effect now. ``torn``: the log is listed as a directory of a local
+    disk is, that is not at one moment: of the commits since the actor asked, it is told of the last one only.
     """
 
     what: str
@@ -52,7 +53,7 @@ class Choice(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        return self.what not in ("go", "arrive")
+        return self.what not in ("go", "arrive", "torn")
 
 
 @dataclass
@@ -183,6 +184,7 @@ class World:
     """Some actors and a store, run by choices from the beginning.
 
     :param restarted: numbers of actors that are started again, once, where their process died, as a scheduler would.
+    :param torn: may listings of the log be torn?
     """
 
     def __init__(
@@ -192,6 +194,7 @@ class World:
         *,
         restarted: Collection[int] = (),
         honest: bool = True,
+        torn: bool = False,
     ) -> None:
         self.store = Store(dict(objects), dict(objects), frozenset(objects), honest)
         self.uri = "memory://table"
@@ -202,6 +205,9 @@ class World:
         self.written = 0
         self._actors, self._retries = actors, [int(index in restarted) for index in range(len(actors))]
         self._pending: list[Call | None] = [None] * len(actors)
+        self._torn = torn
+        #: What was there when an actor began to list the log; ``None``: it does not.
+        self._at_begin: list[frozenset[str] | None] = [None] * len(actors)
         self._greenlets: list[greenlet] = []
         for index in range(len(actors)):
             self._greenlets.append(self._start(index, 0))
@@ -230,6 +236,8 @@ class World:
 
     def _resume(self, index: int, answer: Any) -> None:
         came = self._greenlets[index].switch(answer)
+        lists_log = isinstance(came, Call) and came.name == "list_from" and came.key.startswith("_delta_log/")
+        self._at_begin[index] = frozenset(self.store.objects) if self._torn and lists_log else None
         if isinstance(came, Outcome):
             self._pending[index] = None
             if came.died and self._retries[index]:
@@ -266,6 +274,7 @@ class World:
         if private is not None:
             waiting = {private: waiting[private]}
         found = [Choice("go", who) for who in waiting]
+        found += [Choice("torn", who) for who in waiting if len(self._new_commits(who)) > 1]
         if private is None:
             found += [Choice("arrive", index) for index in range(len(self.late))]
         if faults_left:
@@ -276,6 +285,14 @@ class World:
                 if call.name == "put_if_absent":
                     found.append(Choice("late", who))
         return found
+
+    def _new_commits(self, who: int) -> list[str]:
+        """Those that came since an actor began to list the log."""
+        before = self._at_begin[who]
+        if before is None:
+            return []
+        new = self.store.objects.keys() - before
+        return sorted(key for key in new if key.startswith("_delta_log/") and _is_commit(key))
 
     def _is_private(self, call: Call) -> bool:
         """Looking at a commit, which never changes; writing a note, or data under a name of one's own."""
@@ -296,11 +313,14 @@ class World:
         answer: Any
         if choice.what == "die":
             answer = ProcessDied()
-        elif choice.what == "go":
+        elif choice.what in ("go", "torn"):
+            hidden = self._new_commits(choice.who)[:-1] if choice.what == "torn" else ()
             try:
                 answer = self._perform(call)
             except FileNotFoundError as error:
                 answer = error
+            if hidden:
+                answer = [info for info in answer if info.key not in hidden]
         else:
             if choice.what == "lost":
                 self._perform(call)
@@ -330,6 +350,7 @@ class World:
                 tuple(self.seen),
                 tuple(self._retries),
                 frozenset(self.late),
+                tuple(tuple(self._new_commits(who)) for who in range(len(self._actors))),
             )
         )
 

@@ -14,7 +14,7 @@ from delta_log import Table
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
-from delta_log.testing import FaultyStorage, MemoryStorage
+from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
 
 COMMIT = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
 
@@ -44,6 +44,23 @@ def test_a_missing_commit_is_never_skipped(versions: tuple[int, ...]) -> None:
     missing = next(v for v in range(10) if v not in versions)
     with pytest.raises(CorruptLog, match=f"{missing:020d}.json"):
         find_log_segment(log_of(*commits(*versions)))
+
+
+@pytest.mark.parametrize("base", [(), ("00000000000000000001.checkpoint.parquet",)])
+def test_a_commit_that_is_hidden_by_a_later_one_is_not_missing(base: tuple[str, ...]) -> None:
+    inner, new = log_of(*commits(0, 1), *base), iter(commits(*range(2, 100)))
+    if base:
+        inner.put("_delta_log/_last_checkpoint", b'{"version":1,"size":1}')
+
+    def two_commits() -> None:
+        for _ in range(2):
+            inner.put(f"_delta_log/{next(new)}", COMMIT)
+
+    storage = TornListings(inner, two_commits)
+    segment = find_log_segment(storage)
+    # What the second listing shows, and may hide, of later commits is left to the next reader.
+    assert (segment.version, [c.version for c in segment.tail]) == (3, [2, 3] if base else [0, 1, 2, 3])
+    assert find_log_segment(storage, 5).version == 5
 
 
 def test_a_version_that_the_log_does_not_hold_is_named_with_those_it_does() -> None:

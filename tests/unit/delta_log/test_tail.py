@@ -14,7 +14,7 @@ from delta_log.errors import AccessDenied, ListingDenied, LogCleaned, LogReplace
 from delta_log.log_path import commit_key
 from delta_log.runtime import Runtime
 from delta_log.tail import LogTail, follow, start_position, wait_seconds
-from delta_log.testing import FaultyStorage, MemoryStorage
+from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
 from delta_log.version_range import Awaited, Place, Progress
 
 PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
@@ -111,6 +111,22 @@ def test_the_catching_up_of_many_commits_is_bounded(log: Log) -> None:
     batches = [versions(tail.poll(10)) for _ in range(4)]
     assert [len(batch) for batch in batches] == [10, 10, 6, 0]
     assert [version for batch in batches for version in batch] == expected
+
+
+def test_commits_that_come_while_the_log_is_listed_were_not_cleaned(log: Log) -> None:
+    coming = [2]  # commits, in the course of each listing
+
+    def meanwhile() -> None:
+        for _ in range(coming.pop(0) if coming else 0):
+            log.append()
+
+    tail = LogTail(TornListings(log.inner, meanwhile), 0)
+    assert versions(tail.poll()) == [1, 2]
+    tail.skip_to(2)
+    # The first of two is hidden, and no third listing tells of it.
+    coming[:] = [2, 2]
+    assert versions(tail.poll()) == [3, 4]
+    assert versions(tail.poll()) == [5, 6]
 
 
 def test_a_log_that_was_cleaned_past_the_place_says_so_with_the_facts(log: Log) -> None:

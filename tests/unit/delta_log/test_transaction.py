@@ -28,7 +28,7 @@ from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation
-from delta_log.testing import FaultyStorage, MemoryStorage
+from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
 from delta_log.transaction import CommitResult, Transaction, find_transaction
 
 SCHEMA = json.dumps(
@@ -110,6 +110,23 @@ def test_a_commit_says_what_was_done_in_the_protocols_words(storage: MemoryStora
     assert [next(iter(action)) for action in files] == ["remove", "remove", "add"]
     assert all(body["dataChange"] is False for action in files for body in action.values())
     assert live(storage) == {"ab", "c"}
+
+
+def test_winners_that_come_while_the_log_is_listed_are_neither_missed_nor_missing(
+    storage: MemoryStorage,
+) -> None:
+    write(storage, 1, {"commitInfo": {}}, add("d"))
+    coming = [(2, remove("a")), (3, add("e"))]
+
+    def meanwhile() -> None:
+        while coming:
+            version, action = coming.pop(0)
+            write(storage, version, {"commitInfo": {}}, action)
+
+    snapshot = snapshot_of(storage, 0)
+    transaction = Transaction(TornListings(storage, meanwhile), snapshot, Operation.OPTIMIZE, NO_WAIT)
+    with pytest.raises(ConcurrentDelete, match="version 2"):
+        transaction.commit(compaction())
 
 
 def test_appends_and_changes_elsewhere_do_not_stop_a_compaction(storage: MemoryStorage) -> None:
