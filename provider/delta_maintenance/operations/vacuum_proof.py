@@ -15,7 +15,7 @@ import json
 import posixpath
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -116,6 +116,14 @@ class _Replay:
             self.live[key, vector] = vector_file, add.get("size") or 0
             self._mention(key, vector_file, time_ms)
 
+    def note(self, actions: Iterator[Mapping[str, Any]], time_ms: int) -> None:
+        """What a commit names that a checkpoint holds already: removals there may have no time, or too early a one."""
+        for action in actions:
+            file = action.get("add") or action.get("remove")
+            if file is not None:
+                key, _, vector_file = self._named(file)
+                self._mention(key, vector_file, max(time_ms, file.get("deletionTimestamp") or 0))
+
     def live_keys(self) -> pa.Array:
         found = {key for key, _ in self.live} | {file for file, _ in self.live.values() if file is not None}
         return pa.array([key for key in found if not key.startswith("\0")], pa.string())
@@ -148,11 +156,19 @@ def _replayed(storage: Storage, version: int, replay: _Replay) -> str:
         start = _from_checkpoint(storage, checkpoints, replay) + 1
         if not all(number in commits for number in range(start, version + 1)):
             raise VacuumRefused(f"A commit between {start} and {version} is missing. Nothing was deleted.")
-    numbers = range(start, version + 1)
+    for number, actions in _read(
+        storage, [n for n in sorted(commits) if n < start and commits[n] >= replay.cutoff_ms]
+    ):
+        replay.note(actions, commits[number])
+    for number, actions in _read(storage, range(start, version + 1)):
+        replay.take(actions, commits[number])
+    return "checkpoint" if start else "commits"
+
+
+def _read(storage: Storage, numbers: Sequence[int]) -> Iterator[tuple[int, Iterator[Mapping[str, Any]]]]:
     bodies = storage.read_many([f"{_LOG}/{number:020d}.json" for number in numbers])
     for number, body in zip(numbers, bodies, strict=True):
-        replay.take((json.loads(line) for line in body.splitlines() if line.strip()), commits[number])
-    return "checkpoint" if start else "commits"
+        yield number, (json.loads(line) for line in body.splitlines() if line.strip())
 
 
 def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], replay: _Replay) -> int:
