@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+from pyarrow import fs
 
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.local_tree import LocalPage
@@ -28,6 +29,7 @@ from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 #: Keys that no path of a log spells: empty segments, ``.`` and ``..``.
 _ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|$)")
+_FILE_SYSTEM = fs.LocalFileSystem()
 #: Devices whose file system was seen to have hard links, once per process.
 _proved: set[int] = set()
 
@@ -202,8 +204,15 @@ class LocalStorage(Storage):
         for key in keys:
             yield _info_of(root + key, key, key.rpartition("/")[2])
 
-    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
+    def sizes_and_times(
+        self, keys: Sequence[str], *, were_files: bool = False
+    ) -> tuple[list[int | None], list[int | None]]:
         root = self._before_key
+        if were_files:
+            # Another thread goes on meanwhile; with a call of Python's for each file it would wait for most of them. What
+            # cannot be looked at is named below.
+            with suppress(OSError, UnicodeError):
+                return _sizes_and_times(_FILE_SYSTEM.get_file_info([root + key for key in keys]))
         sizes: list[int | None] = []
         times: list[int | None] = []
         for key in keys:
@@ -247,6 +256,14 @@ class LocalStorage(Storage):
         except OSError:
             return False
         return True
+
+
+def _sizes_and_times(found: Sequence[fs.FileInfo]) -> tuple[list[int | None], list[int | None]]:
+    sizes = [info.size for info in found]  # None: no file
+    times = [
+        None if size is None else info.mtime_ns // 1_000_000 for size, info in zip(sizes, found, strict=True)
+    ]
+    return sizes, times
 
 
 def _link(source: str, target: str) -> None:

@@ -163,8 +163,13 @@ class Storage(ABC):
         with ThreadPoolExecutor(min(self.concurrency, len(keys))) as pool:
             yield from pool.map(self.head, keys)
 
-    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
-        """Of several keys bytes, and milliseconds since the epoch; null for what is absent, or a symbolic link."""
+    def sizes_and_times(
+        self, keys: Sequence[str], *, were_files: bool = False
+    ) -> tuple[list[int | None], list[int | None]]:
+        """Of several keys bytes, and milliseconds since the epoch; null for what is absent, or a symbolic link.
+
+        :param were_files: a listing has just shown them all as files, so that none needs to be looked at for being a link.
+        """
         infos = list(self.head_many(keys))
         return (
             [None if info is None else info.size for info in infos],

@@ -21,7 +21,8 @@ _LEAST_FILES = 1 << 15
 class ListingSieve:
     """Compares what a listing has by now with what was protected when it began.
 
-    Every comparison goes through all protected keys. So there are few: each waits for half as many files as are protected.
+    Every comparison goes through the hashes of all protected keys. So there are few: each waits for an eighth as many
+    files as are protected.
     What comes of them is an advance: :meth:`unprotected` leaves it aside where something else is protected by then.
     """
 
@@ -49,7 +50,7 @@ class ListingSieve:
         protected = self._protected.result()
         batches = collector.held(self._batches)
         rows = sum(batch.num_rows for batch in batches)
-        if rows >= max(self._least_files, protected.num_keys // 2):
+        if rows >= max(self._least_files, protected.num_keys // 8):
             files = pa.Table.from_batches(batches, LISTING_SCHEMA)
             self._parts.append(self._pool.submit(self._compared, files, protected))
             self._batches, self._rows = self._batches + len(batches), self._rows + rows
@@ -60,30 +61,34 @@ class ListingSieve:
         :param files: of the whole listing; what was offered comes first.
         """
         if not self._parts or self._protected is None or protected is not self._protected.result():
-            return unprotected(files, protected.keys)
+            return unprotected(files, protected)
         rest = self._compared(files.slice(self._rows), protected)
         # No copy is kept longer than it is needed.
         parts, self._parts = self._parts, []
         return pa.concat_tables([*(part.result() for part in parts), rest])
 
     def _compared(self, files: pa.Table, protected: ProtectedFiles) -> pa.Table:
-        return with_times(self._storage, unprotected(files, protected.keys))
+        return with_times(self._storage, unprotected(files, protected), were_files=True)
 
 
-def with_times(storage: Storage, found: pa.Table) -> pa.Table:
-    """Rows of a listing with times and sizes, looked up where it told none; what is gone meanwhile is left out."""
+def with_times(storage: Storage, found: pa.Table, *, were_files: bool) -> pa.Table:
+    """Rows of a listing with times and sizes, looked up where it told none; what is gone meanwhile is left out.
+
+    :param were_files: see :meth:`~delta_log.storage.Storage.sizes_and_times`.
+    """
     unknown = pc.is_null(found.column("modification_time_ms"))
     if not found.num_rows or not pc.any(unknown).as_py():
         return found
-    batches = [*_looked_up(storage, found.filter(unknown).column("key"))]
+    keys = found.filter(unknown).column("key")
+    batches = [*_looked_up(storage, keys, were_files=were_files)]
     known = found.filter(pc.invert(unknown))
     return pa.concat_tables([known, pa.Table.from_batches(batches, LISTING_SCHEMA)])
 
 
-def _looked_up(storage: Storage, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
+def _looked_up(storage: Storage, keys: pa.ChunkedArray, *, were_files: bool) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(keys), _LOOKED_AT_ONCE):
         part = keys.slice(start, _LOOKED_AT_ONCE).combine_chunks()
-        sizes, times = storage.sizes_and_times(part.to_pylist())
+        sizes, times = storage.sizes_and_times(part.to_pylist(), were_files=were_files)
         found = pa.record_batch(
             [part, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())], schema=LISTING_SCHEMA
         )

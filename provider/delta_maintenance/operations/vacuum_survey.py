@@ -136,9 +136,10 @@ def survey(
 
 def _suspects(storage: Storage, basis: VacuumBasis, sieve: ListingSieve, *, is_unseen: bool) -> pa.Table:
     found = suspects(basis, sieve.unprotected(basis.listing.files, basis.protected))
-    if basis.options.mode != "full":
+    was_listed = basis.options.mode == "full"
+    if not was_listed:
         found = not_behind_links(storage, found)
-    return found if is_unseen else with_times(storage, found)
+    return found if is_unseen else with_times(storage, found, were_files=was_listed)
 
 
 def _protected(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,12 +23,13 @@ from delta_log.deletion_vector import DeletionVectorDescriptor
 from delta_log.file_path import ExternalFile, decode_paths
 from delta_log.snapshot import Snapshot
 from delta_maintenance.plan.key_columns import may_begin, may_contain
+from delta_maintenance.plan.key_hashes import KeyHashes
 
 #: A file that the log says was needed, and when it says so last.
 MENTION_SCHEMA = pa.schema([("key", pa.string()), ("time_ms", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ProtectedFiles:
     """
     :param live: keys of live files and their deletion vectors, below the root.
@@ -46,6 +48,11 @@ class ProtectedFiles:
     @property
     def keys(self) -> pa.ChunkedArray:
         return pa.chunked_array([*self.live.chunks, *self.removed.chunks], pa.string())
+
+    @cached_property
+    def key_hashes(self) -> KeyHashes:
+        """Of :attr:`keys`."""
+        return KeyHashes.of(self.keys)
 
     @property
     def num_keys(self) -> int:

@@ -40,7 +40,6 @@ from delta_maintenance.plan.vacuum_plan import (
 
 _VECTOR_NAME = r"(^|/)deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$"
 _REASONS = (ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA)
-_MANY_TIMES = 4
 _MANY_ROWS = 1 << 18
 #: An empty directory that was changed so recently may be one that a writer is about to write to.
 _YOUNG_DIRECTORY_MS = HOUR_MS
@@ -70,12 +69,9 @@ class VacuumBasis:
     table_uri: str = ""
 
 
-def unprotected(files: pa.Table, protected: pa.ChunkedArray) -> pa.Table:
+def unprotected(files: pa.Table, protected: ProtectedFiles) -> pa.Table:
     """Of some rows of a listing, those whose keys are not among the protected ones."""
-    keys = files.column("key")
-    if len(keys) * _MANY_TIMES < len(protected):  # what is looked up in is made of the fewer
-        protected = protected.filter(pc.is_in(protected, value_set=keys))
-    return kept_rows(files, pc.invert(pc.is_in(keys, value_set=protected)))
+    return kept_rows(files, protected.key_hashes.denied(files.column("key")))
 
 
 def suspects(basis: VacuumBasis, found: pa.Table) -> pa.Table:
@@ -98,11 +94,12 @@ def suspects(basis: VacuumBasis, found: pa.Table) -> pa.Table:
     return found
 
 
-def kept_rows(files: pa.Table, mask: pa.ChunkedArray) -> pa.Table:
+def kept_rows(files: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Filtered; batches of which all rows stay are not copied."""
     kept, start = [], 0
     for batch in files.to_batches():
-        part = mask.slice(start, batch.num_rows).combine_chunks()
+        part = mask.slice(start, batch.num_rows)
+        part = part if isinstance(part, pa.Array) else part.combine_chunks()
         start += batch.num_rows
         if part.true_count:
             kept.append(batch if part.true_count == len(part) else batch.filter(part))

@@ -56,6 +56,21 @@ class TestLocalStorage(StorageContract):
                 write("file/below", b"")
             assert caught.value.path.endswith("file/below")
 
+    def test_many_files_are_looked_at_as_one_by_one(self, storage: LocalStorage) -> None:
+        for name in ("old", "new"):
+            storage.put(f"many/{name}", name.encode())
+        os.utime(storage._path("many/old"), ns=(0, -1_500_000_001))
+        os.mkdir(storage._path("many/directory"))
+        keys = ["many/new", "many/old", "many/directory", "many/none", "many/old/below"]
+        one_by_one = storage.sizes_and_times(keys)
+        assert storage.sizes_and_times(keys, were_files=True) == one_by_one
+        assert one_by_one[0] == [3, 3, None, None, None]
+        assert one_by_one[1][1] == -1_501
+        os.symlink("old", storage._path("many/link"))
+        assert storage.sizes_and_times(["many/link"]) == ([None], [None])
+        with pytest.raises(StorageError, match="n{300}"):
+            storage.sizes_and_times([*keys, f"many/{'n' * 300}"], were_files=True)
+
     def test_what_lies_below_a_file_is_absent(self, storage: LocalStorage) -> None:
         storage.put("file", b"")
         storage.delete(["file/below"])
