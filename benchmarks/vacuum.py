@@ -5,24 +5,25 @@ Local dry runs, full and lite; the same on a local S3 server whose every answer 
 made; there also a vacuum that deletes, on a copy for each. Then the memory that two million candidates take.
 
 Answer of November 2026, 2 cores with nothing else on them, Python 3.11, deltalake 1.6.6, delta-spark 4.4.0, medians of five
-interleaved runs for local ones (the first of four such; in the last two everything took 1.4 times as long), single runs for the rest:
+interleaved runs for local ones (two such), single runs for the rest:
 
 =====================================  ========  ========  ==========================================================
 case                                   ours      delta-rs
 =====================================  ========  ========  ==========================================================
-local, full, dry run                   0.34 s    1.72 s    5.07x, 5.07x, later 4.95x and 4.64x; processor time 0.52 s
-                                                           against 1.88 s; delta-spark 95 s, on another day
-local, lite, dry run                   0.23 s    0.50 s    2.2x, 2.4x
-S3, full, dry run                      20.0 s    86.7 s    4.3x; 264 LIST against 202, which come one after the other
-S3, lite, dry run                      0.76 s    1.08 s    1.4x; 26 GET and 3 LIST against 49 GET and 1 LIST
-S3, full, 20,000 files deleted         77.7 s    132.1 s   1.7x; 471 LIST (it lists again afterwards), 21 bulk DELETE and
+local, full, dry run                   0.25 s    1.48 s    5.7x, 5.9x; processor time 0.4 s against 1.5 s; delta-spark
+                                                           95 s, on another day
+local, lite, dry run                   0.20 s    0.42 s    2.0x, 2.1x
+S3, full, dry run                      17.0 s    70.2 s    4.1x; 264 LIST against 202, which come one after the other
+S3, lite, dry run                      0.61 s    0.96 s    1.6x; 26 GET and 3 LIST against 49 GET and 1 LIST
+S3, full, 20,000 files deleted         63.0 s    95.2 s    1.5x; 471 LIST (it lists again afterwards), 21 bulk DELETE and
                                                            15 PUT against 208, 20 and 2
-memory of 2,000,000 candidates         709 MB              above what is there before: orphans
-the same, half of them tombstones      932 MB              of commits that no checkpoint covers
+memory of 2,000,000 candidates         701 MB              above what is there before: orphans
+the same, half of them tombstones      930 MB              of commits that no checkpoint covers
 =====================================  ========  ========  ==========================================================
 
-Of ours, listing 200,000 names takes 0.2 s, the anti-join 0.1 s and times of 20,000 files 0.05 s; most of the latter two is done
-on the other core while the listing goes on, which is where a tenth was gained.
+Of ours, listing 200,000 names takes 0.15 s; meanwhile the other core reads the snapshot and compares what is listed by then.
+What it does there must not be of Python's making: looked up one by one, the times of 10,000 files cost the listing half as
+long again, asked for all at once a tenth. Comparing by hashes instead of keys gained a fourteenth.
 delta-spark lists in eight tasks here; with its own setting, 10,000 tasks for every listing, it needed 275 s.
 """
 
