@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # [START wait_for_new_data]
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, task
@@ -14,6 +15,7 @@ with DAG(
     schedule="@hourly",
     catchup=False,
     max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
     params={"table": Param("s3://lake/events", type="string", description="Address of a Delta table")},
 ):
     new_data = DeltaTableVersionSensor(
