@@ -187,11 +187,13 @@ class LiveAirflow:
         return [line for entry in content for line in _log_lines(entry)]
 
     def story(self, dag_id: str, run_id: str) -> str:
-        """The states of a run's tasks, and their logs: what to look at where it ended otherwise than it should."""
+        """The states of a run's tasks, their logs, and the scheduler's last words: what to look at where it ended otherwise
+        than it should."""
         lines = []
         for task in self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances")["task_instances"]:
             lines.append(f"--- {task['task_id']}: {task['state']}, try {task['try_number']}")
             lines += self.task_log(dag_id, run_id, task["task_id"], max(1, task["try_number"]))
+        lines += ["--- scheduler", self.log_tail("scheduler", 40)]
         return "\n".join(lines)
 
     def log_tail(self, component: str, lines: int = 15) -> str:

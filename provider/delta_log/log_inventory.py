@@ -54,20 +54,30 @@ class LogInventory:
 
 
 def list_everything(storage: Storage) -> LogInventory:
-    """One LIST for each of the log's directories."""
+    """One LIST for each of the log's directories; two of the log where a commit is missing (:mod:`delta_log.log_segment`)."""
     log = list(storage.list_from(LOG_DIRECTORY))
+    first, latest = listing_of(log), None
+    if first.is_torn:
+        log, latest = list(storage.list_from(LOG_DIRECTORY)), first.latest
     sidecars = list(storage.list_from(SIDECAR_DIRECTORY))
     staged = list(storage.list_from(STAGED_COMMITS_DIRECTORY))
-    return inventory_of(log, sidecars, staged)
+    return inventory_of(log, sidecars, staged, latest)
 
 
 def inventory_of(
-    log: Iterable[FileInfo], sidecars: Iterable[FileInfo] = (), staged: Iterable[FileInfo] = ()
+    log: Iterable[FileInfo],
+    sidecars: Iterable[FileInfo] = (),
+    staged: Iterable[FileInfo] = (),
+    latest: int | None = None,
 ) -> LogInventory:
-    """The files of ``_delta_log``, of ``_sidecars`` and of ``_staged_commits``, sorted out."""
+    """The files of ``_delta_log``, of ``_sidecars`` and of ``_staged_commits``, sorted out.
+
+    :param latest: what readers make use of goes up to this version.
+    """
     log, sidecars, staged = list(log), list(sidecars), list(staged)
-    listing = listing_of(log)
-    used = {file.key for checkpoint in listing.checkpoints for file in checkpoint.files}
+    listing = listing_of(log, latest=latest)
+    # Newer ones are complete as well.
+    used = {file.key for checkpoint in listing_of(log).checkpoints for file in checkpoint.files}
     checksums, unfinished = [], []
     for info in log:
         # An empty checkpoint is none to a reader, and still a file.

@@ -29,7 +29,7 @@ from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log_path import checksum_key, commit_key
 from delta_log.log_segment import list_log
 from delta_log.storage import Storage
-from delta_log.testing import Fault, FaultyStorage, MemoryStorage
+from delta_log.testing import Fault, FaultyStorage, MemoryStorage, TornListings
 from delta_maintenance.operations.log_cleanup import clean_up, survey
 from delta_maintenance.operations.log_deletion import LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.plan.log_cleanup import LogCleanupPlan, LogRetention
@@ -356,6 +356,19 @@ def test_a_missing_commit_after_the_anchor_stops_it() -> None:
     with pytest.raises(CorruptLog, match="10.json.*missing between the checkpoint of version 8 and 11"):
         cleaned(storage)
     assert storage.objects == objects
+
+
+def test_commits_that_come_while_the_log_is_listed_stop_nothing() -> None:
+    quiet, busy = (table(versions=12, checkpoints=(4, 8, 11)) for _ in range(2))
+    new = iter(range(12, 1_000))
+
+    def two_commits() -> None:
+        for _ in range(2):
+            busy.put(commit_key(next(new)), b'{"commitInfo":{}}\n')
+
+    snapshot = snapshot_of(busy)
+    found = survey(TornListings(busy, two_commits), snapshot, NOW_MS, SILENT)
+    assert [file.key for file in found.files] == [file.key for file in planned(quiet).files] != []
 
 
 @pytest.mark.parametrize("feature", ["brandNew", "catalogManaged"])
