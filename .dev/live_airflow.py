@@ -190,9 +190,13 @@ class LiveAirflow:
         """The states of a run's tasks, their logs, and the scheduler's last words: what to look at where it ended otherwise
         than it should."""
         lines = []
-        for task in self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances")["task_instances"]:
-            lines.append(f"--- {task['task_id']}: {task['state']}, try {task['try_number']}")
-            lines += self.task_log(dag_id, run_id, task["task_id"], max(1, task["try_number"]))
+        with contextlib.suppress(LiveAirflowError):
+            for task in self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances")["task_instances"]:
+                for number in range(1, task["try_number"] + 1):
+                    lines.append(
+                        f"--- {task['task_id']}, try {number} of {task['try_number']}: {task['state']}"
+                    )
+                    lines += self.task_log(dag_id, run_id, task["task_id"], number)
         lines += ["--- scheduler", self.log_tail("scheduler", 40)]
         return "\n".join(lines)
 

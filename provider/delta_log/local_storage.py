@@ -211,7 +211,7 @@ class LocalStorage(Storage):
         if were_files:
             # Another thread goes on meanwhile; with a call of Python's for each file it would wait for most of them. What
             # cannot be looked at is named below.
-            with suppress(OSError, UnicodeError):
+            with suppress(OSError, UnicodeError, OverflowError):
                 return _sizes_and_times(_FILE_SYSTEM.get_file_info([root + key for key in keys]))
         sizes: list[int | None] = []
         times: list[int | None] = []
@@ -259,11 +259,14 @@ class LocalStorage(Storage):
 
 
 def _sizes_and_times(found: Sequence[fs.FileInfo]) -> tuple[list[int | None], list[int | None]]:
+    """
+    :raises OverflowError: a time is before 1970, which Arrow also says of one after 2262, and of one that it cannot tell.
+    """
     sizes = [info.size for info in found]  # None: no file
-    times = [
-        None if size is None else info.mtime_ns // 1_000_000 for size, info in zip(sizes, found, strict=True)
-    ]
-    return sizes, times
+    ns = [None if size is None else info.mtime_ns or -1 for size, info in zip(sizes, found, strict=True)]
+    if any(time is not None and time < 0 for time in ns):
+        raise OverflowError
+    return sizes, [None if time is None else time // 1_000_000 for time in ns]
 
 
 def _link(source: str, target: str) -> None:

@@ -4,7 +4,7 @@ Protocol section "Snapshot construction". :func:`find_log_segment` costs one rea
 LIST; a second LIST only where the hint was of no use, or a commit is missing. ``_last_checkpoint`` is advice: a missing,
 broken or stale one changes the cost, never the answer.
 
-A directory of a local disk is not listed at one moment: of two commits that come meanwhile, the later one may be shown and
+A directory of a local disk is not listed at one moment: of two files that come meanwhile, the later one may be shown and
 the earlier one not. So a missing commit is believed only when it is missing in a second listing as well, of which nothing
 counts that is newer than what the first one showed: all before that was there when the second one began.
 """
@@ -85,12 +85,13 @@ class LogListing:
 
     @property
     def is_torn(self) -> bool:
-        """Is a commit missing before one that is there, and after what it could go on from?"""
-        if not self.commits:
+        """Is a commit missing that comes before something that is there? Those before the first one and before a checkpoint
+        may have been cleaned."""
+        newest, oldest = self.latest, min(self.commits, default=-1)
+        if newest < 0:
             return False
-        oldest, newest = min(self.commits), max(self.commits)
-        base = max((c.version for c in self.checkpoints if c.version <= newest), default=self.start - 1)
-        return oldest > base + 1 or len(self.commits) != newest - oldest + 1
+        base = max((checkpoint.version for checkpoint in self.checkpoints), default=self.start - 1)
+        return newest not in self.commits or oldest > base + 1 or len(self.commits) != newest - oldest + 1
 
 
 def list_log(storage: Storage, start: int = 0) -> LogListing:

@@ -168,7 +168,8 @@ class Storage(ABC):
     ) -> tuple[list[int | None], list[int | None]]:
         """Of several keys bytes, and milliseconds since the epoch; null for what is absent, or a symbolic link.
 
-        :param were_files: a listing has just shown them all as files, so that none needs to be looked at for being a link.
+        :param were_files: a listing has just shown them all as files, so that none needs to be looked at for being a link;
+            one that became a link since may be told the size and time of what it leads to.
         """
         infos = list(self.head_many(keys))
         return (

@@ -62,8 +62,9 @@ def start_position(storage: Storage, start: Start) -> int:
     if isinstance(start, int):
         return start - 1
     if start == "earliest":
-        first = next(_commits_from(storage, 0), None)
-        return first[0] - 1 if first is not None else -1
+        first = _first_commit(storage)
+        # It may hide one that came just before it, but not from a listing that begins afterwards.
+        return (first if first < 1 else _first_commit(storage)) - 1
     hint = read_last_checkpoint(storage) or 0
     latest = list_log(storage, hint).latest
     return latest if latest >= 0 or hint == 0 else list_log(storage).latest
@@ -178,8 +179,8 @@ class LogTail:
             files, own, newer = self._scanned(position, max_commits)
             if newer is not None and not files:
                 raise LogCleaned(self.storage.uri, position, newer)
-        if not files and not own:
-            self._require_own_log(position)
+        if not files and not own and self._goes_on(position):
+            files, _, _ = self._scanned(position, max_commits)
         return files
 
     def _scanned(self, position: int, max_commits: int) -> tuple[list[FileInfo], bool, int | None]:
@@ -197,15 +198,18 @@ class LogTail:
                 break
         return files, own, None
 
-    def _require_own_log(self, position: int) -> None:
+    def _goes_on(self, position: int) -> bool:
+        """Has the next commit come just now? ``False``: there is none, and the log ends at our place."""
         # The commit of our place may have been cleaned, with a checkpoint in its stead.
-        latest = list_log(self.storage, position).latest
-        if latest < position:
-            latest = list_log(self.storage).latest
-        if latest < position:
-            raise LogReplaced(self.storage.uri, position, latest)
-        if latest > position:
-            raise LogCleaned(self.storage.uri, position, latest + 1)
+        listing = list_log(self.storage, position)
+        if listing.latest < position:
+            listing = list_log(self.storage)
+        if listing.latest < position:
+            raise LogReplaced(self.storage.uri, position, listing.latest)
+        goes_on = position + 1 in listing.commits
+        if listing.latest > position and not goes_on:
+            raise LogCleaned(self.storage.uri, position, listing.latest + 1)
+        return goes_on
 
     def _summary(self, version: int, body: bytes, info: FileInfo | None) -> CommitSummary:
         key = commit_key(version)
@@ -263,6 +267,11 @@ def _names_at(storage: Storage, version: int) -> _PartitionNames:
         return _PartitionNames.of(checksum.protocol, checksum.metadata)
     snapshot = Snapshot(storage, find_log_segment(storage))
     return _PartitionNames.of(snapshot.protocol, snapshot.metadata)
+
+
+def _first_commit(storage: Storage) -> int:
+    """The first version whose commit a LIST shows; 0: there is none yet."""
+    return next((version for version, _ in _commits_from(storage, 0)), 0)
 
 
 def _commits_from(storage: Storage, version: int) -> Iterator[tuple[int, FileInfo]]:

@@ -187,8 +187,11 @@ class TornListings(FaultyStorage):
         before = {info.name for info in self._inner.list_from(directory, start_name)}
         self._meanwhile()
         after = list(self._inner.list_from(directory, start_name))
-        hidden = [info for info in after if info.name not in before][:-1]
-        return (info for info in after if info not in hidden)
+        new = [info for info in after if info.name not in before]
+        return (info for info in after if not self.is_hidden(new, info))
+
+    def is_hidden(self, new: list[FileInfo], info: FileInfo) -> bool:
+        return info in new[:-1]
 
 
 class StorageContract:

@@ -87,7 +87,7 @@ class Search:
             world, taken = self._replayed(prefix), list(prefix)
             found.runs += 1
             found.faults.update(choice.what for choice in prefix[-1:] if choice.is_fault)
-            found.torn += any(choice.what == "torn" for choice in prefix[-1:])
+            found.torn += any(choice.is_torn for choice in prefix[-1:])
             while True:
                 left = faults - sum(choice.is_fault for choice in taken)
                 state = (world.state(), left)
@@ -116,8 +116,10 @@ class Search:
                 left = faults - sum(choice.is_fault for choice in taken)
                 quiet = world.choices(0)
                 broken = [choice for choice in world.choices(left) if choice.is_fault]
-                choice = chance.choice(broken if broken and chance.random() < 0.08 else quiet)
+                torn = [choice for choice in quiet if choice.is_torn]
+                choice = chance.choice(broken if broken and chance.random() < 0.08 else torn or quiet)
                 found.faults.update([choice.what] if choice.is_fault else [])
+                found.torn += choice.is_torn
                 self._step(world, choice, taken)
                 found.transitions += 1
             self._end(world, taken, found)

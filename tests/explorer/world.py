@@ -23,6 +23,7 @@ WRITTEN_MS = NOW_MS - 1_000
 #: What is there at the beginning is older than any retention.
 FIRST_MS = NOW_MS - 30 * 86_400_000
 WRITES = frozenset({"put", "put_if_absent", "delete"})
+TORN = ("torn", "blind")
 
 
 class ProcessDied(BaseException):
@@ -44,8 +45,9 @@ class Choice(NamedTuple):
 
     ``go``: the actor's call takes place. ``fail``: it fails without effect. ``lost``: it takes effect, and the actor is
     told that it failed. ``late``: the actor is told that it failed, and it takes effect later. ``die``: the process ends
-    right before the call. ``arrive``: what was late takes effect now. ``torn``: the log is listed as a directory of a local
-    disk is, that is not at one moment: of the commits since the actor asked, it is told of the last one only.
+    right before the call. ``arrive``: what was late takes effect now. ``torn`` and ``blind``: the
+    log is listed as a directory of a local disk is, that is not at one moment: of the commits since the actor asked, it is
+    told of the last one only, or of none, but of whatever else is new.
     """
 
     what: str
@@ -53,7 +55,11 @@ class Choice(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        return self.what not in ("go", "arrive", "torn")
+        return self.what not in ("go", "arrive", *TORN)
+
+    @property
+    def is_torn(self) -> bool:
+        return self.what in TORN
 
 
 @dataclass
@@ -274,7 +280,7 @@ class World:
         if private is not None:
             waiting = {private: waiting[private]}
         found = [Choice("go", who) for who in waiting]
-        found += [Choice("torn", who) for who in waiting if len(self._new_commits(who)) > 1]
+        found += [Choice(what, who) for who in waiting for what in TORN if self._hidden(who, what)]
         if private is None:
             found += [Choice("arrive", index) for index in range(len(self.late))]
         if faults_left:
@@ -286,13 +292,21 @@ class World:
                     found.append(Choice("late", who))
         return found
 
-    def _new_commits(self, who: int) -> list[str]:
-        """Those that came since an actor began to list the log."""
+    def _new_in_log(self, who: int) -> list[str]:
+        """What came since an actor began to list the log."""
         before = self._at_begin[who]
         if before is None:
             return []
         new = self.store.objects.keys() - before
-        return sorted(key for key in new if key.startswith("_delta_log/") and _is_commit(key))
+        return sorted(key for key in new if key.startswith("_delta_log/") and not key.endswith(".crc"))
+
+    def _hidden(self, who: int, what: str) -> list[str]:
+        """The commits that a torn listing does not show, though it shows something newer."""
+        new = self._new_in_log(who)
+        commits = [key for key in new if _is_commit(key)]
+        if what == "torn":
+            return commits[:-1]
+        return commits if len(new) > len(commits) else []
 
     def _is_private(self, call: Call) -> bool:
         """Looking at a commit, which never changes; writing a note, or data under a name of one's own."""
@@ -313,8 +327,8 @@ class World:
         answer: Any
         if choice.what == "die":
             answer = ProcessDied()
-        elif choice.what in ("go", "torn"):
-            hidden = self._new_commits(choice.who)[:-1] if choice.what == "torn" else ()
+        elif choice.what == "go" or choice.is_torn:
+            hidden = self._hidden(choice.who, choice.what) if choice.is_torn else ()
             try:
                 answer = self._perform(call)
             except FileNotFoundError as error:
@@ -350,7 +364,7 @@ class World:
                 tuple(self.seen),
                 tuple(self._retries),
                 frozenset(self.late),
-                tuple(tuple(self._new_commits(who)) for who in range(len(self._actors))),
+                tuple(tuple(self._new_in_log(who)) for who in range(len(self._actors))),
             )
         )
 

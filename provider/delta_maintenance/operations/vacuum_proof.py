@@ -7,6 +7,8 @@ agreement of both is worth depends on what the log still holds:
 * ``commits``: every commit since version 0 is there, and nothing else was looked at;
 * ``checkpoint_and_checksum``: from the newest checkpoint that can be read, with the counts of the version's ``.crc``;
 * ``checkpoint``: from such a checkpoint alone; where it lost files, both readers believe it.
+
+From a checkpoint, the commits since the cutoff that it holds are read as well, for what they removed and when.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_log.storage import Storage
-from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused
+from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused, cleaned_meanwhile
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
 
 STRENGTHS = ("commits", "checkpoint_and_checksum", "checkpoint")
@@ -167,8 +169,11 @@ def _replayed(storage: Storage, version: int, replay: _Replay) -> str:
 
 def _read(storage: Storage, numbers: Sequence[int]) -> Iterator[tuple[int, Iterator[Mapping[str, Any]]]]:
     bodies = storage.read_many([f"{_LOG}/{number:020d}.json" for number in numbers])
-    for number, body in zip(numbers, bodies, strict=True):
-        yield number, (json.loads(line) for line in body.splitlines() if line.strip())
+    try:
+        for number, body in zip(numbers, bodies, strict=True):
+            yield number, (json.loads(line) for line in body.splitlines() if line.strip())
+    except FileNotFoundError as error:
+        raise VacuumRefused(cleaned_meanwhile(error)) from error
 
 
 def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], replay: _Replay) -> int:

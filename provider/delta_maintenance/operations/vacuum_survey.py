@@ -36,6 +36,7 @@ from delta_maintenance.plan.vacuum import (
     VacuumBasis,
     VacuumRefused,
     another_table,
+    cleaned_meanwhile,
     plan_vacuum,
     suspects,
 )
@@ -246,16 +247,22 @@ class _RecentCommits:
         self._mentions: dict[FileInfo, pa.Table] = {}
 
     def mentions(self, log: LogListing, cutoff_ms: int, *, every: bool) -> pa.Table:
-        """Of the commits since the cutoff: their files were needed then, whatever their timestamps say."""
+        """Of the commits since the cutoff: their files were needed then, whatever their timestamps say.
+
+        :raises VacuumRefused: one was deleted meanwhile.
+        """
         files = [
             log.commits[version]
             for version in sorted(log.commits)
             if every or log.commits[version].info.modification_time_ms >= cutoff_ms
         ]
         new = [file for file in files if file.info not in self._mentions]
-        for file, body in zip(new, self.storage.read_many([file.key for file in new]), strict=True):
-            self._mentions[file.info] = mentions_of(
-                decode_actions(body, file.key), file.info.modification_time_ms, self.storage.uri
-            )
+        try:
+            for file, body in zip(new, self.storage.read_many([file.key for file in new]), strict=True):
+                self._mentions[file.info] = mentions_of(
+                    decode_actions(body, file.key), file.info.modification_time_ms, self.storage.uri
+                )
+        except FileNotFoundError as error:
+            raise VacuumRefused(cleaned_meanwhile(error)) from error
         known = (self._mentions[file.info] for file in files)
         return pa.concat_tables([MENTION_SCHEMA.empty_table(), *known])

@@ -12,8 +12,9 @@ from tests.corpus import Corpus
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
-from delta_log.log_segment import find_log_segment
+from delta_log.log_segment import find_log_segment, list_log
 from delta_log.snapshot import Snapshot
+from delta_log.storage import FileInfo
 from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
 
 COMMIT = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
@@ -61,6 +62,26 @@ def test_a_commit_that_is_hidden_by_a_later_one_is_not_missing(base: tuple[str, 
     # What the second listing shows, and may hide, of later commits is left to the next reader.
     assert (segment.version, [c.version for c in segment.tail]) == (3, [2, 3] if base else [0, 1, 2, 3])
     assert find_log_segment(storage, 5).version == 5
+
+
+def test_a_commit_that_is_hidden_by_its_own_checkpoint_is_not_missing() -> None:
+    inner = log_of(*commits(0, 1))
+
+    def commit_and_checkpoint() -> None:
+        inner.put(f"_delta_log/{commits(2)[0]}", COMMIT)
+        inner.put("_delta_log/00000000000000000002.checkpoint.parquet", COMMIT)
+
+    # By its name the checkpoint comes before the commit, and what is written last is shown.
+    hiding = HidingCommits(inner, commit_and_checkpoint)
+    assert sorted(list_log(hiding, 1).commits) == [1, 2]
+    assert sorted(list_log(HidingCommits(inner, lambda: None)).commits) == [0, 1, 2]
+
+
+class HidingCommits(TornListings):
+    """Shows no commit that comes during a listing, but whatever else."""
+
+    def is_hidden(self, new: list[FileInfo], info: FileInfo) -> bool:
+        return info in new and info.name.endswith(".json")
 
 
 def test_a_version_that_the_log_does_not_hold_is_named_with_those_it_does() -> None:

@@ -57,13 +57,15 @@ class TestLocalStorage(StorageContract):
             assert caught.value.path.endswith("file/below")
 
     def test_many_files_are_looked_at_as_one_by_one(self, storage: LocalStorage) -> None:
-        for name in ("old", "new"):
+        storage.put("many/new", b"new")
+        for name, time_ns in (("old", -1_500_000_001), ("odd", -1), ("late", 13 * 10**18)):
             storage.put(f"many/{name}", name.encode())
-        os.utime(storage._path("many/old"), ns=(0, -1_500_000_001))
+            os.utime(storage._path(f"many/{name}"), ns=(0, time_ns))
         os.mkdir(storage._path("many/directory"))
         keys = ["many/new", "many/old", "many/directory", "many/none", "many/old/below"]
         one_by_one = storage.sizes_and_times(keys)
-        assert storage.sizes_and_times(keys, were_files=True) == one_by_one
+        for asked in (keys, ["many/new"], ["many/odd"], ["many/late"]):
+            assert storage.sizes_and_times(asked, were_files=True) == storage.sizes_and_times(asked)
         assert one_by_one[0] == [3, 3, None, None, None]
         assert one_by_one[1][1] == -1_501
         os.symlink("old", storage._path("many/link"))

@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_log import tail as log_tail
+from delta_log.checkpoint_writer import write_checkpoint
 from delta_log.commit_summary import CommitFilter, CommitSummary
 from delta_log.errors import AccessDenied, ListingDenied, LogCleaned, LogReplaced, StorageError
 from delta_log.log_path import commit_key
+from delta_log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
+from delta_log.snapshot import Snapshot
 from delta_log.tail import LogTail, follow, start_position, wait_seconds
 from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
 from delta_log.version_range import Awaited, Place, Progress
@@ -127,6 +130,30 @@ def test_commits_that_come_while_the_log_is_listed_were_not_cleaned(log: Log) ->
     coming[:] = [2, 2]
     assert versions(tail.poll()) == [3, 4]
     assert versions(tail.poll()) == [5, 6]
+
+
+def test_the_earliest_version_is_not_passed_over_though_the_next_one_hides_it() -> None:
+    inner = MemoryStorage()
+    coming = [0, 1]
+
+    def meanwhile() -> None:
+        while coming:
+            inner.put(commit_key(coming.pop(0)), b"{}")
+
+    assert start_position(TornListings(inner, meanwhile), "earliest") == -1
+
+
+def test_a_commit_that_comes_right_after_a_cleaned_place_was_not_cleaned(log: Log) -> None:
+    for _ in range(2):
+        log.append()
+    snapshot = Snapshot(log.inner, find_log_segment(log.inner))
+    write_checkpoint(log.inner, snapshot, Runtime())
+    log.clean(3)
+    # Between the tail's own listing and the one that asks where the log ends.
+    coming = [0, 1]
+    tail = LogTail(TornListings(log.inner, lambda: coming.pop(0) and log.append() if coming else None), 2)
+    assert versions(tail.poll()) == [3]
+    assert not coming
 
 
 def test_a_log_that_was_cleaned_past_the_place_says_so_with_the_facts(log: Log) -> None:

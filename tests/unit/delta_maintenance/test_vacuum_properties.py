@@ -21,6 +21,7 @@ from tests.vacuum_histories import (
     metadata,
 )  # fmt: skip
 
+from delta_log.checkpoint_writer import write_checkpoint
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
@@ -94,6 +95,54 @@ def test_the_second_reading_of_the_log_refuses_whatever_is_needed(history: Histo
         wrong = replace(found.plan, candidates=pa.Table.from_pylist([row], CANDIDATE_SCHEMA))
         with pytest.raises(VacuumRefused, match="a second reading of the log protects"):
             prove(history.storage, found.basis, wrong)
+
+
+def removed_before_a_checkpoint() -> History:
+    """Removed an hour ago, without a time; a checkpoint holds that, and the commits before it are gone."""
+    history = History()
+    history.commit([{"protocol": PROTOCOL}, {"metaData": metadata()}], NOW_MS - 20 * DAY_MS)
+    for key in ("a", "f"):
+        history.put(key, NOW_MS - 20 * DAY_MS)
+        history.live[key] = None
+    history.commit([history.add("a"), history.add("f")], NOW_MS - 20 * DAY_MS)
+    removed = history.remove("a", None)
+    del history.live["a"]
+    history.commit([removed], NOW_MS - HOUR_MS)
+    write_checkpoint(history.storage, history.snapshot(), RUNTIME)
+    history.storage.delete([f"_delta_log/{version:020d}.json" for version in (0, 1)])
+    return history
+
+
+def test_the_second_reading_knows_what_was_removed_before_the_checkpoint_it_starts_from() -> None:
+    storage = removed_before_a_checkpoint().storage
+    found = plan(storage, retain_hours=24.0)
+    row = {"key": "a", "size": 1, "modification_time_ms": 1, "reason": ORPHAN}
+    wrong = replace(found.plan, candidates=pa.Table.from_pylist([row], CANDIDATE_SCHEMA))
+    with pytest.raises(VacuumRefused, match="a second reading of the log protects"):
+        prove(storage, found.basis, wrong)
+
+
+def test_a_recent_commit_that_is_cleaned_while_it_is_read_stops_a_vacuum() -> None:
+    storage = removed_before_a_checkpoint().storage
+    recent = f"_delta_log/{2:020d}.json"
+    found = plan(storage, retain_hours=24.0)
+
+    def cleaned(name: str, key: str) -> None:
+        if (name, key) == ("read", recent):
+            raise FileNotFoundError(key)
+
+    cleaning = FaultyStorage(storage, before=cleaned)
+    with pytest.raises(VacuumRefused, match="2.json: this commit was deleted"):
+        prove(cleaning, found.basis, found.plan)
+    with pytest.raises(VacuumRefused, match="2.json: this commit was deleted"):
+        survey(
+            cleaning,
+            open_storage,
+            found.basis.snapshot,
+            VacuumOptions(retention_check=False, retain_hours=24.0),
+            NOW_MS,
+            SilentProgress(),
+        )
 
 
 @given(histories(), RETENTIONS)
