@@ -151,7 +151,12 @@ def test_a_commit_that_comes_right_after_a_cleaned_place_was_not_cleaned(log: Lo
     log.clean(3)
     # Between the tail's own listing and the one that asks where the log ends.
     coming = [0, 1]
-    tail = LogTail(TornListings(log.inner, lambda: coming.pop(0) and log.append() if coming else None), 2)
+
+    def meanwhile() -> None:
+        if coming and coming.pop(0):
+            log.append()
+
+    tail = LogTail(TornListings(log.inner, meanwhile), 2)
     assert versions(tail.poll()) == [3]
     assert not coming
 
