@@ -1,8 +1,12 @@
-"""Where the previous successful run of a sensor left off, for each table and never by map index.
+"""Where the previous successful run of a sensor left off, for each table and never by map index; and where this run began.
 
 It is kept in the state store of the asset that stands for the table, where that is an inlet of the task, else as an XCom
 under a key with the table in it: in a mapped task, a table may have another map index in every run. What a run noted
 counts only if that run succeeded; of one that did not, what it had set out from is still open.
+
+Where no run has noted anything, this one begins somewhere, and has to begin there again when it is rescheduled or tried
+again: else it would never see what is committed between two looks. That is kept in the task's own state store, and forgotten
+when the task is cleared, which Airflow tells by ``max_tries``.
 """
 
 from __future__ import annotations
@@ -46,6 +50,24 @@ class Baselines:
             store.set(self._state_key, note)
         else:
             self._instance.xcom_push(f"{_KEY}:{self._table}", note)
+
+    def begun(self) -> int | None:
+        """Where this run of the task has begun before; ``None``: it has not, or the task was cleared since."""
+        store = self._context.get("task_state_store")
+        note = None if store is None else store.get(self._begin_key)
+        if not isinstance(note, Mapping) or note.get("maxTries") != self._instance.max_tries:
+            return None
+        return int(note["version"])
+
+    def begin(self, version: int) -> None:
+        """Keep the version after which this run looks."""
+        store = self._context.get("task_state_store")
+        if store is not None:
+            store.set(self._begin_key, {"version": version, "maxTries": self._instance.max_tries})
+
+    @property
+    def _begin_key(self) -> str:
+        return f"{_KEY}_begin:{self._table}"
 
     @property
     def _state_key(self) -> str:

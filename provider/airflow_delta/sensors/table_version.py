@@ -225,11 +225,15 @@ class DeltaTableVersionSensor(DeltaTableSensor):
             value = self.value_of(name)
             if value is not None:
                 return version_before(value)
-        known = Baselines(context, self.value_of("table")).recall()
+        baselines = Baselines(context, self.value_of("table"))
+        known = baselines.recall()
         if known is not None:
             self.log.info("The previous successful run left off at version %d.", known)
             return known
-        position = start_position(table.storage, self.value_of("start_from"))
+        position = baselines.begun()
+        if position is None:
+            position = start_position(table.storage, self.value_of("start_from"))
+            baselines.begin(position)
         self.log.info("No earlier run is known; looking for what comes after version %d.", position)
         return position
 

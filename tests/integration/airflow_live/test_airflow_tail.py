@@ -142,6 +142,19 @@ def test_the_example_that_waits_goes_on_where_the_run_before_left_off_though_the
     assert airflow.xcom(dag_id, second, "load")[0] == 4
 
 
+def test_a_first_run_that_is_rescheduled_sees_what_came_between_two_looks(
+    airflow: LiveAirflow, write_table: WriteTable
+) -> None:
+    dag_id, task_id = "wait_between_looks", "rescheduled"
+    table = write_table("looked_at")
+    airflow.wait_for_dag(dag_id)
+    run = airflow.trigger(dag_id, conf={"table": str(table)})
+    wait_for("a first look", lambda: airflow.task(dag_id, run, task_id)["state"] == "up_for_reschedule")
+    write_table("looked_at")
+    assert airflow.wait_for_run(dag_id, run) == "success", airflow.story(dag_id, run)
+    assert airflow.xcom(dag_id, run, task_id)["firstVersion"] == 3
+
+
 def test_a_sensor_that_is_deferred_holds_no_slot_and_keeps_to_its_timeouts(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:

@@ -59,6 +59,7 @@ class Runs:
             task_id="wait",
             run_id=run_id,
             map_index=map_index,
+            max_tries=0,
             xcom_push=push,
             xcom_pull=pull,
             get_task_states=states,
@@ -119,6 +120,28 @@ def test_a_retry_of_a_run_sets_out_from_where_its_first_try_did(table: TailedTab
     first = sensor(table).execute(context)
     assert sensor(table).execute(context)["firstVersion"] == first["firstVersion"] == 0
     assert runs.xcoms == {}
+
+
+def test_a_first_run_that_is_rescheduled_sees_what_came_between_two_looks(
+    table: TailedTable, runs: Runs
+) -> None:
+    table.append_by_delta_rs()
+    context = runs.context("1", task_state_store=FakeStateStore())
+
+    def look(**more: Any) -> Any:
+        # Each look is a process of its own.
+        return sensor(table, start_from="latest", **more).poke(context)
+
+    assert not look()
+    table.append_by_delta_rs()
+    assert not look(min_rows=1_000)
+    table.append_by_delta_rs()
+    found = look()
+    assert (found.xcom_value["firstVersion"], found.xcom_value["lastVersion"]) == (2, 3)
+    # Whoever clears it wants it from what is the latest then.
+    runs.xcoms.clear()
+    context["ti"].max_tries += 1
+    assert not look()
 
 
 def test_a_mapped_task_knows_its_tables_by_name_whatever_their_map_index(tmp_path: Path, runs: Runs) -> None:

@@ -41,3 +41,13 @@ with DAG("wait_in_a_pool", schedule=None, params={"table": "", "baseline": 0}):
             poke_interval=1,
             **way,
         )
+
+with DAG("wait_between_looks", schedule=None, params={"table": ""}):
+    DeltaTableVersionSensor(
+        task_id="rescheduled",
+        table="{{ params.table }}",
+        mode="reschedule",
+        deferrable=False,
+        poke_interval=5,
+        timeout=120,
+    )
