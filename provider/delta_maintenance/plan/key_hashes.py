@@ -1,9 +1,8 @@
 """Which of many listed keys are not among many others, told by 64 bits of each.
 
-Hashing two hundred thousand keys takes a third of the time that one hash table of them takes, and what was hashed once
-can be compared again and again, while a listing goes on. A key that is denied is not there. One that is not denied is
-there, but for one stranger in 10^19 divided by the number of keys: VACUUM keeps such a file, and never deletes one that
-it needs.
+Keys are hashed once, however often a listing that goes on is compared with them, and hashes are found in a sixth of the time
+that keys are found in. A key that is denied is not there. One that is not denied is there, but for one stranger in 10^19
+divided by the number of keys: VACUUM keeps such a file, and never deletes one that it needs.
 """
 
 from __future__ import annotations
