@@ -54,14 +54,15 @@ class LogInventory:
 
 
 def list_everything(storage: Storage) -> LogInventory:
-    """One LIST for each of the log's directories; two of the log where a commit is missing (:mod:`delta_log.log_segment`)."""
+    """One LIST for each of the log's directories; two where a commit is missing (:mod:`delta_log.log_segment`)."""
+    found = _listed(storage)
+    return _listed(storage, found.listing.latest) if found.listing.is_torn else found
+
+
+def _listed(storage: Storage, latest: int | None = None) -> LogInventory:
     log = list(storage.list_from(LOG_DIRECTORY))
-    first, latest = listing_of(log), None
-    if first.is_torn:
-        log, latest = list(storage.list_from(LOG_DIRECTORY)), first.latest
     sidecars = list(storage.list_from(SIDECAR_DIRECTORY))
-    staged = list(storage.list_from(STAGED_COMMITS_DIRECTORY))
-    return inventory_of(log, sidecars, staged, latest)
+    return inventory_of(log, sidecars, storage.list_from(STAGED_COMMITS_DIRECTORY), latest)
 
 
 def inventory_of(
@@ -77,7 +78,8 @@ def inventory_of(
     log, sidecars, staged = list(log), list(sidecars), list(staged)
     listing = listing_of(log, latest=latest)
     # Newer ones are complete as well.
-    used = {file.key for checkpoint in listing_of(log).checkpoints for file in checkpoint.files}
+    complete = listing if latest is None else listing_of(log)
+    used = {file.key for checkpoint in complete.checkpoints for file in checkpoint.files}
     checksums, unfinished = [], []
     for info in log:
         # An empty checkpoint is none to a reader, and still a file.

@@ -173,18 +173,18 @@ class LogTail:
 
     def _files_after(self, position: int, max_commits: int) -> list[FileInfo]:
         """The commits that follow a version without a gap."""
-        files, own, newer = self._scanned(position, max_commits)
-        if newer is not None and not files:
+        files, own, beyond = self._scanned(position, max_commits)
+        if beyond is not None:
             # A commit that is shown may hide one that came just before it, but not from a listing that begins afterwards.
-            files, own, newer = self._scanned(position, max_commits)
-            if newer is not None and not files:
-                raise LogCleaned(self.storage.uri, position, newer)
+            files, own, beyond = self._scanned(position, max_commits)
+            if beyond is not None:
+                raise LogCleaned(self.storage.uri, position, beyond)
         if not files and not own and self._goes_on(position):
             files, _, _ = self._scanned(position, max_commits)
         return files
 
     def _scanned(self, position: int, max_commits: int) -> tuple[list[FileInfo], bool, int | None]:
-        """One LIST: those commits, whether the position's own is there, and the version after the gap that ends them."""
+        """One LIST: those commits, whether the position's own is there, and the first version beyond, where the next is not."""
         files: list[FileInfo] = []
         own = position < 0
         for version, info in _commits_from(self.storage, max(0, position)):
@@ -192,7 +192,7 @@ class LogTail:
                 own = True
                 continue
             if version != position + 1 + len(files):
-                return files, own, version
+                return files, own, None if files else version
             files.append(info)
             if len(files) == max_commits:
                 break

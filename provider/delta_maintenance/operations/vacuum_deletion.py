@@ -5,7 +5,7 @@ Before each batch the log is looked at: what a newer commit names leaves the pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -18,12 +18,12 @@ from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log_path import commit_key
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
+from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.operations.vacuum_survey import list_files, require_same_table
 from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.partition_scope import PartitionScope
 from delta_maintenance.plan.protected_files import mentions_of, vector_keys
-from delta_maintenance.plan.vacuum import VacuumRefused
 from delta_maintenance.plan.vacuum_listing import Listing, not_listed
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
 from delta_maintenance.progress import ProgressReporter, format_bytes
@@ -143,19 +143,13 @@ class Deletion:
         keys = [commit_key(version) for version in range(known.version + 1, newest.version + 1)]
         named = [
             mentions_of(decode_actions(body, key), 0, self._storage.uri).column("key")
-            for key, body in zip(keys, self._bodies(keys), strict=True)
+            for key, body in zip(
+                keys, commit_bodies(self._storage, keys, "Nothing more is deleted."), strict=True
+            )
         ]
         chunks = [chunk for column in named for chunk in column.chunks]
         self._spared = pa.chunked_array([*self._spared.chunks, *chunks], pa.string())
         self._snapshot = newest
-
-    def _bodies(self, keys: list[str]) -> Iterator[bytes]:
-        try:
-            yield from self._storage.read_many(keys)
-        except FileNotFoundError as error:
-            raise VacuumRefused(
-                f"{error}: a commit was cleaned from the log before it could be looked at. Nothing more is deleted."
-            ) from error
 
     def _without_spared(self, batch: pa.Table) -> pa.Table:
         if not len(self._spared):

@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_log.storage import Storage
-from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused, cleaned_meanwhile
+from delta_maintenance.operations.commit_bodies import commit_bodies
+from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
 
 STRENGTHS = ("commits", "checkpoint_and_checksum", "checkpoint")
@@ -118,14 +119,6 @@ class _Replay:
             self.live[key, vector] = vector_file, add.get("size") or 0
             self._mention(key, vector_file, time_ms)
 
-    def note(self, actions: Iterator[Mapping[str, Any]], time_ms: int) -> None:
-        """What a commit names that a checkpoint holds already: removals there may have no time, or too early a one."""
-        for action in actions:
-            file = action.get("add") or action.get("remove")
-            if file is not None:
-                key, _, vector_file = self._named(file)
-                self._mention(key, vector_file, max(time_ms, file.get("deletionTimestamp") or 0))
-
     def live_keys(self) -> pa.Array:
         found = {key for key, _ in self.live} | {file for file, _ in self.live.values() if file is not None}
         return pa.array([key for key in found if not key.startswith("\0")], pa.string())
@@ -158,22 +151,22 @@ def _replayed(storage: Storage, version: int, replay: _Replay) -> str:
         start = _from_checkpoint(storage, checkpoints, replay) + 1
         if not all(number in commits for number in range(start, version + 1)):
             raise VacuumRefused(f"A commit between {start} and {version} is missing. Nothing was deleted.")
+    # In a checkpoint removals may have no time, or too early a one.
+    held = _Replay(replay.root, replay.cutoff_ms)
     for number, actions in _read(
         storage, [n for n in sorted(commits) if n < start and commits[n] >= replay.cutoff_ms]
     ):
-        replay.note(actions, commits[number])
+        held.take(actions, commits[number])
+    replay.recent |= held.recent
     for number, actions in _read(storage, range(start, version + 1)):
         replay.take(actions, commits[number])
     return "checkpoint" if start else "commits"
 
 
 def _read(storage: Storage, numbers: Sequence[int]) -> Iterator[tuple[int, Iterator[Mapping[str, Any]]]]:
-    bodies = storage.read_many([f"{_LOG}/{number:020d}.json" for number in numbers])
-    try:
-        for number, body in zip(numbers, bodies, strict=True):
-            yield number, (json.loads(line) for line in body.splitlines() if line.strip())
-    except FileNotFoundError as error:
-        raise VacuumRefused(cleaned_meanwhile(error)) from error
+    bodies = commit_bodies(storage, [f"{_LOG}/{number:020d}.json" for number in numbers])
+    for number, body in zip(numbers, bodies, strict=True):
+        yield number, (json.loads(line) for line in body.splitlines() if line.strip())
 
 
 def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], replay: _Replay) -> int:

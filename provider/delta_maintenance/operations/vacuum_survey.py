@@ -18,6 +18,7 @@ from delta_log.log_segment import LogListing, list_log
 from delta_log.snapshot import Snapshot
 from delta_log.storage import FileInfo, Storage
 from delta_log.table_features import Operation
+from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.operations.inventory import OpenPlace, read_inventory
 from delta_maintenance.operations.listing_sieve import ListingSieve, with_times
 from delta_maintenance.operations.lite_vacuum import not_behind_links, removed_files
@@ -36,7 +37,6 @@ from delta_maintenance.plan.vacuum import (
     VacuumBasis,
     VacuumRefused,
     another_table,
-    cleaned_meanwhile,
     plan_vacuum,
     suspects,
 )
@@ -257,12 +257,9 @@ class _RecentCommits:
             if every or log.commits[version].info.modification_time_ms >= cutoff_ms
         ]
         new = [file for file in files if file.info not in self._mentions]
-        try:
-            for file, body in zip(new, self.storage.read_many([file.key for file in new]), strict=True):
-                self._mentions[file.info] = mentions_of(
-                    decode_actions(body, file.key), file.info.modification_time_ms, self.storage.uri
-                )
-        except FileNotFoundError as error:
-            raise VacuumRefused(cleaned_meanwhile(error)) from error
+        for file, body in zip(new, commit_bodies(self.storage, [file.key for file in new]), strict=True):
+            self._mentions[file.info] = mentions_of(
+                decode_actions(body, file.key), file.info.modification_time_ms, self.storage.uri
+            )
         known = (self._mentions[file.info] for file in files)
         return pa.concat_tables([MENTION_SCHEMA.empty_table(), *known])

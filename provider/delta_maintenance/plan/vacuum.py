@@ -113,13 +113,6 @@ def another_table(roots: Sequence[str]) -> str:
     )
 
 
-def cleaned_meanwhile(error: FileNotFoundError) -> str:
-    return (
-        f"{error}: this commit was deleted from the log before it could be read, and what it removed has to be known. "
-        "Nothing was deleted. Run again."
-    )
-
-
 def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False) -> VacuumPlan:
     """
     :param found: what :func:`suspects` gave, less what is gone meanwhile, with times and sizes.
