@@ -91,7 +91,7 @@ class LogListing:
         if newest < 0:
             return False
         base = max((checkpoint.version for checkpoint in self.checkpoints), default=self.start - 1)
-        return newest not in self.commits or oldest > base + 1 or len(self.commits) != newest - oldest + 1
+        return oldest > base + 1 or len(self.commits) != newest - oldest + 1
 
 
 def list_log(storage: Storage, start: int = 0) -> LogListing:

@@ -64,6 +64,16 @@ def test_a_commit_that_is_hidden_by_a_later_one_is_not_missing(base: tuple[str, 
     assert find_log_segment(storage, 5).version == 5
 
 
+def test_a_commit_that_is_hidden_right_after_a_cleaned_log_is_not_missing() -> None:
+    inner, new = log_of("00000000000000000001.checkpoint.parquet"), commits(2, 3)
+
+    def two_commits() -> None:
+        while new:
+            inner.put(f"_delta_log/{new.pop(0)}", COMMIT)
+
+    assert [c.version for c in find_log_segment(TornListings(inner, two_commits)).tail] == [2, 3]
+
+
 def test_a_commit_that_is_hidden_by_its_own_checkpoint_is_not_missing() -> None:
     inner = log_of(*commits(0, 1))
 
