@@ -105,11 +105,11 @@ class DataFile:
         except FileNotFoundError as error:
             raise CorruptLog(key, "the log names this data file, but it is not there") from error
         with _file_errors(key, storage):
-            # From a disk, pages are read as they are needed; over a network in a few large requests.
+            # From a disk, pages are read as they are needed; over a network in a few large requests, unless all is here.
             self._parquet = pq.ParquetFile(
                 source,
                 coerce_int96_timestamp_unit="us",
-                pre_buffer=storage.concurrency > 1,
+                pre_buffer=storage.concurrency > 1 and not isinstance(source, pa.BufferReader),
                 buffer_size=_PAGE_BYTES,
             )
             self._arrow_schema = self._parquet.schema_arrow

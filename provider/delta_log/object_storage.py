@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.object_tree import KeySpan, SpanPage, list_object_tree, list_span_tree
-from delta_log.remote_storage import READ_AHEAD_BYTES, RemoteStorage, opened
-from delta_log.storage import EnterDirectories, FileInfo, TreePage
+from delta_log.remote_storage import RemoteStorage, opened
+from delta_log.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, TreePage
 
 #: Name of the token in an object's metadata: letters only, which every store and every proxy lets through.
 TOKEN = "deltaput"  # noqa: S105 - no secret
@@ -165,6 +167,8 @@ class ObjectStorage(RemoteStorage):
         """Parquet's footer is at the end, and a small file is read whole by the same request."""
         with self._errors(key, may_be_absent=True):
             tail: Tail = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
+        if len(tail.data) == tail.size:
+            return pa.BufferReader(tail.data)
 
         def read(start: int, length: int) -> bytes:
             with self._errors(key, may_be_absent=True):

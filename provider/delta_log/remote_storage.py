@@ -17,7 +17,7 @@ import fsspec
 import fsspec.asyn
 
 from delta_log.errors import AccessDenied, DeltaLogError, InvalidRequest, StorageError
-from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, Storage, TreePage
 
 _EXTRAS = {
     "s3": "s3",
@@ -218,10 +218,6 @@ def tree_page(files: Sequence[FileInfo], others: Sequence[str] = ()) -> TreePage
 
 def file_info(key: str, size: int, modified_seconds: float) -> FileInfo:
     return FileInfo(key, key.rpartition("/")[2], size, int(modified_seconds * 1000))
-
-
-#: Parquet files are read in many small pieces that lie close together.
-READ_AHEAD_BYTES = 4 << 20
 
 
 #: Reads a range: its start, and its length.

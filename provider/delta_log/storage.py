@@ -70,6 +70,10 @@ class TreePage:
 #: Of the directories that a listing met, given by their keys, those that it is to look into.
 EnterDirectories = Callable[[Sequence[str]], Collection[str]]
 
+#: Over a network, opening a file reads so many bytes from its end: Parquet's footer is there, a small file is here whole, and
+#: pieces of a large one are read in requests of this size.
+READ_AHEAD_BYTES = 4 << 20
+
 
 class Storage(ABC):
     """One table's root on some store; see the module's docstring for what each method promises."""
@@ -221,6 +225,15 @@ class Storage(ABC):
             yield from pool.map(self.read, keys)
 
 
+def is_on_disk(table_uri: str) -> bool:
+    """A path, or a ``file`` URI."""
+    return _scheme(table_uri) in ("", "file")
+
+
+def _scheme(table_uri: str) -> str:
+    return urlsplit(table_uri).scheme if "://" in table_uri or table_uri.startswith("file:") else ""
+
+
 def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = None) -> Storage:
     """The store of a table.
 
@@ -229,12 +242,12 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
     :raises InvalidRequest: no such kind of store, or its package is missing.
     """
     # A store's module is loaded where a table lives on it: client libraries are large.
-    scheme = urlsplit(table_uri).scheme if "://" in table_uri or table_uri.startswith("file:") else ""
+    scheme = _scheme(table_uri)
     options = dict(storage_options or {})
     lock = options.pop("lock", None)
     if lock is not None:
         return _open_locked(table_uri, scheme, options, lock)
-    if scheme in ("", "file"):
+    if is_on_disk(table_uri):
         from delta_log.local_storage import LocalStorage
 
         return LocalStorage(unquote(urlsplit(table_uri).path) if scheme else table_uri)

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from delta_log.storage import Storage, open_storage
 from delta_maintenance.engine.engine import describe_error
-from delta_maintenance.engine.spark_task import ERROR_MARK
+from delta_maintenance.engine.spark_task import ERROR_MARK, opened
 from delta_maintenance.operations.listing_part import FOUND_SCHEMA, ListingPart, list_part
 from delta_maintenance.operations.sorted_keys import SortedKeys
 
 _SCHEMA = pa.schema([*FOUND_SCHEMA, ("error", pa.string())])
-
-
-@lru_cache(maxsize=1)
-def _opened(table_uri: str, storage_options: str) -> Storage:
-    # A client is worth keeping: one process of an executor lists part after part.
-    return open_storage(table_uri, json.loads(storage_options))
 
 
 def list_batch(
@@ -35,7 +27,7 @@ def list_batch(
     for text in batch.column("listing").to_pylist():
         part = ListingPart.from_json(text)
         try:
-            storage = _opened(part.table_uri, json.dumps(storage_options, sort_keys=True))
+            storage = opened(part.table_uri, storage_options)
             for found in list_part(storage, part, SortedKeys(keys)):
                 columns = [*found.columns, pa.nulls(found.num_rows, pa.string())]
                 yield pa.record_batch(columns, schema=_SCHEMA)

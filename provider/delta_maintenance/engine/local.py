@@ -4,7 +4,8 @@
    forks.
 2. There are as many as there are processors, bins, and memory for: each is reckoned to need
    :data:`WORKER_BYTES`.
-3. The biggest bins come first in a plan, so that a free worker takes the biggest that is left.
+3. The biggest bins come first in a plan, so that a free worker takes the biggest that is left; small ones on a store
+   behind a network go side by side (:mod:`delta_maintenance.engine.lanes`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import queue
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from delta_log.errors import DeltaLogError
-from delta_log.storage import open_storage
+from delta_log.storage import Storage, is_on_disk, open_storage
 from delta_maintenance.engine.engine import (
     BinResult,
     TaskFailed,
@@ -29,18 +32,22 @@ from delta_maintenance.engine.engine import (
     describe_error,
     is_too_late,
 )
+from delta_maintenance.engine.lanes import Lanes, is_room
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
-#: One worker's memory: libraries, a row group decoded and encoded, and what Arrow keeps.
-WORKER_BYTES = 480 << 20
-#: A worker takes half a second to start; so much work is done here in that time.
+#: One worker's memory: libraries, two row groups, and what Arrow keeps.
+WORKER_BYTES = 512 << 20
+#: A worker takes half a second to start; so much work is done here in that time. A bin by itself is work, too.
 _NOT_WORTH_A_PROCESS = 64 << 20
+_BIN_BYTES = 256 << 10
 _SECONDS_TO_END = 5
+#: NumPy's linear algebra, which nobody needs here, starts threads that spin for an eighth of a second.
+_NO_SPINNING = {"OPENBLAS_NUM_THREADS": "1"}
 
 #: Answers of all workers, in their order; ``None``: there will be no more from that one.
-_Answers = queue.SimpleQueue[tuple["_Worker", dict[str, Any] | None]]
+_Answers = queue.SimpleQueue[tuple["_Tasks", dict[str, Any] | None]]
 
 
 class LocalEngine:
@@ -65,7 +72,7 @@ class LocalEngine:
 
     def num_workers(self, num_tasks: int, total_bytes: int) -> int:
         """How many processes to start; 0: do it here."""
-        if num_tasks == 0 or total_bytes <= _NOT_WORTH_A_PROCESS:
+        if num_tasks == 0 or total_bytes + num_tasks * _BIN_BYTES <= _NOT_WORTH_A_PROCESS:
             return 0
         wanted = min(
             num_tasks,
@@ -76,7 +83,11 @@ class LocalEngine:
 
     def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
         workers = self.num_workers(len(tasks), sum(task.bytes_in for task in tasks))
-        return self._run_with(workers, tasks, progress) if workers else self._run_here(tasks, progress)
+        if workers:
+            return self._run_with(workers, tasks, progress)
+        if not tasks or is_on_disk(tasks[0].table_uri):
+            return self._run_here(tasks, progress)
+        return self._run_side_by_side(tasks, progress)
 
     def _run_here(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
         for task in tasks:
@@ -93,12 +104,19 @@ class LocalEngine:
             progress.bin_done(task.bin_id, task.bytes_in)
             yield result
 
+    def _run_side_by_side(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter
+    ) -> Iterator[BinResult]:
+        answers: _Answers = queue.SimpleQueue()
+        storage = open_storage(tasks[0].table_uri, self._storage_options)
+        with _Here(storage, answers) as here:
+            yield from _results([here], tasks, answers, progress)
+
     def _run_with(
         self, num_workers: int, tasks: Sequence[RewriteTask], progress: ProgressReporter
     ) -> Iterator[BinResult]:
         cpus = max(1, available_cpus() // num_workers)
         answers: _Answers = queue.SimpleQueue()
-        waiting = _in_time(tasks)
         with contextlib.ExitStack() as workers:
             started = [
                 workers.enter_context(_Worker(self._storage_options, cpus, answers))
@@ -106,19 +124,38 @@ class LocalEngine:
             ]
             # All are told to end before the first is waited for.
             workers.callback(_end_all, started)
-            busy = sum(worker.begin(next(waiting, None)) for worker in started)
-            while busy:
-                worker, task, result = _next_result(answers, progress)
-                busy -= not worker.begin(next(waiting, None))
-                progress.bin_done(task.bin_id, task.bytes_in)
-                yield result
+            yield from _results(started, tasks, answers, progress)
 
 
-def _in_time(tasks: Sequence[RewriteTask]) -> Iterator[RewriteTask]:
-    for task in tasks:
-        if is_too_late(task):
-            return
-        yield task
+def _results(
+    workers: Sequence[_Tasks], tasks: Sequence[RewriteTask], answers: _Answers, progress: ProgressReporter
+) -> Iterator[BinResult]:
+    """Give the tasks out, wherever there is room."""
+    waiting = deque(tasks)
+
+    def gave_one(worker: _Tasks) -> bool:
+        if not waiting or not is_room(worker.tasks.values(), waiting[0]):
+            return False
+        if is_too_late(waiting[0]):
+            waiting.clear()
+            return False
+        task = waiting.popleft()
+        worker.tasks[task.bin_id] = task
+        worker.give(task)
+        return True
+
+    # In turn, so that none has much to do while another has nothing.
+    while sum(gave_one(worker) for worker in workers):
+        pass
+    while any(worker.tasks for worker in workers):
+        worker, task, result = _next_result(answers, progress)
+        del worker.tasks[task.bin_id]
+        while gave_one(worker):
+            pass
+        if not worker.tasks:
+            worker.end()
+        progress.bin_done(task.bin_id, task.bytes_in)
+        yield result
 
 
 def _end_all(workers: Sequence[_Worker]) -> None:
@@ -126,14 +163,16 @@ def _end_all(workers: Sequence[_Worker]) -> None:
         worker.end()
 
 
-def _next_result(answers: _Answers, progress: ProgressReporter) -> tuple[_Worker, RewriteTask, BinResult]:
+def _next_result(answers: _Answers, progress: ProgressReporter) -> tuple[_Tasks, RewriteTask, BinResult]:
     while True:
         worker, answer = answers.get()
-        task = worker.task
-        if task is None:  # it was told to end, and did
-            continue
         if answer is None:
-            raise WorkerDied(task.bin_id, worker.exit_code(), task.bytes_in, len(task.sources))
+            if worker.tasks:
+                raise worker.died()
+            continue  # it was told to end, and did
+        task = worker.tasks.get(answer["bin"])
+        if task is None:
+            continue
         if "read" in answer:
             progress.source_read(task.bin_id, answer["read"])
         elif "error" in answer:
@@ -142,11 +181,52 @@ def _next_result(answers: _Answers, progress: ProgressReporter) -> tuple[_Worker
                 raise failure
             return worker, task, failure
         else:
-            return worker, task, BinManifest.from_json(json.dumps(answer["manifest"]))
+            return worker, task, BinManifest.from_dict(answer["manifest"])
 
 
-class _Worker:
-    """One process, and the task that it is at."""
+class _Tasks(ABC):
+    """Who works on tasks, and those that it is at, by their bins."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, RewriteTask] = {}
+
+    @abstractmethod
+    def give(self, task: RewriteTask) -> None: ...
+
+    @abstractmethod
+    def end(self) -> None:
+        """Let it give up whatever it is at, and end."""
+
+    @abstractmethod
+    def died(self) -> WorkerDied:
+        """Why there will be no more answers."""
+
+
+class _Here(_Tasks):
+    """Threads of this process."""
+
+    def __init__(self, storage: Storage, answers: _Answers) -> None:
+        super().__init__()
+        self._lanes = Lanes(storage, lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts})))
+
+    def __enter__(self) -> _Here:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._lanes.__exit__(*exception)
+
+    def give(self, task: RewriteTask) -> None:
+        self._lanes.begin(task)
+
+    def end(self) -> None:
+        self.tasks.clear()
+
+    def died(self) -> WorkerDied:
+        raise AssertionError("threads do not die by themselves")
+
+
+class _Worker(_Tasks):
+    """One process."""
 
     def __init__(
         self,
@@ -154,7 +234,7 @@ class _Worker:
         cpus: int,
         answers: _Answers,
     ) -> None:
-        self.task: RewriteTask | None = None
+        super().__init__()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "delta_maintenance.engine.worker"],
             stdin=subprocess.PIPE,
@@ -175,27 +255,18 @@ class _Worker:
             self._process.kill()
             self._process.wait()
 
-    def begin(self, task: RewriteTask | None) -> bool:
-        """Go on with a task, or end where there is none; whether it has one."""
-        if task is None:
-            self.end()
-            return False
-        self.give(task)
-        return True
-
     def give(self, task: RewriteTask) -> None:
-        self.task = task
         self._send(task.to_json())
 
     def end(self) -> None:
-        """Let it give up whatever it is at, and end."""
-        self.task = None
+        self.tasks.clear()
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
-    def exit_code(self) -> int:
-        return self._process.wait()
+    def died(self) -> WorkerDied:
+        task = max(self.tasks.values(), key=lambda task: task.bytes_in)
+        return WorkerDied(task.bin_id, self._process.wait(), task.bytes_in, len(task.sources))
 
     def _send(self, message: Any) -> None:
         text = message if isinstance(message, str) else json.dumps(message)
@@ -222,7 +293,8 @@ def _environment() -> dict[str, str]:
     """This environment, with this process's own module path: it may come from a bundle or a script's
     directory."""
     path = [str(Path(entry).resolve()) for entry in sys.path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONSAFEPATH": "1"}
+    own = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONSAFEPATH": "1"}
+    return {**_NO_SPINNING, **os.environ, **own}
 
 
 def available_cpus() -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from delta_log.storage import open_storage
+from delta_log.storage import Storage, open_storage
 from delta_maintenance.engine.engine import describe_error, is_too_late
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import RewriteTask
@@ -16,6 +17,16 @@ from delta_maintenance.rewrite.task import RewriteTask
 #: Spark tells the driver of an error by its text; what follows is the error as JSON.
 ERROR_MARK = "DELTA_TASK_ERROR "
 _SCHEMA = pa.schema([("bin", pa.int32()), ("manifest", pa.string()), ("error", pa.string())])
+
+
+def opened(table_uri: str, storage_options: Mapping[str, Any]) -> Storage:
+    """A client is worth keeping: one process of an executor does task after task."""
+    return _opened(table_uri, json.dumps(storage_options, sort_keys=True))
+
+
+@lru_cache(maxsize=1)
+def _opened(table_uri: str, storage_options: str) -> Storage:
+    return open_storage(table_uri, json.loads(storage_options))
 
 
 def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -30,7 +41,7 @@ def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> 
             continue
         manifest = failure = None
         try:
-            manifest = rewrite_bin(task, open_storage(task.table_uri, storage_options)).to_json()
+            manifest = rewrite_bin(task, opened(task.table_uri, storage_options)).to_json()
         except Exception as error:
             description = {**describe_error(error), "bin_id": task.bin_id}
             if description["retryable"]:

@@ -6,12 +6,14 @@ threads do not survive a fork. The first line it reads tells how to reach the st
 neither in argv nor in the environment. When its input ends, or the process at the other end dies, it gives up
 its bin and ends.
 
-Lines in: ``{"storage_options": {…}, "cpus": 1}`` once, then tasks. Lines out: ``{"read": bytes}``,
-``{"manifest": {…}}``, ``{"error": {…}}``.
+Lines in: ``{"storage_options": {…}, "cpus": 1}`` once, then tasks, as many at a time as
+:func:`~delta_maintenance.engine.lanes.is_room` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
+or ``"error": {…}``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -19,7 +21,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from typing import Any, BinaryIO
 
 _SECONDS_TO_UNWIND = 10
@@ -53,25 +54,32 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
 
     from delta_log.storage import open_storage
     from delta_maintenance.engine.engine import describe_error
-    from delta_maintenance.rewrite.bin import rewrite_bin
+    from delta_maintenance.engine.lanes import Lanes, is_small
     from delta_maintenance.rewrite.task import RewriteTask
 
-    def answer(**facts: Any) -> None:
-        answers.write(json.dumps(facts).encode() + b"\n")
+    one_at_a_time = threading.Lock()
+
+    def answer(bin_id: str, facts: dict[str, Any]) -> None:
+        line = json.dumps({"bin": bin_id, **facts}).encode() + b"\n"
+        with one_at_a_time:
+            answers.write(line)
 
     setup = json.loads(lines.get())
     pa.set_cpu_count(setup["cpus"])
-    storage = None
-    while True:
-        task = RewriteTask.from_json(lines.get().decode())
-        try:
-            storage = storage or open_storage(task.table_uri, setup["storage_options"])
-            manifest = rewrite_bin(task, storage, lambda size: answer(read=size))
-        except Exception as error:  # noqa: BLE001 - the other end decides
-            traceback.print_exc()
-            answer(error=describe_error(error))
-        else:
-            answer(manifest=json.loads(manifest.to_json()))
+    lanes: Lanes | None = None
+    with contextlib.ExitStack() as work:
+        while True:
+            task = RewriteTask.from_json(lines.get().decode())
+            try:
+                storage = open_storage(task.table_uri, setup["storage_options"]) if lanes is None else None
+            except Exception as error:  # noqa: BLE001 - the other end decides
+                answer(task.bin_id, {"error": describe_error(error)})
+                continue
+            if storage is not None:
+                lanes = work.enter_context(Lanes(storage, answer))
+            assert lanes is not None
+            # A large bin unwinds faster where the signal arrives, in this thread.
+            (lanes.begin if is_small(task) else lanes.rewrite)(task)
 
 
 if __name__ == "__main__":

@@ -7,27 +7,36 @@ the file's base id, the row's physical position (hidden rows counted) and the fi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from delta_log.data_file import BATCH_ROWS, ColumnMemory, DataFile
-from delta_log.deletion_vector import DeletionVectorDescriptor, read_deletion_vector
+from delta_log.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
 from delta_log.errors import CorruptLog
 from delta_log.row_tracking import ENABLED
 from delta_log.scan import RowTracking
 from delta_log.schema import StructType, arrow_schema
-from delta_log.storage import Storage
+from delta_log.storage import READ_AHEAD_BYTES, Storage
 from delta_log.table_properties import flag
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 
 #: Told the bytes of each source once it was read.
 OnProgress = Callable[[int], None]
 
+#: A source, its data file, and the rows of it that are deleted.
+_Opened = tuple[SourceFile, DataFile, RowBitmap | None]
+
 #: A batch holds at most about so much, whatever the width of a row: decoded values wait for a row group to be full.
 _BATCH_BYTES = 16 << 20
 _FEWEST_ROWS = 16
+#: Of a store behind a network, so many files are opened at a time, and so many wait for their turn, of so many bytes: a
+#: small file is read whole when it is opened, and would otherwise cost the time of a request each.
+_OPENED_AT_ONCE = 8
+_FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
 
 
 @dataclass(slots=True)
@@ -67,14 +76,9 @@ class LiveRows:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         columns, schema, tracked, memory = self.columns.fields, self.schema, self._tracked, ColumnMemory()
         own = len(self.stored.fields)
-        for source in self.task.sources:
-            data_file = DataFile(self.storage, source.key, self.task.mapping_mode)
-            hidden = None
-            if source.deletion_vector is not None:
-                descriptor = DeletionVectorDescriptor.from_json(source.deletion_vector)
-                hidden = read_deletion_vector(descriptor, self.storage)
-                self.rows_deleted += len(hidden)
+        for source, data_file, hidden in self._opened():
             _check_records(source, data_file)
+            self.rows_deleted += len(hidden) if hidden is not None else 0
             self.of_sources.append(data_file.num_rows)
             batches = data_file.read(
                 columns,
@@ -99,6 +103,33 @@ class LiveRows:
                 yield pa.record_batch(arrays, schema=schema)
             if self.on_progress is not None:
                 self.on_progress(source.size_bytes)
+
+    def _opened(self) -> Iterator[_Opened]:
+        """The sources in their order, a few of them opened ahead where that means to wait for a network."""
+        if self.storage.concurrency < 2:
+            yield from map(self._open, self.task.sources)
+            return
+        waiting: deque[tuple[int, Future[_Opened]]] = deque()
+        with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:
+            try:
+                for source in self.task.sources:
+                    read = min(source.size_bytes, READ_AHEAD_BYTES)
+                    while len(waiting) == _FILES_AHEAD or sum(size for size, _ in waiting) > _BYTES_AHEAD:
+                        yield waiting.popleft()[1].result()
+                    waiting.append((read, pool.submit(self._open, source)))
+                while waiting:
+                    yield waiting.popleft()[1].result()
+            finally:
+                for _, unwanted in waiting:
+                    unwanted.cancel()
+
+    def _open(self, source: SourceFile) -> _Opened:
+        data_file = DataFile(self.storage, source.key, self.task.mapping_mode)
+        hidden = None
+        if source.deletion_vector is not None:
+            descriptor = DeletionVectorDescriptor.from_json(source.deletion_vector)
+            hidden = read_deletion_vector(descriptor, self.storage)
+        return source, data_file, hidden
 
 
 def row_tracking(configuration: Mapping[str, str]) -> RowTracking | None:

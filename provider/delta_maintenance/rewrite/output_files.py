@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from delta_log.data_file import DataFile
 from delta_log.file_path import encode_path, hive_directory
-from delta_log.read_ahead import ahead
 from delta_log.schema import parse_schema
 from delta_log.storage import Storage
 from delta_maintenance.rewrite.live_rows import LiveRows
@@ -40,14 +39,16 @@ def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Output
     """Write all rows; there is no file without any."""
     written: list[tuple[str, Written]] = []
     read = RowChecksum()
-    # Decoding and encoding overlap, wherever there is a processor to spare.
-    with contextlib.ExitStack() as undo, contextlib.closing(ahead(live)) as batches:
-        cut = _Cut(batches, _rows_of_a_file(task, storage))
+    cut = _Cut(iter(live), _rows_of_a_file(task, storage))
+    with contextlib.ExitStack() as undo:
         while cut.has_more():
             key = output_key(task)
             settings = WriterSettings.of(task.configuration, live.stored, task.reader_features or ())
-            with storage.open_write(key) as file:
-                writer = DataFileWriter(file, live.schema, settings, spark_notes(live.columns))
+            notes = spark_notes(live.columns)
+            with (
+                storage.open_write(key) as file,
+                DataFileWriter(file, live.schema, settings, notes) as writer,
+            ):
                 for batch in cut.piece():
                     if task.verify == "full":
                         read = read.plus(RowChecksum.of(batch))

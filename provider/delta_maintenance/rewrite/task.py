@@ -148,11 +148,18 @@ class BinManifest:
         return sum(source.size_bytes for source in self.sources)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
     @classmethod
     def from_json(cls, text: str) -> BinManifest:
-        raw = _known(cls, json.loads(text))
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> BinManifest:
+        raw = _known(cls, values)
         raw["sources"] = _each(SourceFile, raw["sources"])
         raw["outputs"] = _each(OutputFile, raw["outputs"])
         raw["source_rows"] = tuple(raw.get("source_rows", ()))

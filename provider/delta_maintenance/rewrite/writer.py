@@ -1,12 +1,15 @@
 """Writing one data file well: row groups of bounded size, dictionaries where they pay, statistics in the same pass.
 
-Rows are collected until a row group is full, since many small row groups would cost every later reader. Memory is
-thus one row group, decoded and encoded, whatever the size of the file.
+Rows are collected until a row group is full, since many small row groups would cost every later reader. While one is
+encoded, in a thread of its own, the next is collected: Arrow's encoder lets go of Python's lock, so that decoding and
+encoding take one processor each, and neither waits for a network. Memory is thus two row groups, decoded, whatever the
+size of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO
 
@@ -75,7 +78,7 @@ class Written:
 
 
 class DataFileWriter:
-    """Writes batches of one physical schema to an open file.
+    """Writes batches of one physical schema to an open file. Whoever leaves its context finds nothing going on any more.
 
     :param schema: of the batches.
     :param notes: key-value metadata for the footer.
@@ -97,6 +100,14 @@ class DataFileWriter:
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._num_records = 0
+        self._thread = ThreadPoolExecutor(1)
+        self._encoding: Future[None] | None = None
+
+    def __enter__(self) -> DataFileWriter:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._pending.append(batch)
@@ -107,14 +118,24 @@ class DataFileWriter:
 
     def close(self) -> Written:
         """Complete the file; the caller closes it."""
-        if self._pending or self._writer is None:
+        if self._pending or self._encoding is None:
             self._flush()
+        self._await_encoding()
         assert self._writer is not None
         self._writer.close()
         return Written(self._num_records, self._stats.finish(self._footers[0]))
 
     def _flush(self) -> None:
-        read = pa.Table.from_batches(self._pending, self._read_schema)
+        self._await_encoding()
+        full, self._pending, self._pending_bytes = self._pending, [], 0
+        self._encoding = self._thread.submit(self._encode, full)
+
+    def _await_encoding(self) -> None:
+        if self._encoding is not None:
+            self._encoding.result()
+
+    def _encode(self, batches: list[pa.RecordBatch]) -> None:
+        read = pa.Table.from_batches(batches, self._read_schema)
         group = pa.Table.from_arrays(_relabelled(read, self._schema), schema=self._schema)
         self._stats.update(group)
         if self._writer is None:
@@ -133,7 +154,6 @@ class DataFileWriter:
                 self._writer.add_key_value_metadata(self._notes)
         if group.num_rows:
             self._writer.write_table(group, row_group_size=group.num_rows)
-        self._pending, self._pending_bytes = [], 0
 
 
 def _relabelled(table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:

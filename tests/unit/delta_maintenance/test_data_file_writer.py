@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from decimal import Decimal
 from typing import Any
 
@@ -32,10 +33,10 @@ def written(
     """What is in the file, and the statistics for the log."""
     settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)), row_group_bytes)
     file = io.BytesIO()
-    writer = DataFileWriter(file, arrow_schema(schema, physical=True), settings)
-    for batch in batches:
-        writer.write(batch)
-    stats = writer.close().stats
+    with DataFileWriter(file, arrow_schema(schema, physical=True), settings) as writer:
+        for batch in batches:
+            writer.write(batch)
+        stats = writer.close().stats
     return pq.ParquetFile(io.BytesIO(file.getvalue())), stats
 
 
@@ -114,6 +115,58 @@ def test_a_row_group_ends_when_it_is_large_enough() -> None:
     file, _ = written(batches, schema, row_group_bytes=300_000)
     sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     assert sizes == [300, 300, 300, 100]
+
+
+class _Slow(io.BytesIO):
+    """Lets nobody write before it was allowed, and then fails where it is told to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.allowed, self.error = threading.Event(), error
+
+    def write(self, data: Any) -> int:
+        assert self.allowed.wait(60)
+        if self.error is not None:
+            raise self.error
+        return super().write(data)
+
+
+def _texts(writer: DataFileWriter) -> None:
+    writer.write(pa.record_batch([pa.array(["x" * 1_000] * 100)], arrow_schema(schema_of(("text",)))))
+
+
+def _to(file: io.BytesIO) -> DataFileWriter:
+    schema = schema_of(("text",))
+    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)), 200_000)
+    return DataFileWriter(file, arrow_schema(schema, physical=True), settings)
+
+
+def test_the_next_row_group_is_collected_while_one_is_written() -> None:
+    file = _Slow()
+    with _to(file) as writer:
+        for _ in range(3):  # one group and a half, though nothing can be written yet
+            _texts(writer)
+        assert not file.getvalue()
+        file.allowed.set()
+        assert writer.close().num_records == 300
+    assert pq.ParquetFile(io.BytesIO(file.getvalue())).metadata.num_row_groups == 2
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 9])
+def test_what_goes_wrong_while_a_row_group_is_written_is_told(batches: int) -> None:
+    before = threading.active_count()
+    file = _Slow(OSError(28, "No space left on device"))
+    file.allowed.set()
+
+    def write_all() -> None:
+        with _to(file) as writer:
+            for _ in range(batches):
+                _texts(writer)
+            writer.close()
+
+    with pytest.raises(OSError, match="No space left"):
+        write_all()
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("kind", ["decimal(5,2)", "decimal(18,4)", "decimal(38,0)", "decimal(30,30)"])
