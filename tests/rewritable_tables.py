@@ -1,5 +1,6 @@
 """Generated tables with data in them: every type, nested and null, with and without column mapping, and with what time
-leaves behind: columns that came later, columns that are gone, deletion vectors, statistics that somebody forgot.
+leaves behind: columns that came later, that are gone, or of a narrower type, deletion vectors, statistics that somebody
+forgot.
 
 The files are written by pyarrow and the log by hand, so that nothing of ours is needed to make a table.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from delta_log.deletion_vector import RowBitmap, write_deletion_vectors
 from delta_log.local_storage import LocalStorage
-from delta_log.schema import ArrayType, DataType, StructType, arrow_schema, parse_schema
+from delta_log.schema import ArrayType, DataType, MapType, StructType, arrow_schema, parse_schema
 
 Rows = Sequence[Mapping[str, Any]]
 PARTITION = "p"
@@ -30,22 +31,43 @@ ROW_TRACKING_COLUMNS = {
     "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-7",
 }
 
-_LONG = {"type": "long"}
-_INNER = {"type": "struct", "fields": [{"name": "c", **_LONG, "nullable": True, "metadata": {}}]}
-_STRUCT = {
-    "type": "struct",
-    "fields": [
-        {"name": "a", "type": "string", "nullable": True, "metadata": {}},
-        {
-            "name": "b",
-            "type": {"type": "array", "elementType": _INNER, "containsNull": True},
-            "nullable": True,
-            "metadata": {},
-        },
-    ],
-}
+
+def _struct(**members: Any) -> dict[str, Any]:
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in members.items()
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+def _array(element: Any) -> dict[str, Any]:
+    return {"type": "array", "elementType": element, "containsNull": True}
+
+
+def _map(key: Any, value: Any) -> dict[str, Any]:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
+def _members(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({name: st.none() | value for name, value in values.items()})
+
+
+def _entries(keys: st.SearchStrategy[Any], values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Of a map, as pyarrow has them."""
+    return st.dictionaries(keys, st.none() | values, max_size=2).map(lambda found: list(found.items()))
+
+
+_digit = st.integers(0, 9)
 _text = st.text(max_size=6) | st.sampled_from(["\U0010ffff" * 40, "z" * 70, "\x7f" * 33, "é" * 33, ""])
+_day = st.dates(date(1, 1, 2), date(9999, 12, 30))
 _moment = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
+_zoned = _moment.map(lambda moment: moment.replace(tzinfo=timezone.utc))
+
+
+def _decimals(digits: int, places: int) -> st.SearchStrategy[Decimal]:
+    """With so many digits before the point."""
+    return st.decimals(-(10**digits) + 1, 10**digits - 1, places=places)
+
+
 #: Of each column: its type in the schema, and its values.
 COLUMNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "flag": ("boolean", st.booleans()),
@@ -55,32 +77,82 @@ COLUMNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "long": ("long", st.integers(-(2**63), 2**63 - 1)),
     "float": ("float", st.floats(width=32)),
     "double": ("double", st.floats()),
-    "money": ("decimal(38,10)", st.decimals(-(10**27), 10**27, places=10)),
-    "day": ("date", st.dates(date(1, 1, 2), date(9999, 12, 30))),
-    "moment": ("timestamp", _moment.map(lambda moment: moment.replace(tzinfo=timezone.utc))),
+    "cents": ("decimal(5,2)", _decimals(3, 2)),
+    "rate": ("decimal(18,4)", _decimals(14, 4)),
+    "money": ("decimal(38,10)", _decimals(28, 10)),
+    "day": ("date", _day),
+    "moment": ("timestamp", _zoned),
     "local": ("timestamp_ntz", _moment),
     "text": ("string", _text),
     "bytes": ("binary", st.binary(max_size=5)),
-    "list": (
-        {"type": "array", "elementType": "double", "containsNull": True},
-        st.lists(st.none() | st.floats(allow_nan=False), max_size=3),
+    "list": (_array("double"), st.lists(st.none() | st.floats(allow_nan=False), max_size=3)),
+    "map": (_map("string", "integer"), _entries(st.text(max_size=2), _digit)),
+    "map_of_structs": (
+        _map("integer", _struct(x="long", y="string")),
+        _entries(_digit, _members(x=_digit, y=_text)),
     ),
-    "map": (
-        {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": True},
-        st.dictionaries(st.text(max_size=2), st.none() | st.integers(0, 9), max_size=2).map(
-            lambda entries: list(entries.items())
-        ),
+    "map_of_lists": (
+        _map("string", _array("date")),
+        _entries(st.text(max_size=2), st.lists(_day, max_size=2)),
     ),
     "struct": (
-        _STRUCT,
-        st.fixed_dictionaries(
-            {
-                "a": st.none() | _text,
-                "b": st.none()
-                | st.lists(
-                    st.none() | st.fixed_dictionaries({"c": st.none() | st.integers(0, 9)}), max_size=2
-                ),
-            }
+        _struct(a="string", b=_array(_struct(c="long"))),
+        _members(a=_text, b=st.lists(st.none() | _members(c=_digit), max_size=2)),
+    ),
+    "deep": (
+        _struct(d=_struct(e=_struct(f="double", g="timestamp"), h="decimal(18,4)"), i="date"),
+        _members(
+            d=_members(e=_members(f=st.floats(), g=_zoned), h=_decimals(14, 4)),
+            i=_day,
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """How older files hold a column whose type was widened since.
+
+    :param where: inside the column, as ``fieldPath`` of ``delta.typeChanges`` has it; empty: the column itself.
+    :param values: of the wide type, such as the narrow one can hold.
+    :param as_narrow: such a value as the narrow type has it.
+    """
+
+    type: str
+    values: st.SearchStrategy[Any]
+    as_narrow: Callable[[Any], Any] = lambda value: value
+    where: str = ""
+
+
+#: Of some columns, what writers put where a row has no value.
+DEFAULTS = {"int": "17", "text": "'none'", "day": "DATE'2024-02-29'"}
+#: What tables say of their statistics.
+STATS_PROPERTIES: tuple[Mapping[str, str], ...] = (
+    {},
+    {"delta.dataSkippingNumIndexedCols": "0"},
+    {"delta.dataSkippingNumIndexedCols": "2"},
+    {"delta.dataSkippingNumIndexedCols": "-1"},
+    {"delta.dataSkippingStatsColumns": "deep.D.e, struct.a,`long`"},
+    {"delta.dataSkippingStringPrefixLength": "4"},
+)
+#: Of some columns, all that the protocol's section "Type Widening" allows.
+NARROW: dict[str, tuple[Narrow, ...]] = {
+    "short": (Narrow("byte", st.integers(-128, 127)),),
+    "int": (Narrow("short", st.integers(-(2**15), 2**15 - 1)), Narrow("byte", st.integers(-128, 127))),
+    "long": (Narrow("integer", st.integers(-(2**31), 2**31 - 1)), Narrow("short", st.integers(-9, 9))),
+    "double": (
+        Narrow("float", st.floats(width=32)),
+        Narrow("integer", st.integers(-(2**31), 2**31 - 1).map(float), int),
+    ),
+    "rate": (
+        Narrow("decimal(16,2)", _decimals(14, 2)),
+        Narrow("integer", st.integers(-9, 9).map(Decimal), int),
+    ),
+    "money": (Narrow("decimal(18,4)", _decimals(14, 4)), Narrow("decimal(5,2)", _decimals(3, 2))),
+    "local": (Narrow("date", _day.map(lambda day: datetime(day.year, day.month, day.day)), datetime.date),),
+    "list": (
+        Narrow(
+            "float", st.lists(st.none() | st.floats(width=32, allow_nan=False), max_size=3), where="element"
         ),
     ),
 }
@@ -93,6 +165,7 @@ class File:
     :param rows: with all columns; what the file does not have counts for nothing.
     :param deleted: positions that a deletion vector hides.
     :param extra: it holds a column that the table has dropped.
+    :param narrow: columns that it holds as they were before their types were widened.
     """
 
     columns: tuple[str, ...]
@@ -102,6 +175,7 @@ class File:
     extra: bool
     has_stats: bool
     row_group: int
+    narrow: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -109,6 +183,9 @@ class GeneratedTable:
     """
     :param mapping: ``none``, ``name`` or ``id``, of column mapping.
     :param row_tracking: rows have stable ids; files with an ``extra`` column were rewritten before and keep some of theirs.
+    :param narrow: columns whose types were widened, and how they were before.
+    :param defaults: columns have default values, which writers give to rows that have none.
+    :param properties: beside those that follow from the others.
     """
 
     columns: tuple[str, ...]
@@ -117,6 +194,9 @@ class GeneratedTable:
     in_commit_timestamps: bool
     files: tuple[File, ...] = field(default=())
     row_tracking: bool = False
+    narrow: Mapping[str, Narrow] = field(default_factory=dict)
+    defaults: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def live_rows(self) -> list[dict[str, Any]]:
         """What a reader must find, in the logical columns."""
@@ -130,33 +210,70 @@ class GeneratedTable:
 
     @property
     def schema(self) -> StructType:
-        return parse_schema(self.schema_json(), mapped=self.mapping != "none")
+        return self._schema(frozenset())
 
-    def schema_json(self) -> str:
-        numbers = iter(range(1, 1000))
+    def _schema(self, narrow: frozenset[str]) -> StructType:
+        """
+        :param narrow: columns whose types are not widened yet.
+        """
+        return parse_schema(self.schema_json(narrow), mapped=self.mapping != "none")
+
+    def schema_json(self, narrow: frozenset[str] = frozenset()) -> str:
         fields = [
-            {"name": name, "type": COLUMNS[name][0], "nullable": True, "metadata": {}}
+            {
+                "name": name,
+                "type": _narrowed(COLUMNS[name][0], self.narrow[name])
+                if name in narrow
+                else COLUMNS[name][0],
+                "nullable": True,
+                "metadata": self._metadata(name),
+            }
             for name in self.columns
         ]
         if self.partitioned:
             fields.insert(0, {"name": PARTITION, "type": "string", "nullable": True, "metadata": {}})
         struct = {"type": "struct", "fields": fields}
-        return json.dumps(struct if self.mapping == "none" else _mapped(struct, numbers))
+        return json.dumps(struct if self.mapping == "none" else _mapped(struct, iter(range(1, 1000))))
+
+    def _metadata(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if name in self.narrow:
+            was = self.narrow[name]
+            kind = COLUMNS[name][0]
+            wide = kind["elementType"] if was.where else kind
+            change = {"fromType": was.type, "toType": wide, **({"fieldPath": was.where} if was.where else {})}
+            found["delta.typeChanges"] = [change]
+        if self.defaults and name in DEFAULTS:
+            found["CURRENT_DEFAULT"] = DEFAULTS[name]
+        return found
 
     def write(self, path: Path) -> None:
         storage = LocalStorage(str(path))
         adds = [self._write_file(path, storage, file, number) for number, file in enumerate(self.files)]
-        configuration = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": self.mapping}
-        writer_features = ["columnMapping", "deletionVectors", "timestampNtz"]
+        configuration = {
+            "delta.enableDeletionVectors": "true",
+            "delta.columnMapping.mode": self.mapping,
+            **self.properties,
+        }
+        reader_features = ["columnMapping", "deletionVectors", "timestampNtz"]
+        writer_features = ["inCommitTimestamp"]
         info: dict[str, Any] = {"operation": "WRITE", "timestamp": 1_700_000_000_000}
         if self.in_commit_timestamps:
             configuration["delta.enableInCommitTimestamps"] = "true"
             info["inCommitTimestamp"] = 4_000_000_000_000  # ahead of every clock
+        if self.narrow:
+            reader_features.append("typeWidening")
+            configuration["delta.enableTypeWidening"] = "true"
+        if self.defaults:
+            writer_features.append("allowColumnDefaults")
+        if self.row_tracking:
+            writer_features += ["rowTracking", "domainMetadata"]
+            configuration |= {"delta.enableRowTracking": "true", **ROW_TRACKING_COLUMNS}
         protocol = {
             "minReaderVersion": 3,
             "minWriterVersion": 7,
-            "readerFeatures": writer_features,
-            "writerFeatures": [*writer_features, "inCommitTimestamp"],
+            "readerFeatures": reader_features,
+            "writerFeatures": [*reader_features, *writer_features],
         }
         metadata = {
             "id": str(uuid.UUID(int=7)),
@@ -167,13 +284,6 @@ class GeneratedTable:
         }
         actions = [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}]
         if self.row_tracking:
-            protocol["writerFeatures"] = [
-                *writer_features,
-                "inCommitTimestamp",
-                "rowTracking",
-                "domainMetadata",
-            ]
-            configuration |= {"delta.enableRowTracking": "true", **ROW_TRACKING_COLUMNS}
             mark = json.dumps({"rowIdHighWaterMark": self.first_row_id(len(self.files)) - 1})
             domain = {"domain": "delta.rowTracking", "configuration": mark, "removed": False}
             actions.append({"domainMetadata": domain})
@@ -183,11 +293,11 @@ class GeneratedTable:
         (log / f"{0:020}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def _write_file(self, path: Path, storage: LocalStorage, file: File, number: int) -> dict[str, Any]:
-        schema = self.schema
+        schema = self._schema(file.narrow)
         stored = StructType(tuple(schema.field(name) for name in file.columns))
         physical = arrow_schema(stored, physical=True)
         arrays = [
-            pa.array([_renamed(row[column.name], column.type) for row in file.rows], there.type)
+            pa.array([_renamed(value, column.type) for value in self._values(file, column.name)], there.type)
             for column, there in zip(stored, physical, strict=True)
         ]
         fields = list(physical)
@@ -230,9 +340,20 @@ class GeneratedTable:
             **tracked,
         }
 
+    def _values(self, file: File, name: str) -> list[Any]:
+        """Of a column, as the file has them."""
+        values = [row[name] for row in file.rows]
+        if name not in file.narrow:
+            return values
+        return [None if value is None else self.narrow[name].as_narrow(value) for value in values]
+
     def first_row_id(self, number: int) -> int:
         """The base of a file; for the number of files, the first id that is free."""
         return 1000 + sum(len(file.rows) for file in self.files[:number])
+
+
+def _narrowed(kind: Any, was: Narrow) -> Any:
+    return {**kind, "elementType": was.type} if was.where else was.type
 
 
 def _mapped(raw: Any, numbers: Iterator[int]) -> Any:
@@ -244,6 +365,7 @@ def _mapped(raw: Any, numbers: Iterator[int]) -> Any:
         for member in raw["fields"]:
             number = next(numbers)
             metadata = {
+                **member["metadata"],
                 "delta.columnMapping.id": number,
                 "delta.columnMapping.physicalName": f"col-{number:04}",
             }
@@ -263,6 +385,8 @@ def _renamed(value: Any, kind: DataType) -> Any:
         return {member.physical_name: _renamed(value[member.name], member.type) for member in kind}
     if isinstance(kind, ArrayType):
         return [_renamed(item, kind.element) for item in value]
+    if isinstance(kind, MapType):
+        return [(_renamed(key, kind.key), _renamed(item, kind.value)) for key, item in value]
     return value
 
 
@@ -270,20 +394,30 @@ def _renamed(value: Any, kind: DataType) -> Any:
 def generated_tables(draw: st.DrawFn) -> GeneratedTable:
     columns = tuple(draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=5, unique=True)))
     partitioned = draw(st.booleans())
-    row = st.fixed_dictionaries({name: st.none() | COLUMNS[name][1] for name in columns})
+    narrow = {
+        name: draw(st.sampled_from(NARROW[name]))
+        for name in columns
+        if name in NARROW and draw(st.booleans())
+    }
     files = []
     for _ in range(draw(st.integers(1, 4))):
+        there = tuple(draw(st.lists(st.sampled_from(columns), unique=True)))
+        older = frozenset(name for name in narrow if name in there and draw(st.booleans()))
+        values = {name: narrow[name].values if name in older else COLUMNS[name][1] for name in columns}
+        row = st.fixed_dictionaries({name: st.none() | values[name] for name in columns})
         rows = draw(st.lists(row, max_size=8))
         positions = st.integers(0, len(rows) - 1) if rows else st.nothing()
         files.append(
             File(
-                columns=tuple(draw(st.lists(st.sampled_from(columns), min_size=1, unique=True))),
+                columns=there,
                 rows=rows,
                 deleted=frozenset(draw(st.sets(positions))) if rows else frozenset(),
                 partition=draw(st.sampled_from(["x", "y z", "é", None])) if partitioned else None,
-                extra=draw(st.booleans()),
+                # A file without any column of the table has rows all the same, by another.
+                extra=not there or draw(st.booleans()),
                 has_stats=draw(st.booleans()),
                 row_group=draw(st.integers(1, 8)),
+                narrow=older,
             )
         )
     return GeneratedTable(
@@ -292,6 +426,9 @@ def generated_tables(draw: st.DrawFn) -> GeneratedTable:
         partitioned,
         draw(st.booleans()),
         tuple(files),
+        narrow=narrow,
+        defaults=draw(st.booleans()),
+        properties=draw(st.sampled_from(STATS_PROPERTIES)),
     )
 
 

@@ -36,7 +36,11 @@ class Table:
 
     def storage_at(self, uri: str) -> Storage:
         """Another place: with this table's storage options where it is a store of the same kind, else without."""
-        same = urlsplit(uri).scheme == urlsplit(self.uri).scheme
+        place, own = urlsplit(uri), urlsplit(self.uri)
+        same = place.scheme == own.scheme
+        if same and place.netloc == own.netloc and hasattr(self.storage, "beside"):
+            beside: Storage = self.storage.beside(uri)  # a client is dear
+            return beside
         options = {name: value for name, value in self._storage_options.items() if name != "lock"}
         return open_storage(uri, options if same else None)
 

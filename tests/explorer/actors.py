@@ -23,6 +23,7 @@ from delta_log.table_features import Operation
 from delta_log.transaction import Transaction, find_transaction
 from delta_maintenance.operations.batches import Batches, CommitDetails
 from delta_maintenance.operations.earlier_tries import earlier_tries
+from delta_maintenance.operations.orphans import remove_orphans
 from delta_maintenance.operations.remapping import Remapping
 from delta_maintenance.operations.vacuum import vacuum as carry_out
 from delta_maintenance.operations.vacuum_survey import survey
@@ -286,6 +287,9 @@ def batches(context: Context) -> int | None:
         run.add(manifest, more_to_come=number < len(manifests))
     run.finish({})
     forget([*earlier.manifests, *manifests], storage)
+    lost = [*earlier.stale, *(manifest for manifest, _ in run.dropped)]
+    if lost:
+        remove_orphans(lost, open_table(context), storage)
     return None if run.already_done or run.version == earlier.version else run.version
 
 

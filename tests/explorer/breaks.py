@@ -18,7 +18,7 @@ from delta_log.errors import StorageError
 from delta_log.file_path import address_of
 from delta_log.log_path import commit_key
 from delta_log.log_segment import LogListing
-from delta_maintenance.operations import earlier_tries, remapping
+from delta_maintenance.operations import earlier_tries, orphans, remapping
 from tests.explorer import actors
 from tests.explorer.history import Violation
 from tests.explorer.search import Found, Search
@@ -155,14 +155,16 @@ BREAKS = [
     Break("a remapping is not made anew after a lost race", ("remapping", "delete", "update"),
           lambda: patch.object(transaction._Course, "remap", _remaps_once), samples=150),
     Break("a finished bin is committed although a source lost rows since", ("batches", "delete"),
-          lambda: patch.object(earlier_tries, "_identity", lambda source: (source.size_bytes, None)), faults=1,
+          lambda: patch.object(earlier_tries, "identity_of", lambda source: (source.size_bytes, None)), faults=1,
           samples=400),
     Break("a finished bin is committed although its sources have other row ids since", ("batches", "backfill"),
-          lambda: patch.object(earlier_tries, "_identity",
+          lambda: patch.object(earlier_tries, "identity_of",
                                lambda source: (source.size_bytes, source.deletion_vector_id)), faults=1,
           samples=400),
     Break("a finished bin is committed although the schema is another one since", ("batches", "widen"),
           lambda: patch.object(earlier_tries, "_is_wanted", lambda *_: True), faults=1, samples=400),
+    Break("what another try has committed is deleted as nobody's", ("batches", "batches"),
+          lambda: patch.object(orphans, "live_files", lambda *_: {})),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
     Break("a commit that one listing does not show is taken for missing", ("append", "batches"),

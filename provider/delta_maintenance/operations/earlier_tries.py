@@ -11,7 +11,8 @@ stale         anything else: somebody changed the sources, or what   planned ane
               decides how files are written, meanwhile
 ============  =====================================================  ==============================
 
-Nothing is deleted here: another try of the same run may be about to commit what looks stale.
+Nothing is deleted here: another try of the same run may be about to commit what looks stale
+(:mod:`delta_maintenance.operations.orphans` knows when that is impossible).
 """
 
 from __future__ import annotations
@@ -75,14 +76,14 @@ def earlier_tries(storage: Storage, run_id: str, snapshot: Snapshot, rewrite_tag
     manifests = manifests_of(storage, run_id)
     if not manifests:
         return EarlierTries()
-    live = _live_files(snapshot, manifests)
+    live = live_files(snapshot, manifests)
     committed, finished, stale = [], [], []
     for manifest in manifests:
         if manifest.outputs and all(output.key in live for output in manifest.outputs):
             committed.append(manifest)
         elif (
             _is_wanted(manifest, rewrite_tag)
-            and all(live.get(source.key) == _identity(source) for source in manifest.sources)
+            and all(live.get(source.key) == identity_of(source) for source in manifest.sources)
             and is_complete(manifest, storage)
         ):
             finished.append(manifest)
@@ -96,10 +97,11 @@ def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
     return manifest.rewrite_tag == rewrite_tag
 
 
-_Identity = tuple[int, str | None, int | None, int | None]
+#: Size, deletion vector, first row id and the version that gave it.
+Identity = tuple[int, str | None, int | None, int | None]
 
 
-def _live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[str, _Identity]:
+def live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[str, Identity]:
     """Of all files that the manifests speak of, those that are live: size, deletion vector and row ids by key."""
     wanted = [source.key for manifest in manifests for source in manifest.sources]
     wanted += [output.key for manifest in manifests for output in manifest.outputs]
@@ -108,7 +110,7 @@ def _live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[st
     )
     rows = files.filter(pc.is_in(files.column("key"), value_set=pa.array(wanted, pa.string()))).to_pylist()
     return {
-        row["key"]: _identity(
+        row["key"]: identity_of(
             SourceFile(
                 row["path"],
                 row["key"],
@@ -122,7 +124,8 @@ def _live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[st
     }
 
 
-def _identity(source: SourceFile) -> _Identity:
+def identity_of(source: SourceFile) -> Identity:
+    """What must not have changed for a source to be the file that was read."""
     return (
         source.size_bytes,
         source.deletion_vector_id,

@@ -7,11 +7,11 @@ Each step's decision is made elsewhere by a pure function; this is their order:
    rest, on a fresh snapshot (a dry run ends here);
 3. the rewrite of each bin, on the engine that fits, each leaving a manifest;
 4. one commit, or one for each batch, under the conflict rules: bins whose sources changed meanwhile are left out;
-5. the report. Manifests go when the run is over.
+5. the report. Manifests go when the run is over, and with them what it wrote for bins that nobody can commit any more
+   (:mod:`delta_maintenance.operations.orphans`).
 
 A run that dies anywhere leaves the table whole, at worst with some of its batches committed; the next try takes over
-the bins that were finished. Files are never deleted here, not even after a lost race: another try of the same run may
-hold the same manifests and be about to commit them, or have done so. What nobody commits is left to VACUUM.
+the bins that were finished. A file of which it is not certain that nobody will commit it is left to VACUUM.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from delta_maintenance.engine.engine import (
 from delta_maintenance.metrics import commit_metrics, dropped_bin
 from delta_maintenance.operations.batches import Batches, CommitDetails
 from delta_maintenance.operations.earlier_tries import EarlierTries, earlier_tries
+from delta_maintenance.operations.old_manifests import forget_old_manifests
+from delta_maintenance.operations.orphans import remove_orphans
 from delta_maintenance.operations.plan_file import PlanFile
 from delta_maintenance.operations.remapping import VectorFiles
 from delta_maintenance.plan.forecast import forecast
@@ -54,6 +56,7 @@ from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
 from delta_maintenance.rewrite.live_rows import row_tracking
 from delta_maintenance.rewrite.task import BinManifest
+from delta_maintenance.rewrite.writer import WriterSettings
 
 #: So many commits are looked through for earlier runs, for a forecast.
 _HISTORY = 50
@@ -113,6 +116,7 @@ def run(
     transaction = Transaction(table.storage, snapshot, Operation.OPTIMIZE, runtime)
     storable(snapshot.schema.without(snapshot.partition_columns))
     row_tracking(snapshot.properties)
+    WriterSettings.codec_of(snapshot.properties)
     if identity is not None:
         done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
         if done is not None:
@@ -157,8 +161,27 @@ def run(
             traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
         return finished("failed", error=describe_error(error), **facts, **work.facts())
     forget([*earlier.manifests, *work.manifests], table.storage)
+    lost = [*earlier.stale, *(manifest for manifest, _ in batches.dropped)]
+    _clean_up(lost, table, options, progress, runtime.now_ms())
     status = "already_done" if batches.already_done else "committed"
     return finished(status, **facts, **work.facts())
+
+
+def _clean_up(
+    lost: Sequence[BinManifest],
+    table: Table,
+    options: OptimizeOptions,
+    progress: ProgressReporter,
+    now_ms: int,
+) -> None:
+    """The run is over and done; what cannot be tidied up is no failure of it."""
+    try:
+        if lost:
+            removed = remove_orphans(lost, table.snapshot(), table.storage, remap=options.remap)
+            progress.message(f"removed {len(removed):,} files of {len(lost):,} bins that were not committed")
+        forget_old_manifests(table, now_ms)
+    except DeltaLogError as error:
+        progress.message(f"left for another run or for VACUUM: {error}")
 
 
 def _plan(

@@ -4,12 +4,15 @@
    that is asked for files that are too large (each is split by itself), and, for ``full``, every file that was not
    already written by this rewriter under the same settings. A purge takes no file for its size, but those that hold
    columns which the table has dropped.
-2. Sizes are estimates of live bytes: a file that is half deleted counts half.
+2. Sizes are estimates of live bytes: a file that is half deleted counts half. What this rewriter wrote under the same
+   settings counts as much as it was planned to be: new files are often smaller than their sources, and would be packed
+   anew by a second run, and by a third.
 3. Candidates are grouped by partition and packed next-fit (:mod:`delta_maintenance.plan.bin_packing`). A bin
    of one is kept only if its file was chosen for more than its size, and a small file is only put together with
    others that are worth rewriting it (:data:`THRIFT_FACTOR`).
 4. The biggest bins come first, so that parallel workers end together; those of partitions that are being written to
-   come last, or wait. Under a budget those come that remove most files for their bytes.
+   come last, or wait. Under a budget those come that remove most files for their bytes; where none fits, the first of
+   them is cut to what does.
 5. The same files and options give the same bins, ids and digest, whatever checkpoint the snapshot came from, and
    whatever bins an earlier try of the same run has finished (:class:`PriorWork`).
 
@@ -50,7 +53,7 @@ from delta_maintenance.plan.optimize_plan import (
 from delta_maintenance.plan.options import OptimizeOptions
 from delta_maintenance.plan.partition_groups import partition_groups
 from delta_maintenance.plan.tasks import tasks_of
-from delta_maintenance.rewrite.task import REWRITE_TAG
+from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG
 
 __all__ = [
     "OptimizeOptions",
@@ -68,7 +71,7 @@ __all__ = [
 _REWRITE_REVISION = 1
 #: Properties that shape data files.
 _SHAPING = (
-    "delta.parquet.",
+    "delta.parquet.compression.codec",
     "delta.dataSkipping",
     "delta.columnMapping.",
     "delta.enableRowTracking",
@@ -140,7 +143,7 @@ def plan_optimize(
     files = _files(snapshot, where, options, prior)
     num_records, deleted = _row_counts(snapshot, files, where)
     sizes = files.column("size").to_numpy().astype(np.int64)
-    live = _live_bytes(sizes, num_records, deleted)
+    live = _live_bytes(_planned_bytes(files, tag), num_records, deleted)
     reasons = _reasons(files, live, minimum, num_records, deleted, tag, options)
     if with_dropped_columns:
         dropped = pc.is_in(files.column("key"), value_set=pa.array(with_dropped_columns, pa.string()))
@@ -152,12 +155,22 @@ def plan_optimize(
     paths = files.column("path").take(pa.array(chosen))
     thrift = Thrift(THRIFT_FACTOR, target // _FREE_SHARE)
     packed = pack(groups[chosen], live[chosen], paths, target, alone, thrift)
-    hot = _hot_groups(files, groups, options, now_ms)
-    packed_bins = _bins(files, chosen, packed, sizes, live, reasons, tag, hot[groups[chosen]])
-    bins = [_split(planned, target) for planned in packed_bins]
+    hot = _hot_groups(snapshot, files, groups, options, now_ms)[groups[chosen]]
+
+    def described(bins: Bins) -> list[PlannedBin]:
+        return _bins(files, chosen, bins, sizes, live, reasons, tag, hot)
+
+    bins = [_split(planned, target) for planned in described(packed)]
     waiting = [planned for planned in bins if planned.hot and options.hot_partitions == "wait"]
     ready = [planned for planned in bins if not (planned.hot and options.hot_partitions == "wait")]
     kept, left = _within_budget(ready, options, prior)
+    if left and not kept and not prior.num_files:
+        cut = _cut(left, sizes[chosen[packed.order]], alone[packed.order], options)
+        if cut is not None:
+            whole, end = cut
+            halves = Bins(packed.order, np.array([whole.start, end]), np.array([end, whole.end]))
+            parts = sorted(described(halves), key=lambda part: part.start)
+            kept, left = parts[:1], [*parts[1:], *(other for other in left if other is not whole)]
     rows = np.concatenate([chosen[packed.order[b.start : b.end]] for b in kept] or [np.empty(0, np.int64)])
     return OptimizePlan(
         read_version=snapshot.version,
@@ -229,16 +242,40 @@ def _files(
 
 
 def _hot_groups(
-    files: pa.Table, groups: Int64s, options: OptimizeOptions, now_ms: int
+    snapshot: Snapshot, files: pa.Table, groups: Int64s, options: OptimizeOptions, now_ms: int
 ) -> npt.NDArray[np.bool_]:
-    """For each group, whether somebody else than this rewriter has written to it lately."""
+    """For each group, whether somebody else than this rewriter has written to it lately.
+
+    Who deletes rows by a vector leaves the file's time as it was; but each state that a file had leaves a tombstone. A
+    rewrite leaves some, too. It says that it changed no data, but checkpoints say so of everything; there a group of
+    which this rewriter has lately written a file gets the benefit of the doubt.
+    """
     hot = np.zeros(int(groups.max()) + 1 if len(groups) else 0, np.bool_)
-    if options.quiet_minutes is not None:
-        since = now_ms - 60_000 * options.quiet_minutes
-        recent = pc.fill_null(pc.greater_equal(files.column("modification_time"), since), False).to_numpy()
-        ours = pc.is_valid(pc.map_lookup(files.column("tags"), pa.scalar(REWRITE_TAG), "first")).to_numpy()
-        hot[groups[recent & ~ours]] = True
+    if options.quiet_minutes is None or not len(groups):
+        return hot
+    since = now_ms - 60_000 * options.quiet_minutes
+    recent = _is_since(files.column("modification_time"), since)
+    ours = pc.is_valid(pc.map_lookup(files.column("tags"), pa.scalar(REWRITE_TAG), "first")).to_numpy()
+    hot[groups[recent & ~ours]] = True
+    rewritten = np.zeros(len(hot), np.bool_)
+    rewritten[groups[recent & ours]] = True
+    removed = snapshot.tombstones(("deletion_timestamp", "data_change", "partition_values"))
+    removed = removed.filter(pa.array(_is_since(removed.column("deletion_timestamp"), since)))
+    values = [files.column("partition_values"), removed.column("partition_values")]
+    chunks = [chunk for column in values for chunk in column.chunks]
+    codes = partition_groups(pa.chunked_array(chunks, values[0].type), snapshot.partition_schema)
+    known = np.full(int(codes.max()) + 1, -1, np.int64)
+    known[codes[: files.num_rows]] = groups
+    of_removed = known[codes[files.num_rows :]]
+    changed = pc.fill_null(removed.column("data_change"), True).to_numpy()
+    counts = (of_removed >= 0) & (changed | ~rewritten[of_removed])
+    hot[of_removed[counts]] = True
     return hot
+
+
+def _is_since(times_ms: pa.ChunkedArray, since_ms: int) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.fill_null(pc.greater_equal(times_ms, since_ms), False).to_numpy()
+    return found
 
 
 def _written_with(files: pa.Table, tag: str) -> pa.ChunkedArray:
@@ -309,6 +346,15 @@ def _num_records(stats: str) -> int:
     except msgspec.DecodeError:
         return -1  # here statistics are a hint, no more
     return count if count is not None and 0 <= count < 1 << 62 else -1
+
+
+def _planned_bytes(files: pa.Table, tag: str) -> Int64s:
+    """Of each file its size, or what was planned for it, where that was under the present settings."""
+    planned = pc.map_lookup(files.column("tags"), pa.scalar(PLANNED_BYTES_TAG), "first")
+    believed = pc.and_(_written_with(files, tag), pc.match_substring_regex(planned, "^[0-9]{1,15}$"))
+    sizes = files.column("size").cast(pa.int64())
+    found: Int64s = pc.coalesce(pc.if_else(believed, planned, None).cast(pa.int64()), sizes).to_numpy()
+    return found
 
 
 def _live_bytes(sizes: Int64s, num_records: Int64s, deleted: Int64s) -> Int64s:
@@ -451,6 +497,25 @@ def _within_budget(
         files_left = None if files_left is None else files_left - planned.num_files
         done.add(planned.bin_id)
     return [b for b in bins if b.bin_id in done], [b for b in bins if b.bin_id not in done]
+
+
+def _cut(
+    bins: list[PlannedBin], sizes: Int64s, alone: npt.NDArray[np.bool_], options: OptimizeOptions
+) -> tuple[PlannedBin, int] | None:
+    """Where none of them fits into the budget, one whose first files do, and the end of these.
+
+    :param sizes: of all files in the order of the packing, and ``alone`` which of them are worth a bin of their own.
+    """
+    for planned in sorted(bins, key=_worth):
+        until = np.cumsum(sizes[planned.start : planned.end])
+        count = len(until)
+        if options.max_bytes is not None:
+            count = int(np.searchsorted(until, options.max_bytes, side="right"))
+        if options.max_files is not None:
+            count = min(count, options.max_files)
+        if count < planned.num_files and (count >= 2 or alone[planned.start : planned.start + count].any()):
+            return planned, planned.start + count
+    return None
 
 
 def _worth(planned: PlannedBin) -> tuple[bool, float, int, str]:

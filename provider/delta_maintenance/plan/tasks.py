@@ -59,6 +59,7 @@ class PlannedTasks(Sequence[RewriteTask]):
             num_outputs=planned.num_outputs,
             # However little time there is, every run gets something done.
             begin_before_ms=self._begin_before_ms if index % len(self) else None,
+            planned_bytes=planned.live_bytes,
         )
 
 

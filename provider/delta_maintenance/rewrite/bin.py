@@ -7,23 +7,28 @@ physical names and field ids, and their statistics are computed on the way. Noth
 A bin ends with a *manifest* that is created exactly once: whoever repeats a bin, a retried Spark task or a second
 try of the run, finds it and takes its result. Rows are counted on both sides before that; where the task wants more,
 the file is read back as any reader would read it, and all columns of all rows are compared by checksum.
+
+Until its manifest is sent, nobody knows of a new file, and whatever goes wrong removes it. From then on somebody may read
+the manifest and commit the file, so it is removed only where it is certain that there is no such manifest and that none is
+still to come (:func:`publish`). What a process leaves that dies, or that its store does not answer any more, is VACUUM's.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
 from delta_log.data_file import DataFile
-from delta_log.errors import DeltaLogError
+from delta_log.errors import AccessDenied, DeltaLogError, StorageError, TableError
 from delta_log.schema import StructType, arrow_schema, parse_schema, storable
-from delta_log.storage import Storage
+from delta_log.storage import Storage, is_on_disk
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
 from delta_maintenance.rewrite.output_files import write_outputs
 from delta_maintenance.rewrite.row_checksum import RowChecksum
-from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+from delta_maintenance.rewrite.task import BinManifest, NewerManifest, RewriteTask
 
 MANIFEST_DIRECTORY = "_maintenance"
 
@@ -34,7 +39,10 @@ def manifest_key(run_id: str, bin_id: str) -> str:
 
 
 def read_manifest(storage: Storage, run_id: str, bin_id: str) -> BinManifest | None:
-    """The manifest of a finished bin, if it is finished and its files are all there."""
+    """The manifest of a finished bin, if it is finished and its files are all there.
+
+    :raises NewerManifest: a newer release has finished it.
+    """
     try:
         manifest = BinManifest.from_json(storage.read(manifest_key(run_id, bin_id)).decode())
     except FileNotFoundError:
@@ -47,6 +55,7 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
 
     :param on_progress: told the bytes of each source once it was read.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
+    :raises NewerManifest: a newer release has finished this bin.
     """
     started = time.monotonic()
     finished = read_manifest(storage, task.run_id, task.bin_id)
@@ -57,14 +66,14 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
     live = LiveRows(task, storage, stored, on_progress)
     outputs = write_outputs(task, live, storage)
     keys = [output.key for output in outputs.files]
-    if outputs.rows != live.rows_in - live.rows_deleted:
-        storage.delete(keys)
-        raise AssertionError(
-            f"bin {task.bin_id}: {live.rows_in} rows read, {live.rows_deleted} of them deleted, but "
-            f"{outputs.rows} written. This is a bug; nothing was committed."
-        )
-    if task.verify == "full":
-        _compare(task, storage, live.columns, keys, outputs.read)
+    with _removing(keys, storage):
+        if outputs.rows != live.rows_in - live.rows_deleted:
+            raise AssertionError(
+                f"bin {task.bin_id}: {live.rows_in} rows read, {live.rows_deleted} of them deleted, but "
+                f"{outputs.rows} written. This is a bug; nothing was committed."
+            )
+        if task.verify == "full":
+            _compare(task, storage, live.columns, keys, outputs.read)
     manifest = BinManifest(
         bin_id=task.bin_id,
         run_id=task.run_id,
@@ -79,6 +88,20 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
         rewrite_tag=task.rewrite_tag,
     )
     return publish(manifest, storage)
+
+
+@contextmanager
+def _removing(
+    keys: Sequence[str], storage: Storage, where: type[BaseException] = BaseException
+) -> Iterator[None]:
+    """Files that no manifest promises go where the block fails."""
+    try:
+        yield
+    except where:
+        # What went wrong says more than that they cannot be removed, and VACUUM finds them.
+        with suppress(DeltaLogError):
+            storage.delete(keys)
+        raise
 
 
 class RewriteMismatch(DeltaLogError):
@@ -110,27 +133,74 @@ def _compare(
         for rows in DataFile(storage, key, task.mapping_mode).read(stored.fields, physical=True):
             found = found.plus(RowChecksum.of(pa.record_batch(list(rows.arrays), schema=schema)))
     if found != read:
-        storage.delete(keys)
         raise RewriteMismatch(task.bin_id, read.rows, found.rows)
 
 
 def publish(manifest: BinManifest, storage: Storage) -> BinManifest:
-    """Leave the manifest of a finished bin; where another try was faster, its own."""
+    """Leave the manifest of a finished bin; where another try was faster, its own.
+
+    A request that failed may have taken effect, or may yet. What is found then decides:
+
+    =====================  ==============================================================================
+    our manifest           is the result
+    another's              is the result, and our files are removed: a late one of ours has no place left
+    none, and none comes   our files are removed: the store refused, or it is a disk
+    none yet, no answer    our files stay, since somebody may come upon the manifest and commit them
+    =====================  ==============================================================================
+
+    :raises StorageError: as far as is known there is no manifest.
+    :raises NewerManifest: a newer release was faster.
+    """
+    keys = [output.key for output in manifest.outputs]
+    with _removing(keys, storage, where=NewerManifest):
+        try:
+            there = _left(manifest, storage)
+        except (StorageError, TableError) as error:
+            there = _found_out(manifest, storage, error)
+    if there.outputs != manifest.outputs:
+        # The bin is done, whether or not they can be removed.
+        with suppress(StorageError):
+            storage.delete(keys)
+    return there
+
+
+def _left(manifest: BinManifest, storage: Storage) -> BinManifest:
+    """The manifest that is there now: this one, unless there was one."""
     key = manifest_key(manifest.run_id, manifest.bin_id)
-    if storage.put_if_absent(key, manifest.to_json().encode()):
-        return manifest
-    # Another try of this bin was faster; its files count, ours do not.
-    other = read_manifest(storage, manifest.run_id, manifest.bin_id)
-    if other is None:
-        # That try's files are gone: its manifest promises nothing any more.
-        storage.put(key, manifest.to_json().encode())
-        return manifest
-    storage.delete([output.key for output in manifest.outputs])
-    return other
+    while not storage.put_if_absent(key, manifest.to_json().encode()):
+        there = read_manifest(storage, manifest.run_id, manifest.bin_id)
+        if there is not None:
+            return there
+        # The files of another try are gone: its manifest promises nothing any more. It is not overwritten, since that could
+        # still happen when yet another try has left one.
+        storage.delete([key])
+    return manifest
+
+
+def _found_out(manifest: BinManifest, storage: Storage, error: DeltaLogError) -> BinManifest:
+    """The manifest that is there after a failure.
+
+    :raises DeltaLogError: the failure; there is none.
+    """
+    is_over = is_on_disk(storage.uri) or isinstance(error, (AccessDenied, TableError))
+    if not is_over:
+        # The same bytes may be sent again: at most one copy of them takes effect.
+        with suppress(StorageError):
+            return _left(manifest, storage)
+    with suppress(StorageError):
+        there = read_manifest(storage, manifest.run_id, manifest.bin_id)
+        if there is not None:
+            return there
+        if is_over:
+            storage.delete([output.key for output in manifest.outputs])
+    raise error
 
 
 def manifests_of(storage: Storage, run_id: str) -> list[BinManifest]:
-    """Every manifest that a run has left, in the order of the bins' ids, whatever has become of its files."""
+    """Every manifest that a run has left, in the order of the bins' ids, whatever has become of its files.
+
+    :raises NewerManifest: a newer release is at this run; what it has done and has yet to do is for it to say.
+    """
     directory = f"{MANIFEST_DIRECTORY}/{run_id}"
     keys = [
         f"{directory}/{info.name}" for info in storage.list_from(directory) if info.name.endswith(".json")

@@ -4,10 +4,11 @@ Both are plain values with a JSON form, because they cross process and machine b
 manifest is also kept in storage (``_maintenance/<run id>/<bin id>.json``), where a later release may read it.
 Hence:
 
-1. Standard library only.
+1. Standard library only, and our own errors.
 2. Names and numbers as the log has them: ``path`` is the spelling of the log, ``key`` the decoded storage
    key, partition values are the raw map with physical names, a deletion vector is its descriptor in log JSON.
-3. A reader ignores members that it does not know and fills in defaults for those that are absent.
+3. A reader ignores members that it does not know and fills in defaults for those that are absent. What an older reader must
+   not ignore, say another order of the rows, is a new :data:`MANIFEST_VERSION`, and it refuses (:class:`NewerManifest`).
 4. No secret: how to reach the storage is told to a worker on another way.
 """
 
@@ -18,10 +19,38 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
+from delta_log.errors import DeltaLogError
+
 #: In ``add.tags`` of every file we write: the digest of the settings that it was written under.
 REWRITE_TAG = "delta-maintenance.rewrite"
+#: Likewise: of how many bytes it was planned.
+PLANNED_BYTES_TAG = "delta-maintenance.planned-bytes"
+#: Of the manifests that this release writes, and the last that it reads.
+MANIFEST_VERSION = 1
 
 _T = TypeVar("_T")
+
+
+class NewerManifest(DeltaLogError):
+    """A newer release has finished a bin of this run, in a way that this release does not know.
+
+    To take the bin over might be to commit other rows than were in it, and to do it again to overwrite what the newer one is
+    about to commit. So the run is refused. Where it is tried again, it may meet the newer release.
+
+    :ivar bin_id: of the bin, and ``run_id`` of the run.
+    :ivar manifest_version: what the manifest says.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, run_id: str, manifest_version: object) -> None:
+        super().__init__(
+            f"A newer release of airflow-provider-delta is at this run, or was: the manifest of bin {bin_id} has version "
+            f"{manifest_version!r}, and this release reads up to {MANIFEST_VERSION}. Nothing was taken over, and nothing of "
+            "the bin was committed. Let the newer release end the run; or begin a new run, once no job of this one is left: "
+            f"_maintenance/{run_id} in the table's directory may be deleted then."
+        )
+        self.bin_id, self.run_id, self.manifest_version = bin_id, run_id, manifest_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +111,7 @@ class RewriteTask:
     :param verify: ``full``: read the new file back and compare a checksum of all columns.
     :param num_outputs: into how many files of about equal size the rows go.
     :param begin_before_ms: milliseconds since the epoch; once they have passed, the task is not begun any more.
+    :param planned_bytes: what the sources hold alive, by the plan's estimate.
     """
 
     bin_id: str
@@ -102,6 +132,7 @@ class RewriteTask:
     verify: str = "counts"
     num_outputs: int = 1
     begin_before_ms: int | None = None
+    planned_bytes: int | None = None
 
     @property
     def bytes_in(self) -> int:
@@ -141,7 +172,7 @@ class BinManifest:
     elapsed_ms: int
     rewrite_tag: str = ""
     source_rows: tuple[int, ...] = ()
-    manifest_version: int = 1
+    manifest_version: int = MANIFEST_VERSION
 
     @property
     def bytes_in(self) -> int:
@@ -155,10 +186,19 @@ class BinManifest:
 
     @classmethod
     def from_json(cls, text: str) -> BinManifest:
+        """
+        :raises NewerManifest: it means what this release does not know.
+        """
         return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> BinManifest:
+        """
+        :raises NewerManifest: as above.
+        """
+        version = values.get("manifest_version", 1)
+        if version not in range(1, MANIFEST_VERSION + 1):
+            raise NewerManifest(str(values.get("bin_id")), str(values.get("run_id")), version)
         raw = _known(cls, values)
         raw["sources"] = _each(SourceFile, raw["sources"])
         raw["outputs"] = _each(OutputFile, raw["outputs"])

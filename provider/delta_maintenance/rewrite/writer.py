@@ -16,7 +16,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import InvalidRequest
 from delta_log.schema import StructType
 from delta_log.stats import StatsCollector, stats_columns, string_prefix_length
 from delta_maintenance.rewrite.dictionary import dictionary_columns
@@ -29,6 +29,7 @@ _CODECS = {
     "gzip": "gzip",
     "lz4": "lz4",
     "lz4_raw": "lz4",
+    "lz4raw": "lz4",  # as Spark 3.5.0 spelt it
     "brotli": "brotli",
     "none": "none",
     "uncompressed": "none",
@@ -52,8 +53,9 @@ class WriterSettings:
         """The codec of the table's property, or zstd."""
         name = configuration.get(CODEC_PROPERTY, "zstd").lower()
         if name not in _CODECS:
-            raise CorruptLog(
-                "metaData.configuration", f"{CODEC_PROPERTY} is {name!r}, which is no codec of Parquet"
+            raise InvalidRequest(
+                f"The table's property {CODEC_PROPERTY} is {name!r}, and files cannot be written so here. Nothing was "
+                f"written. Set it to one of {', '.join(sorted(_CODECS))}."
             )
         return _CODECS[name]
 

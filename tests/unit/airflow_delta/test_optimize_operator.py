@@ -83,6 +83,15 @@ def test_what_is_wanted_reaches_the_job(make_context: MakeContext) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [(True, True), ("true", True), ("False", False), (False, False)]
+)
+def test_a_dry_run_is_told_to_the_job(make_context: MakeContext, given: bool | str, expected: bool) -> None:
+    runner = FakeJobRunner(lambda spec: report(spec, "planned"))
+    run(Operator(local=runner, engine="local", dry_run=given), make_context())
+    assert [spec.dry_run for spec in runner.specs] == [expected]
+
+
 def test_the_report_is_the_xcom_and_a_commit_an_event_of_the_maintenance_asset(
     make_context: MakeContext,
 ) -> None:

@@ -20,6 +20,7 @@ EVERY: dict[str, Any] = {
     "hot_partitions": "wait",
     "verify": "full",
     "on_broken_source": "skip",
+    "remap": "true",
     "output": "s3://lake/plans/1.jsonl",
     "approved_plan": DIGEST,
 }
@@ -42,6 +43,7 @@ def test_every_option_reaches_the_job_under_the_name_of_the_contract() -> None:
         "hot_partitions": "wait",
         "verify": "full",
         "on_broken_source": "skip",
+        "remap": True,
         "output": "s3://lake/plans/1.jsonl",
         "approved_digest": DIGEST,
     }

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.maintenance_runs import keys, run
 
 from delta_log import Table
-from delta_log.errors import StorageError
+from delta_log.change import Change
+from delta_log.errors import InvalidRequest, StorageError
 from delta_log.local_storage import LocalStorage
+from delta_log.runtime import Runtime
+from delta_log.table_features import Operation
+from delta_log.transaction import Transaction
 from delta_maintenance.cli_text import render_report
 from delta_maintenance.engine.engine import TaskFailed
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
@@ -153,3 +158,20 @@ def test_a_file_that_does_not_hold_what_was_written_is_removed(table: Path) -> N
     assert caught.value.retryable
     assert {str(path.relative_to(table)) for path in table.rglob("*.parquet")} == known
     assert not (table / "_maintenance").exists(), "there is no manifest of it"
+
+
+def test_a_codec_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path), pa.table({"id": [1]}))
+    deltalake.write_deltalake(str(tmp_path), pa.table({"id": [2]}), mode="append")
+    opened = Table(str(tmp_path))
+    snapshot = opened.snapshot()
+    configuration = {**snapshot.properties, "delta.parquet.compression.codec": "lzo"}
+    change = Change(
+        "SET TBLPROPERTIES",
+        metadata=msgspec.structs.replace(snapshot.metadata, configuration=configuration),
+    )
+    Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    with pytest.raises(InvalidRequest, match=r"delta\.parquet\.compression\.codec is 'lzo'"):
+        run(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rewritable_tables import COLUMNS, GeneratedTable
 
+from delta_log.errors import InvalidRequest
 from delta_log.schema import PrimitiveType, StructType, arrow_schema, parse_schema
 from delta_log.stats import StatsCollector, stats_columns
-from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
+from delta_maintenance.rewrite.writer import CODEC_PROPERTY, DataFileWriter, WriterSettings
 
 NAMES = tuple(COLUMNS)
 ROWS = st.lists(st.fixed_dictionaries({name: st.none() | COLUMNS[name][1] for name in NAMES}), max_size=12)
@@ -107,6 +108,33 @@ def test_only_leaves_whose_values_repeat_have_a_dictionary() -> None:
         if group.column(n).has_dictionary_page
     }
     assert with_dictionary == {"struct.b.list.element.c", "map.key_value.key", "text"}
+
+
+def test_every_column_has_an_index_of_its_pages() -> None:
+    schema = schema_of(NAMES)
+    table = pa.Table.from_pylist([dict.fromkeys(NAMES)] * 3, arrow_schema(schema, physical=True))
+    file, _ = written(table.to_batches(), schema)
+    columns = [file.metadata.row_group(0).column(n) for n in range(file.metadata.num_columns)]
+    assert all(column.has_offset_index and column.has_column_index for column in columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [("SNAPPY", "SNAPPY"), ("lz4raw", "LZ4"), ("lz4_raw", "LZ4"), ("none", "UNCOMPRESSED"), (None, "ZSTD")],
+)
+def test_the_codec_is_that_of_the_table(name: str | None, codec: str) -> None:
+    schema = schema_of(("text",))
+    settings = WriterSettings.of({} if name is None else {CODEC_PROPERTY: name}, schema, [])
+    file = io.BytesIO()
+    with DataFileWriter(file, arrow_schema(schema, physical=True), settings) as writer:
+        _texts(writer)
+        writer.close()
+    assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == codec
+
+
+def test_a_codec_that_cannot_be_written_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="is 'lzo', and files cannot be written so"):
+        WriterSettings.codec_of({CODEC_PROPERTY: "lzo"})
 
 
 def test_a_row_group_ends_when_it_is_large_enough() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.written_log import add, deletion_vector, write_log
 
+from delta_log import Table
 from delta_log.errors import InvalidRequest
 from delta_maintenance.plan.bin_packing import Thrift, pack
 from delta_maintenance.plan.optimize import (
@@ -22,7 +23,7 @@ from delta_maintenance.plan.optimize import (
     tasks_of,
 )
 from delta_maintenance.plan.optimize_plan import LeftWork
-from delta_maintenance.rewrite.task import REWRITE_TAG, RewriteTask
+from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG, RewriteTask
 
 MIB = 1 << 20
 
@@ -418,3 +419,98 @@ def test_a_file_of_which_enough_is_deleted_is_not_too_large(tmp_path: Path) -> N
 def test_a_maximum_below_the_target_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="split what the last one put together"):
         plan(tmp_path, [], target_size_bytes=10, max_file_size_bytes=9)
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected", "left"),
+    [
+        ({"max_files": 3}, ["0", "1", "2"], LeftWork(1, 3, 3 * MIB)),
+        ({"max_bytes": 4 * MIB + 5}, ["0", "1", "2", "3"], LeftWork(1, 2, 2 * MIB)),
+        ({"max_bytes": 5 * MIB, "max_files": 2}, ["0", "1"], LeftWork(1, 4, 4 * MIB)),
+        ({"max_files": 6}, ["0", "1", "2", "3", "4", "5"], LeftWork()),
+        ({"max_bytes": MIB}, [], LeftWork(1, 6, 6 * MIB)),
+    ],
+)
+def test_where_no_bin_fits_into_the_budget_the_first_is_cut(
+    tmp_path: Path, budget: dict[str, int], expected: list[str], left: LeftWork
+) -> None:
+    snapshot = write_log(tmp_path, [add(str(n), MIB) for n in range(6)])
+    planned = plan_optimize(snapshot, OptimizeOptions(**budget), now_ms=0)  # type: ignore[arg-type]
+    assert paths(planned) == ([expected] if expected else [])
+    assert planned.left_by_budget == left
+    alike = plan(tmp_path / "alike", [add(name, MIB) for name in expected])
+    assert [b.bin_id for b in planned.bins] == [b.bin_id for b in alike.bins]
+
+
+def test_a_bin_is_cut_only_where_nothing_else_is_done(tmp_path: Path) -> None:
+    adds = [add(f"d={d}/{n}", MIB, {"d": d}) for d, count in (("a", 5), ("b", 3)) for n in range(count)]
+    snapshot = write_log(tmp_path, adds, partition_by={"d": "string"})
+
+    def planned(prior: PriorWork = PriorWork(), **budget: int) -> OptimizePlan:  # noqa: B008
+        return plan_optimize(snapshot, OptimizeOptions(**budget), 0, prior)  # type: ignore[arg-type]
+
+    assert paths(planned(max_files=4)) == [["d=b/0", "d=b/1", "d=b/2"]]
+    assert planned(max_files=4).left_by_budget == LeftWork(1, 5, 5 * MIB)
+    assert paths(planned(max_files=2)) in ([["d=a/0", "d=a/1"]], [["d=b/0", "d=b/1"]])
+    spent = PriorWork(keys=["d=b/0", "d=b/1", "d=b/2"], num_files=3, num_bytes=3 * MIB)
+    assert not planned(spent, max_files=4).bins, "the budget is that of the run"
+
+
+def test_a_file_worth_a_bin_of_its_own_may_be_all_that_a_budget_allows(tmp_path: Path) -> None:
+    adds = [
+        add("deleted", MIB, deletionVector=deletion_vector(500), stats=stats(1000)),
+        add("whole", 2 * MIB, stats=stats(1000)),
+    ]
+    planned = plan(tmp_path, adds, max_bytes=MIB)
+    assert paths(planned) == [["deleted"]]
+    assert planned.left_by_budget == LeftWork(1, 1, 2 * MIB)
+
+
+def test_what_this_rewriter_wrote_counts_as_much_as_was_planned(tmp_path: Path) -> None:
+    tag = plan(tmp_path / "first", [], target_size_bytes=1000).rewrite_tag
+
+    def written(path: str, planned: str, tag: str = tag, **more: Any) -> dict[str, Any]:
+        return add(path, 100, tags={REWRITE_TAG: tag, PLANNED_BYTES_TAG: planned}, **more)
+
+    half: dict[str, Any] = {"deletionVector": deletion_vector(50), "stats": stats(100)}
+    for name, adds, expected in (
+        ("too much together", [written("a", "600"), written("b", "600")], []),
+        ("of several runs", [written("a", "300"), written("b", "400"), add("c", 290)], [["a", "b", "c"]]),
+        ("large enough", [written("a", "750"), add("b", 200)], []),
+        ("under other settings", [written("a", "600", "o"), written("b", "600", "o")], [["a", "b"]]),
+        (
+            "unreadable",
+            [written("a", "many"), written("b", "-600"), written("c", "9" * 16)],
+            [["a", "b", "c"]],
+        ),
+        ("half deleted", [written("a", "700", **half), written("b", "500")], [["a", "b"]]),
+    ):
+        assert paths(plan(tmp_path / name, adds, target_size_bytes=1000)) == expected, name
+
+
+@pytest.mark.parametrize(
+    ("data_change", "rewritten", "hot"),
+    # A checkpoint says of every tombstone that no data was changed.
+    [(True, False, True), (True, True, True), (False, False, True), (False, True, False)],
+)
+def test_who_deletes_rows_makes_a_partition_hot_though_no_file_is_new(
+    tmp_path: Path, data_change: bool, rewritten: bool, hot: bool
+) -> None:
+    minute = 60_000
+    adds = [add(f"d={d}/{n}", MIB, {"d": d}) for d in "ab" for n in range(2)]
+    if rewritten:
+        adds.append(add("d=a/ours", MIB, {"d": "a"}, modificationTime=99 * minute, tags={REWRITE_TAG: "any"}))
+    write_log(tmp_path, adds, partition_by={"d": "string"})
+    deleted = add("d=a/0", MIB, {"d": "a"}, deletionVector=deletion_vector(1), stats=stats(1000))
+    removed = {"path": "d=a/0", "deletionTimestamp": 98 * minute, "dataChange": data_change}
+    long_ago = {"path": "d=b/gone", "deletionTimestamp": 10 * minute, "dataChange": True}
+    values = {"extendedFileMetadata": True, "size": MIB}
+    actions = [
+        {"remove": {**removed, **values, "partitionValues": {"d": "a"}}},
+        {"remove": {**long_ago, **values, "partitionValues": {"d": "b"}}},
+        {"add": deleted},
+    ]
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    options = OptimizeOptions(quiet_minutes=29, hot_partitions="wait")
+    planned = plan_optimize(Table(str(tmp_path)).snapshot(), options, 100 * minute)
+    assert {b.partition_values["d"] for b in planned.bins} == ({"b"} if hot else {"a", "b"})

@@ -1,0 +1,130 @@
+"""OPTIMIZE on an object store: ours against delta-rs. ``./dev bench optimize_s3`` prints the ratios.
+
+A local S3 server whose every answer takes 0, 20 or 60 ms more; two tables, each contender on a copy of its own:
+
+a. 200 files of 1.1 MB, 32 columns of mixed types, into files of 64 MiB;
+b. 300 files of 30 kB in 100 partitions, into one file for each.
+
+Clients are imported before the clock starts, connections and worker processes are not. Rows are compared afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import optimize_tables
+import pyarrow as pa
+import side_by_side
+import vacuum_latency
+from side_by_side import Contender
+
+from delta_log import Table
+from delta_maintenance.rewrite.row_checksum import RowChecksum
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.servers.s3 import MINIO, S3Server, running_minio
+
+CONTENDERS = (
+    Contender("ours", "optimize_contenders:our_far"),
+    Contender("delta-rs", "optimize_contenders:delta_rs_far", peer=True),
+)
+_TARGET_BYTES = 64 << 20
+_PARTITIONS, _APPENDS = 100, 3
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="OPTIMIZE on an object store, side by side")
+    parser.add_argument("directory", nargs="?", type=Path, help="where the tables are")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latency-ms", type=float, nargs="*", default=[0, 20, 60])
+    given = parser.parse_args(arguments)
+    root = given.directory or Path(tempfile.gettempdir()) / "airflow-provider-delta-bench"
+    root.mkdir(parents=True, exist_ok=True)
+    tables = {
+        "a 200 files": optimize_tables.mixed(root / "mixed-200", 200),
+        "b 100 partitions": _in_partitions(root / "partitions-100"),
+    }
+    program = MINIO.find(lambda line: print(line, flush=True))
+    home = root / "optimize-minio"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir()
+    try:
+        with running_minio(program, home) as server:
+            for name, table in tables.items():
+                for latency_ms in given.latency_ms:
+                    _measure(f"{name}, {latency_ms:g} ms", table, server, latency_ms, given.rounds)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _in_partitions(table: Path) -> Path:
+    if table.exists():
+        return table
+    draft = table.with_suffix(".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    count = 1_000 * _PARTITIONS
+    for number in range(_APPENDS):
+        random = np.random.default_rng(number)
+        rows = pa.table(
+            {
+                "part": pa.array(np.arange(count) % _PARTITIONS, pa.int32()),
+                "price": random.random(count),
+                "account": random.integers(0, 2**60, count),
+                "text": [f"text {n}" for n in range(count)],
+            }
+        )
+        deltalake.write_deltalake(str(draft), rows, partition_by=["part"], mode="append")
+    draft.rename(table)
+    return table
+
+
+def _measure(name: str, table: Path, server: S3Server, latency_ms: float, rounds: int) -> None:
+    bucket, files = server.make_bucket(), server.file_system()
+    walls: dict[str, list[float]] = {contender.name: [] for contender in CONTENDERS}
+    told = {}
+    for number in range(rounds):
+        found = []
+        for contender in CONTENDERS:
+            prefix = f"{bucket}/{contender.name}-{number}"
+            for path in filter(Path.is_file, table.rglob("*")):
+                files.put_file(str(path), f"{prefix}/{path.relative_to(table).as_posix()}")
+            with vacuum_latency.at_a_distance(server.endpoint, latency_ms) as far:
+                near = dataclasses.replace(server, endpoint=far.endpoint)
+                options = {"ours": near.storage_options, "delta-rs": near.delta_rs_options}[contender.name]
+                measured = side_by_side._measure(contender, (f"s3://{prefix}", options, _TARGET_BYTES))
+                counts = ", ".join(f"{n} {kind}" for kind, n in sorted(far.requests.items()))
+            walls[contender.name].append(measured["wall"])
+            told[contender.name] = f"{measured['cpu']:6.2f} s cpu {measured['peak_mb']:5.0f} MB  {counts}"
+            found.append(_checksum(f"s3://{prefix}", server.storage_options))
+            files.rm(prefix, recursive=True)
+        if found[0] != found[1]:
+            raise SystemExit(f"{name}: the rows differ: {found}")
+    medians = {who: statistics.median(times) for who, times in walls.items()}
+    for contender in CONTENDERS:
+        who = contender.name
+        print(
+            f"{name:<24} {who:<9} {medians[who]:7.2f} s ({min(walls[who]):.2f}-{max(walls[who]):.2f}) {told[who]}"
+        )
+    print(f"{name:<24} {medians['delta-rs'] / medians['ours']:.2f}x, rows equal", flush=True)
+
+
+def _checksum(uri: str, options: dict[str, Any]) -> tuple[int, int, RowChecksum]:
+    """Files, and all columns of all rows."""
+    snapshot, rows = Table(uri, options).snapshot(), RowChecksum()
+    for batch in snapshot.scan():
+        rows = rows.plus(RowChecksum.of(batch))
+    return snapshot.num_files, rows.rows, rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Row tracking on tables that others wrote: turned on as ``ALTER TABLE`` does it, and what it tells of each row.
+
+The commit is written by hand, so that nothing of ours gives the ids that a rewrite has to keep.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+
+from delta_log import Snapshot, Table
+from delta_log.log_path import commit_key
+from delta_log.table_features import writer_features
+
+_COLUMNS = {
+    "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-42",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-42",
+}
+#: Between the ids of one file and the next, as if files had come and gone.
+_GAP = 10
+
+
+def tracked_rows(table: Path) -> list[str]:
+    """Every live row with its id and its commit version, in a form and an order that can be compared."""
+    rows = Table(str(table)).snapshot().scan(row_tracking=True).read_all().to_pylist()
+    assert len({row["_row_id"] for row in rows}) == len(rows)
+    return sorted(map(repr, rows))
+
+
+def turn_row_tracking_on(table: Path) -> None:
+    """Every live file is added once more, with an id for its first row and one of the table's versions."""
+    snapshot = Table(str(table)).snapshot()
+    features = {*writer_features(snapshot.protocol), "rowTracking", "domainMetadata"}
+    protocol = msgspec.structs.replace(snapshot.protocol, minWriterVersion=7, writerFeatures=sorted(features))
+    properties = {**snapshot.properties, "delta.enableRowTracking": "true", **_COLUMNS}
+    metadata = msgspec.structs.replace(snapshot.metadata, configuration=properties)
+    free, adds = 0, []
+    for number, file in enumerate(snapshot.files().to_pylist()):
+        rows = pq.ParquetFile(table / file["key"]).metadata.num_rows
+        ids = {"baseRowId": free, "defaultRowCommitVersion": number % (snapshot.version + 1)}
+        adds.append({"add": _added_again(file, rows) | ids})
+        free += rows + _GAP
+    mark = json.dumps({"rowIdHighWaterMark": free - 1})
+    actions = [
+        {"commitInfo": {"timestamp": 1_700_000_000_000, "operation": "SET TBLPROPERTIES"}},
+        {"protocol": protocol},
+        {"metaData": metadata},
+        {"domainMetadata": {"domain": "delta.rowTracking", "configuration": mark, "removed": False}},
+        *adds,
+    ]
+    lines = [msgspec.json.encode(action).decode() + "\n" for action in actions]
+    (table / commit_key(snapshot.version + 1)).write_text("".join(lines))
+
+
+def _added_again(file: dict[str, Any], rows: int) -> dict[str, Any]:
+    vector = file["deletion_vector"]
+    return {
+        "path": file["path"],
+        "partitionValues": dict(file["partition_values"] or ()),
+        "size": file["size"],
+        "modificationTime": file["modification_time"],
+        "dataChange": False,
+        "stats": file["stats"] or json.dumps({"numRecords": rows}),
+        **({"deletionVector": {k: v for k, v in vector.items() if v is not None}} if vector else {}),
+    }
+
+
+def check_given_ids(before: Snapshot, after: Snapshot) -> None:
+    """New files have ids above all that were ever given, no two files have one, and the mark is not below any."""
+    old = set(before.files(["base_row_id"]).column("base_row_id").to_pylist())
+    mark, new_mark = (_mark(snapshot) for snapshot in (before, after))
+    for file in sorted(after.files().to_pylist(), key=lambda file: int(file["base_row_id"])):
+        if file["base_row_id"] not in old:
+            assert file["base_row_id"] > mark
+            assert before.version < file["default_row_commit_version"] <= after.version
+            mark = file["base_row_id"] + json.loads(file["stats"])["numRecords"] - 1
+    assert new_mark >= mark
+
+
+def _mark(snapshot: Snapshot) -> int:
+    mark: int = json.loads(snapshot.domain_metadata["delta.rowTracking"])["rowIdHighWaterMark"]
+    return mark
