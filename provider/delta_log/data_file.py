@@ -10,7 +10,7 @@ make a difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,13 +34,13 @@ from delta_log.schema import (
     to_arrow_type,
 )
 from delta_log.storage import Storage
+from delta_log.stretch import BATCH_ROWS, Leaves, Stretch, stretches
 
-#: Rows of one batch at most: enough for vectorised work, and little memory even with wide rows.
-BATCH_ROWS = 1 << 16
 _PAGE_BYTES = 1 << 20
 
 _LEGACY_DATE_KEY, _LEGACY_INT96_KEY = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
 _SPARK_VERSION_KEY = b"org.apache.spark.version"
+_SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 #: Days and microseconds since 1970 before which the two calendars, or Spark's time zone rules, differ.
 _FIRST_GREGORIAN_DAY = -141_427
 _FIRST_COMMON_MICROSECOND = -2_208_988_800_000_000
@@ -72,6 +72,18 @@ class _Found:
     as_it_is: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What of a file is to be read.
+
+    :param names: of those columns that are there; :param leaves: what they consist of.
+    """
+
+    found: tuple[_Found, ...]
+    names: list[str]
+    leaves: Leaves
+
+
 class ColumnMemory:
     """Where a table's columns are in its files, remembered from one file to the next: most have one schema.
 
@@ -79,13 +91,12 @@ class ColumnMemory:
     """
 
     def __init__(self) -> None:
-        self._schema: pa.Schema | None = None
-        self._found: list[_Found] = []
+        self._known: tuple[pa.Schema, _Asked] | None = None
 
-    def recall(self, schema: pa.Schema, find: Callable[[], list[_Found]]) -> list[_Found]:
-        if self._schema is None or not self._schema.equals(schema, check_metadata=True):
-            self._schema, self._found = schema, find()
-        return self._found
+    def recall(self, schema: pa.Schema, find: Callable[[], _Asked]) -> _Asked:
+        if self._known is None or not self._known[0].equals(schema, check_metadata=True):
+            self._known = schema, find()
+        return self._known[1]
 
 
 class DataFile:
@@ -113,6 +124,8 @@ class DataFile:
                 buffer_size=_PAGE_BYTES,
             )
             self._arrow_schema = self._parquet.schema_arrow
+        # What is neither a local file nor all here is read in large requests alone.
+        self._read_at = source.read_at if isinstance(source, pa.NativeFile) else None
         if len(set(self._arrow_schema.names)) < len(self._arrow_schema.names):
             raise CorruptLog(key, "two of its columns have one name")
         self._by_id = mapping_mode == "id"
@@ -133,10 +146,12 @@ class DataFile:
         return self._arrow_schema
 
     @property
-    def decoded_bytes(self) -> int:
-        """Of all row groups, as their pages are before compression; values of a dictionary count once."""
+    def bloom_filters(self) -> set[str]:
+        """Paths of the leaves that have a Bloom filter, by the first row group."""
         metadata = self._parquet.metadata
-        return sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
+        columns = range(metadata.num_columns) if metadata.num_row_groups else ()
+        chunks = [metadata.row_group(0).column(number) for number in columns]
+        return {chunk.path_in_schema for chunk in chunks if chunk.bloom_filter_offset is not None}
 
     @property
     def num_row_groups(self) -> int:
@@ -152,22 +167,21 @@ class DataFile:
         batch_rows: int = BATCH_ROWS,
         memory: ColumnMemory | None = None,
     ) -> Iterator[Rows]:
-        """The live rows, streamed in file order.
+        """The live rows, streamed in file order, in batches of bearable size: see :mod:`delta_log.stretch`.
 
         :param columns: what to read; nested members come with physical names where ``physical``.
         :param hidden: the file's deletion vector.
         :param positions: say where each row was.
+        :param batch_rows: at most, where rows are narrow.
         :param memory: of files that were read before in the same way.
         """
         if hidden is not None and hidden.max is not None and hidden.max >= self.num_rows:
             raise CorruptLog(
                 self.key, f"its deletion vector hides row {hidden.max}, but it has {self.num_rows} rows"
             )
-        found = (memory or ColumnMemory()).recall(
-            self._arrow_schema, lambda: [self._found(column, physical) for column in columns]
-        )
-        names = [there.field.name for there in found if there.field is not None]
-        if not names:
+        asked = (memory or ColumnMemory()).recall(self._arrow_schema, lambda: self._asked(columns, physical))
+        found = asked.found
+        if not asked.names:
             where = _live_positions(0, self.num_rows, hidden) if positions else None
             count = self.num_rows - (len(hidden) if hidden is not None else 0)
             yield Rows(count, tuple(pa.nulls(count, there.target) for there in found), where)
@@ -175,8 +189,7 @@ class DataFile:
         position = 0
         with _file_errors(self.key, self._storage):
             calendar = _LegacyCalendar.of(self._parquet)
-            # A hand-over to the only thread of Arrow's pool costs a sixth of the decoding.
-            batches = self._parquet.iter_batches(batch_rows, columns=names, use_threads=pa.cpu_count() > 1)
+        batches = self._batches(asked, batch_rows)
         while True:
             with _file_errors(self.key, self._storage):
                 batch = next(batches, None)
@@ -193,6 +206,44 @@ class DataFile:
             yield Rows(batch.num_rows, arrays, where)
         if position != self.num_rows:
             raise CorruptLog(self.key, f"its footer says {self.num_rows} rows, but {position} came out")
+
+    def _batches(self, asked: _Asked, most_rows: int) -> Iterator[pa.RecordBatch]:
+        for stretch in stretches(self._parquet.metadata, asked.leaves, most_rows, self._read_at):
+            yield from self._batches_of(stretch, asked.names)
+
+    def _batches_of(self, stretch: Stretch, names: list[str]) -> Iterator[pa.RecordBatch]:
+        done, rows = 0, stretch.first_rows
+        while True:
+            try:
+                for batch in self._rest_of(stretch, names, done, rows):
+                    done += batch.num_rows
+                    if done < stretch.num_rows:
+                        rows = stretch.rows_after(batch)
+                        self._parquet.reader.set_batch_size(rows)
+                    yield batch
+            except pa.ArrowNotImplementedError:
+                # Of the texts in one batch of a list, struct or map, Arrow decodes no more than 2 GiB.
+                if rows == 1:
+                    raise
+                rows = max(1, rows // 8)
+            else:
+                return
+
+    def _rest_of(self, stretch: Stretch, names: list[str], done: int, rows: int) -> Iterator[pa.RecordBatch]:
+        """What comes behind so many rows; Arrow reads from the beginning."""
+        # A hand-over to the only thread of Arrow's pool costs a sixth of the decoding.
+        batches = self._parquet.iter_batches(
+            rows, row_groups=list(stretch.row_groups), columns=names, use_threads=pa.cpu_count() > 1
+        )
+        for batch in batches:
+            if done < batch.num_rows:
+                yield batch.slice(done) if done else batch
+            done = max(0, done - batch.num_rows)
+
+    def _asked(self, columns: Sequence[StructField], physical: bool) -> _Asked:
+        found = tuple(self._found(column, physical) for column in columns)
+        names = [there.field.name for there in found if there.field is not None]
+        return _Asked(found, names, Leaves.of(self._parquet.schema, set(names)))
 
     def _found(self, column: StructField, physical: bool) -> _Found:
         field = self._find(self._arrow_schema, column)
@@ -322,10 +373,8 @@ class _LegacyCalendar:
 
     @classmethod
     def of(cls, parquet: pq.ParquetFile) -> _LegacyCalendar | None:
-        keys: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
-        version = tuple(
-            int(part) for part in keys.get(_SPARK_VERSION_KEY, b"9.9").split(b".")[:2] if part.isdigit()
-        )
+        keys = parquet.metadata.metadata or {}
+        version = _spark_version(parquet)
         dates = _LEGACY_DATE_KEY in keys or version < (3, 0)
         int96 = _LEGACY_INT96_KEY in keys or version < (3, 1)
         if not (dates or int96):
@@ -351,6 +400,17 @@ class _LegacyCalendar:
                     "read",
                     f"{key} was written in Spark's legacy calendar mode",
                 )
+
+
+def _spark_version(parquet: pq.ParquetFile) -> tuple[int, ...]:
+    """Major and minor number of the Spark that wrote a file; of a writer that is not Spark, larger than any."""
+    keys = parquet.metadata.metadata or {}
+    stamp = keys.get(_SPARK_VERSION_KEY)
+    if stamp is not None:
+        return tuple(int(part) for part in stamp.split(b".")[:2] if part.isdigit())
+    # Before 2.4.6, Spark left its schema and no version. Others that leave the schema, to please Spark, are not of Java.
+    by_java = (parquet.metadata.created_by or "").startswith("parquet-mr")
+    return (2, 4) if by_java and _SPARK_SCHEMA_KEY in keys else (9, 9)
 
 
 def _leaves(arrays: list[pa.Array]) -> Iterator[pa.Array]:

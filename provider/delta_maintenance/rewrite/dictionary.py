@@ -32,7 +32,7 @@ def dictionary_columns(group: pa.Table) -> list[str]:
     return [
         path
         for field, column in zip(group.schema, sample.columns, strict=True)
-        for path, values in zip(_leaf_paths(field), _leaf_values(column), strict=True)
+        for path, values in zip(leaf_paths(field), _leaf_values(column), strict=True)
         if _pays(values, scale)
     ]
 
@@ -103,7 +103,8 @@ def _array_leaves(array: pa.Array) -> Iterator[pa.Array]:
         yield array
 
 
-def _leaf_paths(field: pa.Field) -> list[str]:
+def leaf_paths(field: pa.Field) -> list[str]:
+    """As a Parquet file names them."""
     if not pa.types.is_nested(field.type):
         return [field.name]
     sink = pa.BufferOutputStream()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from delta_log.data_file import BATCH_ROWS, ColumnMemory, DataFile
+from delta_log.data_file import ColumnMemory, DataFile
 from delta_log.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
 from delta_log.errors import CorruptLog
 from delta_log.row_tracking import ENABLED
@@ -30,13 +30,12 @@ OnProgress = Callable[[int], None]
 #: A source, its data file, and the rows of it that are deleted.
 _Opened = tuple[SourceFile, DataFile, RowBitmap | None]
 
-#: A batch holds at most about so much, whatever the width of a row: decoded values wait for a row group to be full.
-_BATCH_BYTES = 16 << 20
-_FEWEST_ROWS = 16
 #: Of a store behind a network, so many files are opened at a time, and so many wait for their turn, of so many bytes: a
 #: small file is read whole when it is opened, and would otherwise cost the time of a request each.
 _OPENED_AT_ONCE = 8
 _FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
+#: To ask every file would cost time, and writers do the same every time.
+_ASKED_FOR_BLOOM_FILTERS = 8
 
 
 @dataclass(slots=True)
@@ -45,6 +44,7 @@ class LiveRows:
 
     :param stored: the columns of the table that files hold.
     :ivar of_sources: physical rows of each source that was begun.
+    :ivar bloom_filters: paths of the leaves that have one in the first few sources.
     :ivar rows_deleted: rows that deletion vectors hide.
     """
 
@@ -53,6 +53,7 @@ class LiveRows:
     stored: StructType
     on_progress: OnProgress | None = None
     of_sources: list[int] = field(default_factory=list)
+    bloom_filters: set[str] = field(default_factory=set)
     rows_deleted: int = 0
 
     @property
@@ -79,13 +80,14 @@ class LiveRows:
         for source, data_file, hidden in self._opened():
             _check_records(source, data_file)
             self.rows_deleted += len(hidden) if hidden is not None else 0
+            if len(self.of_sources) < _ASKED_FOR_BLOOM_FILTERS:
+                self.bloom_filters |= data_file.bloom_filters
             self.of_sources.append(data_file.num_rows)
             batches = data_file.read(
                 columns,
                 hidden,
                 physical=True,
                 positions=tracked is not None,
-                batch_rows=_batch_rows(data_file),
                 memory=memory,
             )
             for rows in batches:
@@ -146,15 +148,6 @@ def row_tracking(configuration: Mapping[str, str]) -> RowTracking | None:
             f"{ENABLED} is true, but the columns that keep row ids and versions are not named",
         )
     return tracked
-
-
-def _batch_rows(data_file: DataFile) -> int:
-    """So many rows that they are of bearable size: a row may be of many kilobytes."""
-    if not data_file.num_rows:
-        return BATCH_ROWS
-    return max(
-        _FEWEST_ROWS, min(BATCH_ROWS, _BATCH_BYTES * data_file.num_rows // max(1, data_file.decoded_bytes))
-    )
 
 
 def _check_records(source: SourceFile, data_file: DataFile) -> None:

@@ -44,10 +44,11 @@ def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Output
         while cut.has_more():
             key = output_key(task)
             settings = WriterSettings.of(task.configuration, live.stored, task.reader_features or ())
-            notes = spark_notes(live.columns)
             with (
                 storage.open_write(key) as file,
-                DataFileWriter(file, live.schema, settings, notes) as writer,
+                DataFileWriter(
+                    file, live.schema, settings, spark_notes(live.columns), lambda: live.bloom_filters
+                ) as writer,
             ):
                 for batch in cut.piece():
                     if task.verify == "full":

@@ -8,10 +8,10 @@ size of the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +19,11 @@ import pyarrow.parquet as pq
 from delta_log.errors import InvalidRequest
 from delta_log.schema import StructType
 from delta_log.stats import StatsCollector, stats_columns, string_prefix_length
-from delta_maintenance.rewrite.dictionary import dictionary_columns
+from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
 from delta_maintenance.rewrite.footer_stats import FooterStats
+
+#: As Spark has it.
+_BLOOM_FALSE_POSITIVES = 0.01
 
 CODEC_PROPERTY = "delta.parquet.compression.codec"
 _CODECS = {
@@ -84,6 +87,7 @@ class DataFileWriter:
 
     :param schema: of the batches.
     :param notes: key-value metadata for the footer.
+    :param bloom_filters: paths of the leaves that get one, asked when the first row group is full.
     """
 
     def __init__(
@@ -92,8 +96,10 @@ class DataFileWriter:
         schema: pa.Schema,
         settings: WriterSettings,
         notes: Mapping[str, str] | None = None,
+        bloom_filters: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._file, self._settings, self._notes = file, settings, dict(notes or {})
+        self._bloom_filters = bloom_filters
         # Optional throughout, as every Delta writer does: constraints live in the log, not in the files.
         self._read_schema, self._schema = schema, pa.schema([_nullable(field) for field in schema])
         self._stats = FooterStats(settings.stats, self._schema)
@@ -151,11 +157,21 @@ class DataFileWriter:
                 # Spark knows nothing of Arrow's own schema, and field ids are in the Parquet schema anyway.
                 store_schema=False,
                 metadata_collector=self._footers,
+                bloom_filter_options=self._bloom_filter_options(group.num_rows),
             )
             if self._notes:
                 self._writer.add_key_value_metadata(self._notes)
         if group.num_rows:
             self._writer.write_table(group, row_group_size=group.num_rows)
+
+    def _bloom_filter_options(self, rows: int) -> dict[str, Any] | None:
+        wanted = self._bloom_filters()
+        if not wanted:
+            return None
+        paths = {path for field in self._schema for path in leaf_paths(field)}
+        return {
+            path: {"ndv": max(1, rows), "fpp": _BLOOM_FALSE_POSITIVES} for path in sorted(paths & set(wanted))
+        }
 
 
 def _relabelled(table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:

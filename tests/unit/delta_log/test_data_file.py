@@ -17,14 +17,24 @@ from delta_log.schema import StructField, StructType, arrow_schema, parse_schema
 from delta_log.testing import MemoryStorage
 
 
-def file_of(table: pa.Table, metadata: dict[str, str] | None = None, **options: Any) -> MemoryStorage:
+def file_of(
+    table: pa.Table,
+    metadata: dict[str, str] | None = None,
+    created_by: bytes | None = None,
+    **options: Any,
+) -> MemoryStorage:
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
         writer.write_table(table, row_group_size=3)
         if metadata:
             writer.add_key_value_metadata(metadata)
+    content = sink.getvalue()
+    if created_by is not None:
+        arrow = pq.read_metadata(io.BytesIO(content)).created_by.encode()
+        # The footer knows how long the name is.
+        content = content.replace(arrow, created_by.ljust(len(arrow))[: len(arrow)])
     storage = MemoryStorage()
-    storage.put("f.parquet", sink.getvalue())
+    storage.put("f.parquet", content)
     return storage
 
 
@@ -195,6 +205,29 @@ def test_legacy_calendar_values_are_refused_before_the_cutoff_and_read_from_it(
     # Spark 2 wrote no mark, only its version.
     with pytest.raises(UnsupportedFeature, match="Julian"):
         read(file_of(table(too_old), {"org.apache.spark.version": "2.4.8"}), columns)
+
+
+#: What Spark left before 2.4.6, and other writers leave for it: its schema, and no version.
+NO_VERSION = {"org.apache.spark.sql.parquet.row.metadata": '{"type":"struct","fields":[]}'}
+BY_JAVA = b"parquet-mr version 1.10.1 (build a89df8f9)"
+
+
+@pytest.mark.parametrize("int96", [False, True])
+def test_a_spark_that_left_its_schema_and_no_version_counted_in_the_old_calendar(int96: bool) -> None:
+    def found(day: dt.date, moment: dt.datetime, marks: dict[str, str], created_by: bytes) -> pa.Table:
+        rows = pa.table({"d": pa.array([day]), "t": pa.array([moment], pa.timestamp("us"))})
+        storage = file_of(rows, marks, created_by, use_deprecated_int96_timestamps=int96)
+        return read(storage, fields(("d", "date"), ("t", "timestamp_ntz")))
+
+    fine = [{"d": FIRST_GREGORIAN, "t": FROM_1900}]
+    assert found(FIRST_GREGORIAN, FROM_1900, NO_VERSION, BY_JAVA).to_pylist() == fine
+    for day, moment in [(LAST_JULIAN, FROM_1900), (FIRST_GREGORIAN, BEFORE_1900)]:
+        with pytest.raises(UnsupportedFeature, match="Julian"):
+            found(day, moment, NO_VERSION, BY_JAVA)
+        # Of another library, of Spark's own later versions, and of parquet-mr without Spark.
+        modern = {**NO_VERSION, "org.apache.spark.version": "3.5.0"}
+        for marks, created_by in [(NO_VERSION, b"delta-rs"), (modern, BY_JAVA), ({}, BY_JAVA)]:
+            assert found(day, moment, marks, created_by).to_pylist() == [{"d": day, "t": moment}]
 
 
 def test_the_mark_for_int96_concerns_int96_alone() -> None:

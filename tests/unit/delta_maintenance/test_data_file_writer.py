@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.maintenance_runs import keys, run
 from tests.rewritable_tables import COLUMNS, GeneratedTable
+from tests.written_log import add, write_log
 
+from delta_log import Table
 from delta_log.errors import InvalidRequest
 from delta_log.schema import PrimitiveType, StructType, arrow_schema, parse_schema
 from delta_log.stats import StatsCollector, stats_columns
@@ -116,6 +120,40 @@ def test_every_column_has_an_index_of_its_pages() -> None:
     file, _ = written(table.to_batches(), schema)
     columns = [file.metadata.row_group(0).column(n) for n in range(file.metadata.num_columns)]
     assert all(column.has_offset_index and column.has_column_index for column in columns)
+
+
+def test_bloom_filters_are_kept(tmp_path: Path) -> None:
+    adds = []
+    for number in range(3):
+        values = pa.table({"value": range(number, 9_000, 3), "other": range(number, 9_000, 3)})
+        path = tmp_path / f"{number}.parquet"
+        # The first source is read before the others, and has none.
+        options = {"value": {"ndv": 3_000, "fpp": 0.01}} if number else None
+        pq.write_table(values, path, bloom_filter_options=options)
+        adds.append(add(path.name, path.stat().st_size))
+    write_log(tmp_path, adds)
+    assert run(tmp_path).status == "committed"
+    (key,) = keys(tmp_path)
+    (chunk,) = (pq.ParquetFile(tmp_path / key).metadata.row_group(0).column(n) for n in range(1))
+    assert chunk.bloom_filter_length >= 3_000
+    assert sorted(Table(str(tmp_path)).snapshot().to_arrow()["value"].to_pylist()) == list(range(9_000))
+
+
+def test_a_bloom_filter_is_made_of_asked_leaves_alone() -> None:
+    schema = schema_of(("text", "struct", "list"))
+    file = io.BytesIO()
+    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)))
+    wanted = {"struct.a", "list.list.element", "somewhere.else"}
+    with DataFileWriter(
+        file, arrow_schema(schema, physical=True), settings, bloom_filters=lambda: wanted
+    ) as writer:
+        row = {"text": "t", "struct": {"a": "s", "b": None}, "list": [1.5]}
+        writer.write(pa.Table.from_pylist([row] * 9, arrow_schema(schema, physical=True)).to_batches()[0])
+        writer.close()
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    found = {chunk.path_in_schema for chunk in chunks if chunk.bloom_filter_offset is not None}
+    assert found == {"struct.a", "list.list.element"}
 
 
 @pytest.mark.parametrize(

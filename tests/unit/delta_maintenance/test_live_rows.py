@@ -19,6 +19,7 @@ from delta_maintenance.rewrite import live_rows
 from delta_maintenance.rewrite.live_rows import LiveRows
 
 _WIDE = 1 << 20
+_WIDE_IN_DICTIONARY = 20_000
 _FILES = 40
 
 
@@ -118,3 +119,31 @@ def test_batches_of_wide_rows_are_short_and_none_is_lost(tmp_path: Path) -> None
     assert (live.of_sources, live.rows_deleted) == ([24, 24], 4)
     assert run(tmp_path, full=True).status == "committed"
     assert opened.snapshot().to_arrow().num_rows == 44
+
+
+def test_batches_are_short_where_a_dictionary_holds_few_wide_texts(tmp_path: Path) -> None:
+    texts = ["x", "a" * _WIDE_IN_DICTIONARY, "b" * _WIDE_IN_DICTIONARY]
+    # The narrow ones first: nothing that was read tells of what comes.
+    numbers = [0] * 1000 + [1 + row % 2 for row in range(1000)]
+    rows = [{"text": texts[number], "struct": {"a": texts[number], "b": None}} for number in numbers]
+    columns = ("text", "struct")
+    file = File(columns, rows, frozenset({5, 1995}), None, extra=False, has_stats=True, row_group=2000)
+    table = GeneratedTable(columns, "name", False, False, (file, file))
+    table.write(tmp_path)
+    opened = Table(str(tmp_path))
+    assert sum(opened.snapshot().files(["size"]).column("size").to_pylist()) < 2 * _WIDE_IN_DICTIONARY
+    snapshot = opened.snapshot()
+    plan = plan_optimize(snapshot, OptimizeOptions(full=True), 1)
+    (task,) = tasks_of(plan, snapshot, "run", opened.uri)
+    batches = list(LiveRows(task, opened.storage, table.schema))
+    assert max(batch.nbytes for batch in batches) <= 32 * _WIDE
+    expected = [rows[row] for row in range(2000) if row not in (5, 1995)]
+    assert [text for batch in batches for text in batch.column(0).to_pylist()] == 2 * [
+        row["text"] for row in expected
+    ]
+    assert run(tmp_path, full=True).status == "committed"
+    found = [text for batch in opened.snapshot().scan() for text in batch.column("text").to_pylist()]
+    assert found == 2 * [row["text"] for row in expected]
+    assert opened.snapshot().to_arrow(["struct"]).column("struct").to_pylist() == 2 * [
+        row["struct"] for row in expected
+    ]
