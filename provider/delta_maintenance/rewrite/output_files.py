@@ -14,6 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from delta_log.data_file import DataFile
+from delta_log.errors import DeltaLogError
 from delta_log.file_path import encode_path, hive_directory
 from delta_log.schema import parse_schema
 from delta_log.storage import Storage
@@ -43,6 +44,8 @@ def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Output
     with contextlib.ExitStack() as undo:
         while cut.has_more():
             key = output_key(task)
+            # First, since a file may be there although its end has failed.
+            undo.callback(_remove, storage, key)
             settings = WriterSettings.of(task.configuration, live.stored, task.reader_features or ())
             with (
                 storage.open_write(key) as file,
@@ -55,13 +58,15 @@ def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Output
                         read = read.plus(RowChecksum.of(batch))
                     writer.write(batch)
                 written.append((key, writer.close()))
-            undo.callback(storage.delete, [key])
+        files = tuple(_output(task, storage, key, file) for key, file in written)
         undo.pop_all()
-    return Outputs(
-        tuple(_output(task, storage, key, file) for key, file in written),
-        sum(file.num_records for _, file in written),
-        read,
-    )
+    return Outputs(files, sum(file.num_records for _, file in written), read)
+
+
+def _remove(storage: Storage, key: str) -> None:
+    # What went wrong before says more.
+    with contextlib.suppress(DeltaLogError):
+        storage.delete([key])
 
 
 def output_key(task: RewriteTask) -> str:
