@@ -57,7 +57,13 @@ def _entries(keys: st.SearchStrategy[Any], values: st.SearchStrategy[Any]) -> st
 
 
 _digit = st.integers(0, 9)
-_text = st.text(max_size=6) | st.sampled_from(["\U0010ffff" * 40, "z" * 70, "\x7f" * 33, "é" * 33, ""])
+#: Short, or about as long as bounds in statistics may be.
+_text = st.text(max_size=6) | st.builds(
+    lambda character, count, rest: character * count + rest,
+    st.sampled_from("az\x7fé\U0010ffff"),
+    st.integers(15, 70),
+    st.text(max_size=2),
+)
 _day = st.dates(date(1, 1, 2), date(9999, 12, 30))
 _moment = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
 _zoned = _moment.map(lambda moment: moment.replace(tzinfo=timezone.utc))

@@ -6,6 +6,7 @@ The commit is written by hand, so that nothing of ours gives the ids that a rewr
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import msgspec
 import pyarrow.parquet as pq
 
 from delta_log import Snapshot, Table
+from delta_log.local_storage import LocalStorage
 from delta_log.log_path import commit_key
+from delta_log.scan import vector_of
 from delta_log.table_features import writer_features
 
 _COLUMNS = {
@@ -26,9 +29,33 @@ _GAP = 10
 
 def tracked_rows(table: Path) -> list[str]:
     """Every live row with its id and its commit version, in a form and an order that can be compared."""
-    rows = Table(str(table)).snapshot().scan(row_tracking=True).read_all().to_pylist()
-    assert len({row["_row_id"] for row in rows}) == len(rows)
+    snapshot = Table(str(table)).snapshot()
+    rows = snapshot.scan(row_tracking=True).read_all().to_pylist()
+    found = sorted((row["_row_id"], row["_row_commit_version"]) for row in rows)
+    assert found == sorted(_ids(table, snapshot))
+    assert len({row_id for row_id, _ in found}) == len(rows)
     return sorted(map(repr, rows))
+
+
+def _ids(table: Path, snapshot: Snapshot) -> Iterator[tuple[int, int]]:
+    """Ids and commit versions of the live rows, as the protocol has them: our scan and our rewriter share their code."""
+    names = [snapshot.properties[name] for name in _COLUMNS]
+    for file in snapshot.files().to_pylist():
+        parquet = pq.ParquetFile(table / file["key"])
+        count = parquet.metadata.num_rows
+        stored = parquet.read(columns=[name for name in names if name in parquet.schema_arrow.names])
+        ids, versions = (
+            stored.column(name).to_pylist() if name in stored.column_names else [None] * count
+            for name in names
+        )
+        hidden = vector_of(file, LocalStorage(str(table)))
+        for position in range(count):
+            if hidden is None or not hidden.count(position, position + 1):
+                row_id, version = ids[position], versions[position]
+                yield (
+                    file["base_row_id"] + position if row_id is None else row_id,
+                    file["default_row_commit_version"] if version is None else version,
+                )
 
 
 def turn_row_tracking_on(table: Path) -> None:

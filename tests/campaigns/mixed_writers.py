@@ -1,7 +1,8 @@
 """The mixed fleets at length: `python -m tests.campaigns.mixed_writers [--commits 200] [FLEET …]`.
 
-Each writer makes at least so many commits; then every version is read by everybody and compared with the log. Prints
-the counts; exit code 1 where something did not hold. The short form is tests/integration/test_mixed_writers.py.
+Each writer makes at least so many commits, our compactions are of these; then every version is read by everybody and compared
+with the log, and the bins that our compactions lost with what they may lose (tests/mixed_writers/scenarios.py). Prints the
+counts; exit code 1 where something did not hold. The short form is tests/integration/test_mixed_writers.py.
 """
 
 from __future__ import annotations

@@ -1,21 +1,27 @@
-"""A program: OPTIMIZE --full by the Spark engine on several tables, in one session; prints one report a line."""
+"""A program: OPTIMIZE --full, or REORG PURGE, by the Spark engine on several tables, in one session.
+
+Its arguments are the operation and the tables; it prints one report a line.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
 
+_OPTIONS: dict[str, dict[str, Any]] = {"optimize": {"full": True}, "purge": {"verify": "full"}}
 
-def main(tables: list[str]) -> None:
+
+def main(operation: str, tables: list[str]) -> None:
     site = JobSite(spark_master="local[2]", can_use_spark=True)
     for table in tables:
-        spec = JobSpec("optimize", table, "on-spark", {"full": True}, engine="spark")
+        spec = JobSpec(operation, table, "on-spark", _OPTIONS[operation], engine="spark")
         sys.stdout.write(run_job(spec, site, SilentProgress()).to_json() + "\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

@@ -1,4 +1,8 @@
-"""OPTIMIZE on copies of every corpus table: rows are kept, by our reading and by that of two other implementations."""
+"""OPTIMIZE on copies of every corpus table: rows are kept, by our reading and by that of two other implementations.
+
+So are field ids and, where rows are tracked, their ids and commit versions; and what a new file's statistics say is what
+is in the file.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +19,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 from tests.corpus import Corpus, Entry, corpus_cases, corpus_is_there
+from tests.kept_by_rewrites import Facts, check_rewritten, facts_of
+from tests.tracked_rows import turn_row_tracking_on
 
 from delta_log import Table
 from delta_log.actions import decode_actions
@@ -47,6 +54,12 @@ ON_SPARK = (
     "spark-partitioned-table-with-dv-large",
     "spark-table-with-dv-small",
 )
+#: The gate lets no table through whose rows are tracked already: of these it is turned on for the Spark engine too.
+TRACKED_ON_SPARK = (
+    "dat-column_mapping",
+    "golden-type-widening-nested",
+    "spark-partitioned-table-with-dv-large",
+)
 
 
 def has_rows(entry: Entry) -> bool:
@@ -65,15 +78,15 @@ def optimize(table: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(output.getvalue())
 
 
-def check(table: Path, entry: Entry, corpus: Corpus, report: dict[str, Any]) -> None:
+def check(table: Path, entry: Entry, corpus: Corpus, before: Facts, report: dict[str, Any]) -> None:
     assert report["status"] == "committed"
-    assert report["version"] == entry["latest_version"] + 1
+    assert report["version"] == before.snapshot.version + 1
     for action in decode_actions((table / commit_key(report["version"])).read_bytes(), "commit"):
-        assert action.add is None or action.add.dataChange is False
         assert action.remove is None or action.remove.dataChange is False
     snapshot = Table(str(table)).snapshot()
     assert snapshot.num_deletion_vectors == 0
     assert corpus.digest(snapshot.to_arrow()) == entry["content_digest"]
+    assert check_rewritten(table, before) == report["metrics"]["numAddedFiles"] > 0
     assert [path.name for path in table.glob("_maintenance*")] == []
     code, again = optimize(table, "--engine", "local")
     assert (code, again["status"]) == (0, "nothing_to_do")
@@ -83,10 +96,24 @@ def check(table: Path, entry: Entry, corpus: Corpus, report: dict[str, Any]) -> 
 @pytest.mark.parametrize("entry", corpus_cases(optimised))
 def test_the_local_engine_keeps_the_rows(entry: Entry, corpus: Corpus, tmp_path: Path) -> None:
     table = corpus.copy_of(entry["name"], tmp_path)
+    before = facts_of(table)
     code, report = optimize(table, "--engine", "local")
     assert code == 0
-    check(table, entry, corpus, report)
+    check(table, entry, corpus, before, report)
     check_with_delta_rs(table, entry, corpus)
+
+
+@pytest.mark.parametrize("entry", corpus_cases(optimised))
+def test_the_local_engine_keeps_row_ids_and_commit_versions(
+    entry: Entry, corpus: Corpus, tmp_path: Path
+) -> None:
+    table = corpus.copy_of(entry["name"], tmp_path)
+    turn_row_tracking_on(table)
+    before = facts_of(table)
+    assert before.tracked
+    code, report = optimize(table, "--engine", "local")
+    assert code == 0
+    check(table, entry, corpus, before, report)
 
 
 def check_with_delta_rs(table: Path, entry: Entry, corpus: Corpus) -> None:
@@ -117,34 +144,59 @@ def test_at_least_forty_tables_of_the_corpus_are_optimised(corpus: Corpus) -> No
     assert len(corpus_cases(optimised)) >= 40
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["name"] in ON_SPARK))
-def test_the_spark_engine_keeps_the_rows(
-    entry: Entry, corpus: Corpus, tmp_path: Path, spark_optimised: dict[str, tuple[Path, dict[str, Any]]]
-) -> None:
-    table, report = spark_optimised[entry["name"]]
-    assert report["engine"] == "spark"
-    check(table, entry, corpus, report)
-    check_with_delta_rs(table, entry, corpus)
+@dataclass(frozen=True)
+class OnSpark:
+    """A copy of a table after the Spark engine."""
+
+    table: Path
+    before: Facts
+    report: dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def spark_optimised(
-    corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Path, dict[str, Any]]]:
-    """Copies of tables after the Spark engine, in one process so that the session is started once."""
-    directory = tmp_path_factory.mktemp("spark")
-    tables = {name: corpus.copy_of(name, directory) for name in ON_SPARK}
+def run_on_spark(operation: str, tables: list[Path]) -> list[OnSpark]:
+    """In a process of its own, so that there is one session for all of them and none in this process."""
+    before = [facts_of(table) for table in tables]
     program = Path(__file__).with_name("optimize_on_spark.py")
     process = subprocess.run(
-        [sys.executable, str(program), *map(str, tables.values())],
+        [sys.executable, str(program), operation, *map(str, tables)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert process.returncode == 0, process.stderr[-3000:]
     reports = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
-    return {name: (tables[name], report) for name, report in zip(tables, reports, strict=True)}
+    return [OnSpark(*found) for found in zip(tables, before, reports, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def spark_optimised(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, OnSpark]:
+    directory = tmp_path_factory.mktemp("spark")
+    tables = {name: corpus.copy_of(name, directory) for name in ON_SPARK}
+    for name in TRACKED_ON_SPARK:
+        tables[f"tracked {name}"] = corpus.copy_of(name, directory / "tracked")
+        turn_row_tracking_on(tables[f"tracked {name}"])
+    return dict(zip(tables, run_on_spark("optimize", list(tables.values())), strict=True))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["name"] in ON_SPARK))
+def test_the_spark_engine_keeps_the_rows(
+    entry: Entry, corpus: Corpus, spark_optimised: dict[str, OnSpark]
+) -> None:
+    done = spark_optimised[entry["name"]]
+    assert done.report["engine"] == "spark"
+    check(done.table, entry, corpus, done.before, done.report)
+    check_with_delta_rs(done.table, entry, corpus)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["name"] in TRACKED_ON_SPARK))
+def test_the_spark_engine_keeps_row_ids_and_commit_versions(
+    entry: Entry, corpus: Corpus, spark_optimised: dict[str, OnSpark]
+) -> None:
+    done = spark_optimised[f"tracked {entry['name']}"]
+    assert done.before.tracked
+    check(done.table, entry, corpus, done.before, done.report)
 
 
 #: What delta-spark itself misreads or cannot read before we touch it.
@@ -160,9 +212,13 @@ def read_by_delta_spark(entry: Entry) -> bool:
 @pytest.mark.spark
 @pytest.mark.parametrize("entry", corpus_cases(read_by_delta_spark))
 def test_delta_spark_reads_the_same_rows(
-    entry: Entry, corpus: Corpus, tmp_path: Path, delta_spark_session: SparkSession
+    entry: Entry,
+    corpus: Corpus,
+    tmp_path: Path,
+    delta_spark_session: SparkSession,
+    spark_optimised: dict[str, OnSpark],
 ) -> None:
-    """What delta-spark read before us, it reads after us."""
+    """What delta-spark read before us, it reads after us, whichever engine it was."""
     before = rows_by_delta_spark(delta_spark_session, corpus.copy_of(entry["name"], tmp_path / "before"))
     table = corpus.copy_of(entry["name"], tmp_path / "after")
     code, _ = optimize(table, "--engine", "local")
@@ -170,10 +226,15 @@ def test_delta_spark_reads_the_same_rows(
     after = rows_by_delta_spark(delta_spark_session, table)
     assert len(after) == entry["logical_row_count"]
     assert after == before
+    if entry["name"] in spark_optimised:
+        assert rows_by_delta_spark(delta_spark_session, spark_optimised[entry["name"]].table) == before
 
 
-def rows_by_delta_spark(session: SparkSession, table: Path) -> list[str]:
+def rows_by_delta_spark(session: SparkSession, table: Path, *also: str) -> list[str]:
+    """
+    :param also: what to select beside the columns.
+    """
     for checksum in table.rglob(".*.crc"):
         checksum.unlink()  # Hadoop's own, and for some files of the corpus out of date
-    frame = session.read.format("delta").load(str(table))
+    frame = session.read.format("delta").load(str(table)).select("*", *also)
     return sorted(row[0] for row in frame.selectExpr("CAST(struct(*) AS STRING)").collect())

@@ -1,14 +1,15 @@
-"""What delta-spark keeps beside the values of rows, row ids, identities, physical names, wider types, outlives our rewrites."""
+"""What delta-spark keeps beside the values of rows outlives our rewrites: row ids, identities, physical names, wider types,
+default values; and it renames columns of files that we wrote.
+"""
 
 from __future__ import annotations
 
-import json
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
 import pytest
+from tests.kept_by_rewrites import check_rewritten, facts_of
 from tests.maintenance_runs import run
 
 from delta_log import Table
@@ -23,6 +24,7 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "true",
     "delta.enableTypeWidening": "true",
     "delta.columnMapping.mode": "name",
+    "delta.feature.allowColumnDefaults": "supported",
 }
 _TRACKED = "*, _metadata.row_id AS row_id, _metadata.row_commit_version AS row_version"
 
@@ -39,12 +41,12 @@ def test_delta_spark_finds_ids_types_and_identities_as_they_were(
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in _PROPERTIES.items())
     session.sql(
         f"CREATE TABLE delta.`{table}` (n BIGINT, day DATE, wide INT, k BIGINT GENERATED ALWAYS AS IDENTITY, "
-        f"twice BIGINT GENERATED ALWAYS AS (n * 2)) USING delta TBLPROPERTIES ({properties})"
+        f"twice BIGINT GENERATED ALWAYS AS (n * 2), state STRING DEFAULT 'new') USING delta TBLPROPERTIES ({properties})"
     )
 
-    def insert(first: int) -> None:
+    def insert(first: int, columns: str = "n, day, wide") -> None:
         values = ", ".join(f"({n}, DATE'1500-01-0{n % 9 + 1}', {-n})" for n in range(first, first + 10))
-        session.sql(f"INSERT INTO delta.`{table}` (n, day, wide) VALUES {values}")
+        session.sql(f"INSERT INTO delta.`{table}` ({columns}) VALUES {values}")
 
     for first in (0, 10, 20):
         insert(first)
@@ -53,20 +55,17 @@ def test_delta_spark_finds_ids_types_and_identities_as_they_were(
     session.sql(f"DELETE FROM delta.`{table}` WHERE n = 7")
     session.sql(f"ALTER TABLE delta.`{table}` ALTER COLUMN wide TYPE BIGINT")
     insert(30)
-    before = tracked_rows(session, table)
+    session.sql(f"UPDATE delta.`{table}` SET state = NULL WHERE n = 5")
+    before, facts = tracked_rows(session, table), facts_of(table)
     assert len(before) == 39
 
     report = run(table, full=True, verify="full")
     assert report.status == "committed", report
     assert tracked_rows(session, table) == before
+    assert [row[0] for row in before if row[5] != "new"] == [5]
+    assert check_rewritten(table, facts) == 1
     ours = Table(str(table)).snapshot()
     assert (ours.num_files, ours.num_deletion_vectors) == (1, 0)
-    (file,) = ours.files().to_pylist()
-    ids = {field["name"]: field["metadata"] for field in json.loads(ours.metadata.schemaString)["fields"]}
-    stored = pq.read_schema(table / file["key"])
-    for metadata in ids.values():
-        field = stored.field(metadata["delta.columnMapping.physicalName"])
-        assert field.metadata[b"PARQUET:field_id"] == str(metadata["delta.columnMapping.id"]).encode()
 
     # Spark goes on from there: no id, and no identity, is given twice.
     insert(40)
@@ -74,9 +73,22 @@ def test_delta_spark_finds_ids_types_and_identities_as_they_were(
     rows = tracked_rows(session, table)
     assert len(rows) == 48
     assert set(before) <= set(rows)
-    assert len({row[3] for row in rows}) == len({row[5] for row in rows}) == 48
+    assert len({row[3] for row in rows}) == len({row[6] for row in rows}) == 48
     assert {row[1] for row in rows if row[0] == 40} == {date(1500, 1, 5)}
+    facts = facts_of(table)
     assert run(table, "purge", run_id="purge").status == "committed"
     assert tracked_rows(session, table) == rows
+    assert check_rewritten(table, facts) == 1
+
+    # What was a column's name when we wrote the files is not any more, and the rows are the same.
+    session.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN day TO `that day`")
+    assert tracked_rows(session, table) == rows
+    insert(50, "n, `that day`, wide")
+    rows, facts = tracked_rows(session, table), facts_of(table)
+    assert len(rows) == 58
+    assert run(table, run_id="renamed", full=True, verify="full").status == "committed"
+    assert tracked_rows(session, table) == rows
+    assert check_rewritten(table, facts) == 1
+    assert Table(str(table)).snapshot().schema.names[1] == "that day"
     session.sql(f"OPTIMIZE delta.`{table}`").collect()
     assert tracked_rows(session, table) == rows

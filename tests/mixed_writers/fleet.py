@@ -21,13 +21,16 @@ _IDS_PER_WRITER = 1_000_000
 class Writer:
     """What one process does.
 
-    :param kind: ``delta-rs``, ``ours`` or ``delta-spark``.
+    :param kind: ``delta-rs``, ``delta-rs-changes``, ``ours`` or ``delta-spark``.
     :param table: its address, as this writer spells it.
     :param options: of the store, as this kind of writer takes them; for delta-spark the session's settings.
     :param jars: for delta-spark.
     :param pause_seconds: at most so long between two commits, at random: whoever never pauses starves the others.
     :param environment: of the process, besides its parent's.
-    :param arguments: for ours, of the command line.
+    :param compaction: for ours, options of each.
+    :param waits_for: for ours, what each compaction waits for before it commits: ``commits``, two of anybody, or ``deletion``,
+        a commit that removes files, or the end of ``waits_seconds``. So small a table is rewritten before anybody can come
+        in between; one of a true size takes longer.
     """
 
     name: str
@@ -37,7 +40,9 @@ class Writer:
     pause_seconds: float = 0.0
     jars: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    arguments: Sequence[str] = ()
+    compaction: Mapping[str, Any] = field(default_factory=dict)
+    waits_for: str = "commits"
+    waits_seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,8 @@ class Order:
 class Journal:
     """What one writer was told about its own doings: one JSON object per line, written when it is known.
 
-    ``{"op": n, "add": [first, end]}``, ``{"op": n, "delete": [id, …]}`` or ``{"op": n, "version": v, "rebased": b}``
-    for a commit that succeeded, ``{"op": n, "failed": text, …}`` for one that did not.
+    ``{"op": n, "add": [first, end]}``, ``{"op": n, "delete": [id, …]}`` or ``{"op": n, "version": v, "rebased": b,
+    "lost": [name, …], "remapped": r}`` for a commit that succeeded, ``{"op": n, "failed": text, …}`` for one that did not.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""What a fleet needs and no environment has: a delta-rs that still takes locks, and delta-spark on S3 with a lock."""
+"""What a fleet needs and no environment has: a delta-rs that still takes locks, and a delta-spark that commits safely."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,17 +76,21 @@ def lock_log_store(scratch: Path) -> LogStore:
     given = os.environ.get(_STORE_VARIABLE)
     if given:
         return LogStore(_STORE_CLASS, (*given.split(os.pathsep), *s3_jars()))
-    classes = _compiled("LockTableLogStore.java", scratch)
-    jar = shutil.make_archive(str(scratch / "lock-table-log-store"), "zip", classes)
-    os.rename(jar, jar := jar.removesuffix("zip") + "jar")
+    jar = _packed(_compiled("LockTableLogStore.java", scratch, s3_jars()))
     return LogStore("tests.LockTableLogStore", (jar, *s3_jars()))
+
+
+def link_log_store(scratch: Path) -> LogStore:
+    """For a disk that other processes commit on, too."""
+    return LogStore("tests.LinkLogStore", (_packed(_compiled("LinkLogStore.java", scratch)),))
 
 
 def single_driver_commit(uri: str, spark_conf: Mapping[str, str], scratch: Path) -> subprocess.Popen[str]:
     """A commit through delta-spark's store for S3 without a lock; says "looked", waits for a line, says "committed"."""
-    classes = _compiled("SingleDriverCommit.java", scratch)
+    classes = _compiled("SingleDriverCommit.java", scratch, s3_jars())
     settings = [f"{name.removeprefix('spark.hadoop.')}={value}" for name, value in spark_conf.items()]
-    command = [java_program("to run delta-spark's log store"), "-cp", f"{classes}{os.pathsep}{_class_path()}"]
+    class_path = f"{classes}{os.pathsep}{_class_path(s3_jars())}"
+    command = [java_program("to run delta-spark's log store"), "-cp", class_path]
     return subprocess.Popen(
         [*command, "SingleDriverCommit", uri, *settings],
         stdin=subprocess.PIPE,
@@ -96,18 +100,24 @@ def single_driver_commit(uri: str, spark_conf: Mapping[str, str], scratch: Path)
     )
 
 
-def _compiled(source: str, scratch: Path) -> Path:
+def _compiled(source: str, scratch: Path, jars: Sequence[str] = ()) -> Path:
     """A program of this directory, by a compiler that is a JAR: a runtime without a JDK is enough."""
     java = java_program("to compile a log store")
     (compiler,) = maven_jars(f"ecj-{_ECJ}", [("org.eclipse.jdt", "ecj", _ECJ)]).glob("*.jar")
     classes = scratch / "classes"
-    command = [java, "-jar", str(compiler), "-17", "-nowarn", "-d", str(classes), "-cp", _class_path()]
+    command = [java, "-jar", str(compiler), "-17", "-nowarn", "-d", str(classes), "-cp", _class_path(jars)]
     subprocess.run([*command, str(Path(__file__).parent / source)], check=True, stdin=subprocess.DEVNULL)
     return classes
 
 
-def _class_path() -> str:
+def _packed(classes: Path) -> str:
+    jar = shutil.make_archive(str(classes.parent / "log-store"), "zip", classes)
+    os.rename(jar, jar := jar.removesuffix("zip") + "jar")
+    return jar
+
+
+def _class_path(jars: Sequence[str]) -> str:
     import pyspark
 
-    jars = (Path(pyspark.__file__).parent / "jars").glob("*.jar")
-    return os.pathsep.join([*map(str, delta_spark_jars()), *map(str, sorted(jars)), *s3_jars()])
+    of_spark = (Path(pyspark.__file__).parent / "jars").glob("*.jar")
+    return os.pathsep.join([*map(str, delta_spark_jars()), *map(str, sorted(of_spark)), *jars])

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,11 @@ Reader = Callable[[Sequence[int]], dict[int, Rows]]
 
 @dataclass(slots=True)
 class Reckoning:
-    """What was counted; printed by the campaign."""
+    """What was counted; printed by the campaign.
+
+    :ivar rebased_over: the operations of the commits that came in between, and how many of each.
+    :ivar lost_bins: by the writer whose rows they had: dropped from a compaction, or lost with all of it.
+    """
 
     versions: int
     rows: int
@@ -33,27 +37,44 @@ class Reckoning:
     failures: dict[str, dict[str, int]]
     failed_yet_committed: dict[str, int]
     rebased_commits: int
-    rebases: int
-    dropped_bins: int
+    rebased_over: dict[str, int]
+    lost_bins: dict[str, int]
     remapped_bins: int
     versions_read: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         told = [f"{self.versions} versions, {self.rows} rows at the end"]
         for name, count in self.commits.items():
-            failed = ", ".join(f"{n} {kind}" for kind, n in self.failures.get(name, {}).items())
+            failed = _counted(self.failures.get(name, {}))
             late = self.failed_yet_committed.get(name, 0)
             told.append(
                 f"{name}: {count} commits"
-                + (f"; lost and tried again: {failed}" if failed else "")
+                + (f"; lost and tried again: {failed}" if name in self.failures else "")
                 + (f"; told to have failed, and committed: {late}" if late else "")
             )
         told.append(
-            f"ours rebased {self.rebased_commits} commits over {self.rebases}, {self.dropped_bins} bins dropped, "
-            f"{self.remapped_bins} took deletions over"
+            f"ours: {self.rebased_commits} commits rebased over {_counted(self.rebased_over)}; "
+            f"lost bins with rows of {_counted(self.lost_bins)}; {self.remapped_bins} bins took deletions over"
         )
         told += [f"read by {name}: {count} versions" for name, count in self.versions_read.items()]
         return told
+
+    def require(self, *, may_lose: Collection[str] = (), remaps: bool = False) -> Reckoning:
+        """Hold it against what is promised of compactions.
+
+        :param may_lose: writers who delete rows, so that bins with theirs may be lost; appends never cost any.
+        :param remaps: deletions are taken over, and there were some.
+        :raises AssertionError: it does not hold, or was not put to the test.
+        """
+        told = "\n".join(self.lines())
+        assert self.rebased_over, f"nobody committed during a compaction\n{told}"
+        assert set(self.lost_bins) <= set(may_lose), f"bins were lost that must not be\n{told}"
+        assert self.remapped_bins or not remaps, f"no bin took deletions over\n{told}"
+        return self
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {what}" for what, n in sorted(counts.items())) or "none"
 
 
 def reckon(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, Reader]) -> Reckoning:
@@ -61,7 +82,7 @@ def reckon(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, 
 
     :raises AssertionError: a commit is lost, doubled or overwritten, or a reader sees other rows than were committed.
     """
-    expected, told, ours = serial_history(table)
+    expected, operations, told, ours = serial_history(table)
     entries = {name: journal.read() for name, journal in journals.items()}
     late: Counter[str] = Counter()
     for name, tries in entries.items():
@@ -86,11 +107,18 @@ def reckon(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, 
         failures={
             name: dict(Counter(entry["failed"].partition(":")[0] for entry in tries if "failed" in entry))
             for name, tries in entries.items()
+            if any("failed" in entry for entry in tries)
         },
         failed_yet_committed=dict(late),
         rebased_commits=sum(entry["rebased"] > 0 for entry in mine),
-        rebases=sum(entry["rebased"] for entry in mine),
-        dropped_bins=sum(entry["dropped"] for entry in mine),
+        rebased_over=Counter(
+            operation
+            for entry in mine
+            for operation in operations[entry["version"] - entry["rebased"] : entry["version"]]
+        ),
+        lost_bins=Counter(
+            whose for tries in entries.values() for entry in tries for whose in entry.get("lost", ())
+        ),
         remapped_bins=sum(entry["remapped"] for entry in mine),
     )
     for name, reader in readers.items():
@@ -101,13 +129,14 @@ def reckon(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, 
     return result
 
 
-def serial_history(table: Table) -> tuple[list[Rows], set[tuple[str, int]], set[int]]:
-    """The rows of each version by what the commits say of themselves; the commits of others, and our versions."""
+def serial_history(table: Table) -> tuple[list[Rows], list[str], set[tuple[str, int]], set[int]]:
+    """Rows and operation of each version by what the commits say of themselves; the commits of others, and our versions."""
     state: set[int] = set()
-    expected, told, ours = [], set(), set()
+    expected, operations, told, ours = [], [], set(), set()
     for version in range(list_log(table.storage).latest + 1):
         lines = table.storage.read(commit_key(version)).splitlines()
         info = next(json.loads(line)["commitInfo"] for line in lines if b'"commitInfo"' in line)
+        operations.append(info["operation"])
         if info.get("engineInfo") == ENGINE_INFO:
             ours.add(version)
         text = info.get("told") or info.get("userMetadata")
@@ -123,7 +152,7 @@ def serial_history(table: Table) -> tuple[list[Rows], set[tuple[str, int]], set[
             assert deleted <= state
             state = (state | added) - deleted
         expected.append((len(state), sum(state)))
-    return expected, told, ours
+    return expected, operations, told, ours
 
 
 def read_by_us(uri: str, options: Mapping[str, Any]) -> Reader:

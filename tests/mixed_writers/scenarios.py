@@ -1,23 +1,30 @@
-"""The fleets: who writes where, beside whom.
+"""The fleets: who writes where, beside whom, and which bins our compactions may lose.
 
-==================  ==========================  ===================================================================
-fleet               writers                     what keeps them apart
-==================  ==========================  ===================================================================
-``local``           delta-rs, ours              hard links
-``s3``              delta-rs, ours              conditional PUT
-``s3-lock``         delta-rs (with the lock),   the lock table
-                    delta-spark, ours
-``s3-lock-remap``   the same; ours takes over   the lock table
+==================  ==============================  =============================================  ====================
+fleet               writers                         what keeps them apart                          may be lost
+==================  ==============================  =============================================  ====================
+``local``           delta-rs appends, ours          hard links                                     none
+``local-rewrites``  besides, delta-rs deletes,      hard links                                     those of rows that
+                    updates, merges by rewriting                                                   delta-rs changes
+``local-vectors``   delta-rs appends, delta-spark   hard links                                     those of rows that
+                    changes rows by vectors, ours                                                  delta-spark changes
+``local-remap``     the same; ours takes over       hard links                                     none
                     what others delete
-``s3-half-lock``    delta-rs (without), ours    conditional PUT; ours takes the lock, delta-rs knows of none
-==================  ==========================  ===================================================================
+``s3``              delta-rs appends, ours          conditional PUT                                none
+``s3-half-lock``    the same                        conditional PUT; ours takes the lock,          none
+                                                    delta-rs knows of none
+``s3-lock``         delta-rs (with the lock)        the lock table                                 those of rows that
+                    appends, delta-spark, ours                                                     delta-spark changes
+``s3-lock-remap``   the same; ours takes over       the lock table                                 none
+                    what others delete
+==================  ==============================  =============================================  ====================
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +37,7 @@ from delta_log.table import Table
 from tests.delta_spark import delta_spark_jars
 from tests.dynamodb_server import DynamoDBServer
 from tests.mixed_writers.fleet import Writer, run_fleet
-from tests.mixed_writers.parts import lock_log_store, locking_delta_rs
+from tests.mixed_writers.parts import link_log_store, lock_log_store, locking_delta_rs
 from tests.mixed_writers.reckoning import (
     Reckoning,
     read_by_delta_rs,
@@ -60,7 +67,68 @@ def local(site: Site, commits: int, seconds: float) -> Reckoning:
     writers = [Writer("rs", "delta-rs", table, {}, _PAUSE_SECONDS), Writer("ours", "ours", table, {})]
     journals = run_fleet(writers, commits, site.directory / "fleet", seconds)
     readers = {"ours": read_by_us(table, {}), "delta-rs": read_by_delta_rs(table, {})}
-    return reckon(Table(table), journals, readers)
+    return reckon(Table(table), journals, readers).require()
+
+
+def local_rewrites(site: Site, commits: int, seconds: float) -> Reckoning:
+    table = str(site.directory / "table")
+    write_deltalake(table, _SCHEMA.empty_table(), partition_by=["writer"])
+    writers = [
+        Writer("rs", "delta-rs", table, {}, 2 * _PAUSE_SECONDS),
+        Writer("changes", "delta-rs-changes", table, {}, 2 * _PAUSE_SECONDS),
+        # Whoever rewrites files is starved by one who never pauses.
+        Writer("ours", "ours", table, {}, 2 * _PAUSE_SECONDS),
+    ]
+    journals = run_fleet(writers, commits, site.directory / "fleet", seconds)
+    readers = {"ours": read_by_us(table, {}), "delta-rs": read_by_delta_rs(table, {})}
+    return reckon(Table(table), journals, readers).require(may_lose=["changes"])
+
+
+def local_vectors(site: Site, commits: int, seconds: float, *, remap: bool = False) -> Reckoning:
+    table = str(site.directory / "table")
+    store = link_log_store(site.directory)
+    spark = Writer(
+        "spark",
+        "delta-spark",
+        table,
+        {"spark.delta.logStore.file.impl": store.class_name},
+        jars=(*map(str, delta_spark_jars()), *store.jars),
+    )
+    writers = [
+        Writer("rs", "delta-rs", table, {}, pause_seconds=4.0),
+        _compacting_beside_delta_spark(table, {}, remap),
+        spark,
+    ]
+    _create_with_deletion_vectors(Table(table))
+    journals = run_fleet(writers, commits, site.directory / "fleet", seconds)
+    readers = {
+        "ours": read_by_us(table, {}),
+        "delta-rs": read_by_delta_rs(table, {}),
+        "delta-spark": read_by_delta_spark(replace(spark, name="reader"), site.directory / "reader"),
+    }
+    return _with_or_without(reckon(Table(table), journals, readers), remap)
+
+
+def local_remap(site: Site, commits: int, seconds: float) -> Reckoning:
+    return local_vectors(site, commits, seconds, remap=True)
+
+
+def _compacting_beside_delta_spark(table: str, options: Mapping[str, Any], remap: bool) -> Writer:
+    """Compacting a table over and over starves whoever deletes from it."""
+    return Writer(
+        "ours",
+        "ours",
+        table,
+        options,
+        pause_seconds=4.0,
+        compaction={"remap": remap},
+        waits_for="deletion" if remap else "commits",
+        waits_seconds=10.0 if remap else 3.0,
+    )
+
+
+def _with_or_without(result: Reckoning, remap: bool) -> Reckoning:
+    return result.require(may_lose=[] if remap else ["spark"], remaps=remap)
 
 
 def s3(site: Site, commits: int, seconds: float) -> Reckoning:
@@ -76,7 +144,7 @@ def s3(site: Site, commits: int, seconds: float) -> Reckoning:
         "ours": read_by_us(table, server.storage_options),
         "delta-rs": read_by_delta_rs(table, server.delta_rs_options),
     }
-    return reckon(Table(table, server.storage_options), journals, readers)
+    return reckon(Table(table, server.storage_options), journals, readers).require()
 
 
 def s3_half_lock(site: Site, commits: int, seconds: float) -> Reckoning:
@@ -93,10 +161,10 @@ def s3_half_lock(site: Site, commits: int, seconds: float) -> Reckoning:
         "ours": read_by_us(table, options),
         "delta-rs": read_by_delta_rs(table, server.delta_rs_options),
     }
-    return reckon(Table(table, options), journals, readers)
+    return reckon(Table(table, options), journals, readers).require()
 
 
-def s3_lock(site: Site, commits: int, seconds: float, arguments: Sequence[str] = ()) -> Reckoning:
+def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) -> Reckoning:
     server, locks = site.s3(), site.dynamodb()
     # One spelling for all three: the address is the key of the lock.
     table = f"s3a://{server.make_bucket()}/table"
@@ -133,11 +201,10 @@ def s3_lock(site: Site, commits: int, seconds: float, arguments: Sequence[str] =
         },
     )
     old = {"PYTHONPATH": str(locking_delta_rs())}
-    # Compacting a table over and over starves whoever deletes from it; and delta-spark, which takes seconds for a
-    # commit, is not to be left alone with the others' versions.
     writers = [
+        # delta-spark takes seconds for a commit, and is not to be left alone with the others' versions.
         Writer("rs", "delta-rs", table, delta_rs_options, pause_seconds=4.0, environment=old),
-        Writer("ours", "ours", table, options, pause_seconds=4.0, arguments=arguments),
+        _compacting_beside_delta_spark(table, options, remap),
         spark,
     ]
     _create_with_deletion_vectors(Table(table, options))
@@ -152,11 +219,11 @@ def s3_lock(site: Site, commits: int, seconds: float, arguments: Sequence[str] =
     assert {entry["tablePath"] for entry in entries} == {table}
     assert [entry["fileName"] for entry in entries] == [f"{v:020d}.json" for v in range(result.versions)]
     assert {entry["complete"] for entry in entries} == {"true"}
-    return result
+    return _with_or_without(result, remap)
 
 
 def s3_lock_remap(site: Site, commits: int, seconds: float) -> Reckoning:
-    return s3_lock(site, commits, seconds, ("--remap",))
+    return s3_lock(site, commits, seconds, remap=True)
 
 
 def _create_with_deletion_vectors(table: Table) -> None:
@@ -190,6 +257,9 @@ def _create_with_deletion_vectors(table: Table) -> None:
 
 SCENARIOS: dict[str, Callable[[Site, int, float], Reckoning]] = {
     "local": local,
+    "local-rewrites": local_rewrites,
+    "local-vectors": local_vectors,
+    "local-remap": local_remap,
     "s3": s3,
     "s3-half-lock": s3_half_lock,
     "s3-lock": s3_lock,

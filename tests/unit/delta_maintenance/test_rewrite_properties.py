@@ -88,6 +88,24 @@ def check_commit(path: Path, version: int, table: GeneratedTable) -> None:
         assert info["inCommitTimestamp"] == 4_000_000_000_000 + version
 
 
+@settings(max_examples=60)
+@given(data=st.data(), last=st.sampled_from("az\x7fé\uffff\U0010ffff"))
+def test_bounds_of_texts_hold_all_of_them_and_are_as_narrow_as_they_can_be(
+    data: st.DataObject, last: str
+) -> None:
+    """
+    :param last: no character is above it, so that the greatest text is a long one of these.
+    """
+    ends = st.text(st.characters(codec="utf-8", max_codepoint=ord(last)), max_size=2)
+    texts = st.builds(lambda count, end: last * count + end, st.integers(0, 70), ends)
+    rows = [{"text": text} for text in data.draw(st.lists(texts, min_size=1, max_size=4))]
+    file = File(("text",), rows, frozenset(), None, extra=False, has_stats=True, row_group=2)
+    with TemporaryDirectory() as directory:
+        GeneratedTable(("text",), "none", False, False, (file, file)).write(Path(directory) / "t")
+        run(Path(directory) / "t", full=True)
+        assert check_added_files(Path(directory) / "t", 1) == 1
+
+
 @settings(max_examples=30)
 @given(table=generated_tables(), mode=st.sampled_from(["name", "id"]))
 def test_columns_that_are_renamed_after_a_compaction_are_read_and_compacted_under_their_new_names(
