@@ -135,6 +135,16 @@ def parse_schema(text: str, *, mapped: bool = True) -> StructType:
     return parsed
 
 
+TYPE_CHANGES = "delta.typeChanges"
+_INTEGERS = ("byte", "short", "integer", "long")
+_WIDENINGS = {
+    *((old, new) for at, old in enumerate(_INTEGERS) for new in _INTEGERS[at + 1 :]),
+    *((old, "double") for old in ("byte", "short", "integer", "float")),
+    ("date", "timestamp_ntz"),
+}
+#: As decimals: precision and scale.
+_DIGITS = {"byte": (10, 0), "short": (10, 0), "integer": (10, 0), "long": (20, 0)}
+
 _MAPPING_KEYS = (PHYSICAL_NAME, COLUMN_ID, NESTED_IDS)
 
 
@@ -150,11 +160,35 @@ def _parse_fields(raw: Any, mapped: bool) -> tuple[StructField, ...]:
             name, _parse_type(member["type"], mapped), bool(member.get("nullable", True)), metadata
         )
         _check_mapping(field)
+        for change in metadata.get(TYPE_CHANGES) or ():
+            _check_type_change(name, change["fromType"], change["toType"])
         fields.append(field)
     for names in ([f.name for f in fields], [f.physical_name for f in fields]):
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have one name among {', '.join(names)}")
     return tuple(fields)
+
+
+def _check_type_change(column: str, old: object, new: object) -> None:
+    """Protocol section "Type Widening": a reader fails where it meets a change of type that it does not know.
+
+    :raises UnsupportedFeature: as old files could be read by guessing alone.
+    """
+    if not (isinstance(old, str) and isinstance(new, str)):
+        raise TypeError(f"{column}: {TYPE_CHANGES}")
+    if not _is_widening(old, new):
+        raise UnsupportedFeature((f"a type change from {old} to {new}",), "read", f"column {column}")
+
+
+def _is_widening(old: str, new: str) -> bool:
+    if (old, new) in _WIDENINGS:
+        return True
+    into = PrimitiveType(new).decimal
+    narrow = _DIGITS.get(old) or PrimitiveType(old).decimal
+    if into is None or narrow is None:
+        return False
+    (precision, scale), (old_precision, old_scale) = into, narrow
+    return scale >= old_scale and precision - scale >= old_precision - old_scale
 
 
 def _check_mapping(field: StructField) -> None:

