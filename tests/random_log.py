@@ -41,6 +41,8 @@ SCHEMA = {
 }
 _TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12)
 _NUMBER = st.integers(0, 2**62)
+#: What a table's files have together is counted in 64 bits: eight exbibytes.
+_SIZE = st.integers(0, 2**58)
 _MAP = st.dictionaries(_TEXT, _TEXT | st.none(), max_size=2)
 
 
@@ -96,7 +98,7 @@ def adds(draw: st.DrawFn, path: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         "path": path,
         "partitionValues": draw(st.just({"day": day, "part": draw(_TEXT | st.none())}) | st.none()),
-        "size": draw(_NUMBER),
+        "size": draw(_SIZE),
         "modificationTime": draw(_NUMBER | st.none()),
         "dataChange": draw(st.booleans()),
     }
@@ -121,7 +123,7 @@ def removes(draw: st.DrawFn, path: str, vector: dict[str, Any] | None) -> dict[s
         "deletionTimestamp": age_ms.map(lambda age: NOW_MS - 7 * DAY_MS + age - 2),
         "extendedFileMetadata": st.booleans(),
         "partitionValues": _MAP,
-        "size": _NUMBER,
+        "size": _SIZE,
         "tags": _MAP,
         "stats": stats(),
         "baseRowId": _NUMBER,
