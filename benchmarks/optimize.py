@@ -11,16 +11,16 @@ h. 12 files of 56 MB, each of one large row group, into one: ours, delta-rs, and
 
 All write Snappy, and rows are compared afterwards. Memory is that of all processes together.
 
-2026-11-21, 2 cores, pyarrow 26.0.1, deltalake 1.6.6, delta-spark 4.4.0 on PySpark 4.2, tables in memory. a. and b. twice with
-nothing else on the machine: delta-rs is ahead. (Beside other work it falls behind, 40.1 s to our 28.8 in a. and 23.9 to
-15.6 in b., which says more about the other work.) The rest once, while others used the cores as well; c. and d. on 800
-files, g. on 250 files and 1,000 into 64 MiB:
+2026-11-22, 2 cores, pyarrow 26.0.1, deltalake 1.6.6, delta-spark 4.4.0 on PySpark 4.2, tables in memory. a. and b. on 1,000
+files with nothing else on the machine, medians of three: delta-rs is ahead in a., and level in b., which is one bin after
+another for ours. The rest is of the day before, once, while others used the cores as well; c. and d. on 800 files, g. on 250
+files and 1,000 into 64 MiB:
 
 ====  =====================  ============  ====  ==============  ====  ==========
 case                         seconds       time  processor       CPU   peak MB
 ====  =====================  ============  ====  ==============  ====  ==========
-a     256 MiB, delta-rs      17.9, 14.3    0.8   34.7, 27.7      0.8   834, 1520
-b     1 GiB, delta-rs        14.8, 14.0    0.9   28.8, 27.5      1.0   760, 1871
+a     256 MiB, delta-rs      5.35, 4.44    0.8   10.3, 8.6       0.8   1090, 1360
+b     1 GiB, delta-rs        5.70, 5.78    1.0   10.1, 8.8       0.9   630, 1505
 c     Spark, delta-spark     25.1, 252     10    22.0, 115       5.2   1417, 6815
 d     purge, delta-spark     31.2, 340     11    12.2, 114       9.3   270, 2906
 e     20 files, delta-spark  0.08, 11.7    148   0.08, 47.9
@@ -29,7 +29,9 @@ g     4 times as many files                                            703, 710
 ====  =====================  ============  ====  ==============  ====  ==========
 
 Where the processor's time goes: in a. and b., of 2.5 s for 200 files pyarrow's decoder takes 1.3 and its encoder 1.2, most of
-that in Snappy and in strings; reading and writing the same by pyarrow alone takes 2.3 to 2.6. In c. the rewrite itself is
+that in Snappy and in strings; reading and writing the same by pyarrow alone takes 2.3 to 2.6. Nothing of Arrow's is faster:
+on another day that was 1.76 s by pyarrow, 1.78 by DuckDB, 1.65 by delta-rs. Texts of random hexadecimal digits are a quarter
+of it (Snappy makes them an eighth smaller); leaving them uncompressed would gain 13 % and cost 5 % of the size. In c. the rewrite itself is
 12 s, as in local processes, and Spark the other 10. In d. decoding and encoding take a third each, leaving out deleted rows
 an eighth. In e. reading is two fifths and writing a third. In f. looking up partition values is two fifths, naming bins
 a quarter, gathering the files of the bins a fifth.
