@@ -30,7 +30,7 @@ g     4 times as many files                                            703, 710
 
 Where the processor's time goes: in a. and b., of 2.5 s for 200 files pyarrow's decoder takes 1.3 and its encoder 1.2, most of
 that in Snappy and in strings; reading and writing the same by pyarrow alone takes 2.3 to 2.6. Nothing of Arrow's is faster:
-on another day that was 1.76 s by pyarrow, 1.78 by DuckDB, 1.65 by delta-rs. Texts of random hexadecimal digits are a quarter
+on one processor that was 1.76 s by pyarrow, 1.78 by DuckDB, 1.65 by delta-rs. Texts of random hexadecimal digits are a quarter
 of it (Snappy makes them an eighth smaller); leaving them uncompressed would gain 13 % and cost 5 % of the size. In c. the rewrite itself is
 12 s, as in local processes, and Spark the other 10. In d. decoding and encoding take a third each, leaving out deleted rows
 an eighth. In e. reading is two fifths and writing a third. In f. looking up partition values is two fifths, naming bins
