@@ -23,3 +23,11 @@ def write_days(table: Path, *, files: int = 6, rows: int = 100, days: int = 2) -
         write_deltalake(str(table), rows_of_file, mode="append", partition_by=["day"])
         written.append(rows_of_file)
     return pa.concat_tables(written).sort_by("id")
+
+
+def write_parts(table: Path, parts: str) -> Path:
+    """Two files of one row in each of some partitions: a bin for each. Row ``10 * file + n`` is in the ``n``-th."""
+    for number in range(2):
+        rows = pa.table({"id": [10 * number + n for n in range(len(parts))], "part": list(parts)})
+        write_deltalake(str(table), rows, partition_by=["part"], mode="append")
+    return table

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.maintenance_runs import keys, run
+from tests.small_tables import write_parts
 
 from delta_log import Table
 from delta_log.change import Change
@@ -34,10 +35,7 @@ PARTS = "abc"
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """Two small files in each of three partitions."""
-    for number in range(2):
-        rows = pa.table({"id": [10 * number + n for n in range(len(PARTS))], "part": list(PARTS)})
-        deltalake.write_deltalake(str(tmp_path), rows, partition_by=["part"], mode="append")
-    return tmp_path
+    return write_parts(tmp_path, PARTS)
 
 
 def break_file(table: Path, how: str) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.maintenance_runs import WatchedEngine, keys, run
+from tests.small_tables import write_parts
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete, MetadataChanged
@@ -30,10 +31,7 @@ class Killed(BaseException):
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """Two small files in each of six partitions: six bins."""
-    for number in range(2):
-        rows = pa.table({"id": [10 * number + n for n in range(len(PARTS))], "part": list(PARTS)})
-        deltalake.write_deltalake(str(tmp_path), rows, partition_by=["part"], mode="append")
-    return tmp_path
+    return write_parts(tmp_path, PARTS)
 
 
 IDS = sorted(10 * number + n for number in range(2) for n in range(len(PARTS)))

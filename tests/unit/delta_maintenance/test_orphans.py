@@ -9,6 +9,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from tests.maintenance_runs import WatchedEngine, enable_deletion_vectors, keys, mark_deleted, run
+from tests.small_tables import write_parts
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete, StorageError
@@ -24,10 +25,7 @@ PARTS = "abc"
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """Two small files in each of three partitions: three bins."""
-    for number in range(2):
-        rows = pa.table({"id": [10 * number + n for n in range(len(PARTS))], "part": list(PARTS)})
-        deltalake.write_deltalake(str(tmp_path), rows, partition_by=["part"], mode="append")
-    return tmp_path
+    return write_parts(tmp_path, PARTS)
 
 
 def delete(table: Path, predicate: str) -> None:
