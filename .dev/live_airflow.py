@@ -32,10 +32,20 @@ _COMPONENTS = {
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
 _FINAL_STATES = frozenset({"success", "failed"})
+#: Airflow answers so when it has done nothing because its database was busy: SQLite has one writer at a time.
+_BUSY = 503
+_BUSY_PAUSES_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class LiveAirflowError(Exception):
-    """Airflow did not start, or did not answer as it should. The message holds what its log says."""
+    """Airflow did not start, or did not answer as it should. The message holds what its log says.
+
+    :ivar status: the HTTP status of an answer that is an error.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class LiveAirflow:
@@ -122,7 +132,20 @@ class LiveAirflow:
         return self._run(*arguments)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The REST API."""
+        """Send a request to the REST API; one that Airflow refuses for the moment is sent again.
+
+        :raises LiveAirflowError: there is no answer, or it is an error.
+        """
+        for pause in _BUSY_PAUSES_SECONDS:
+            try:
+                return self._send(method, path, body)
+            except LiveAirflowError as error:
+                if error.status != _BUSY:
+                    raise
+            time.sleep(pause)
+        return self._send(method, path, body)
+
+    def _send(self, method: str, path: str, body: Any) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._token:
@@ -133,7 +156,7 @@ class LiveAirflow:
                 text = response.read().decode()
         except urllib.error.HTTPError as error:
             detail = error.read().decode(errors="replace")[:500]
-            raise LiveAirflowError(f"{method} {path} answered {error.code}: {detail}") from error
+            raise LiveAirflowError(f"{method} {path} answered {error.code}: {detail}", error.code) from error
         except OSError as error:
             raise LiveAirflowError(f"{method} {path}: {error}") from error
         return json.loads(text) if text else None
