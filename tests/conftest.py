@@ -28,6 +28,7 @@ from tests.servers.fixtures import (  # noqa: E402, F401 - pytest finds them her
     azure_server,
     gcs_bucket,
     gcs_server,
+    postgres_url,
     s3_bucket,
     s3_server,
 )

@@ -8,6 +8,7 @@ import pytest
 
 from tests.servers.azure import AZURITE, AzureServer, running_azurite
 from tests.servers.gcs import FAKE_GCS, GcsServer, running_fake_gcs
+from tests.servers.postgres import running_postgres
 from tests.servers.program import teller
 from tests.servers.s3 import MINIO, S3Server, running_minio
 
@@ -51,3 +52,10 @@ def azure_server(
 @pytest.fixture
 def azure_container(azure_server: AzureServer) -> str:
     return azure_server.make_container()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty database, for SQLAlchemy."""
+    with running_postgres(teller(request.config)) as url:
+        yield url

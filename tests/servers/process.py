@@ -17,11 +17,15 @@ _SECONDS_TO_STOP = 10
 
 @contextmanager
 def running(
-    command: Callable[[int], Sequence[str]], directory: Path, environment: Mapping[str, str] | None = None
+    command: Callable[[int], Sequence[str]],
+    directory: Path,
+    environment: Mapping[str, str] | None = None,
+    user: int | None = None,
 ) -> Iterator[int]:
     """Start a server; gives its port.
 
     :param command: for a port.
+    :param user: the id of the user that it runs as; ``None``: this process's own.
     """
     log = directory / "server.log"
     for _ in range(_TRIES):
@@ -34,6 +38,7 @@ def running(
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                user=user,
             )
         try:
             # Somebody else may have taken the port in between; then the server ends, and another is tried.

@@ -52,6 +52,7 @@ def airflow(
     followed_table: Path,
     watched_tables: dict[str, Path],
     tailed_tables: dict[str, TailedTable],
+    postgres_url: str,
 ) -> Iterator[LiveAirflow]:
     home = tmp_path_factory.mktemp("airflow")
     dags = tmp_path_factory.mktemp("dags")
@@ -65,6 +66,7 @@ def airflow(
         _replace(dags / f"{name}.py", re.escape(_EXAMPLES_TABLE), str(table))
         _replace(dags / f"{name}.py", r"poll_interval=\d+", "poll_interval=1")
     settings = {
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres_url,
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         "AIRFLOW_CONN_NO_MASTER": '{"conn_type": "http", "host": "example.org"}',
         "AIRFLOW_CONN_NO_STORAGE": '{"conn_type": "aws"}',
