@@ -30,7 +30,7 @@ from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 RUN_KEY = RunKey("5e" * 32)
 
 
-def run(
+def run(  # noqa: PLR0913 - each is an option of its own, by keyword
     table: Path | Table,
     operation: str = "optimize",
     *,

@@ -129,7 +129,8 @@ class JobSpec:
             raise ContractError(f"operation {self.operation!r} is not one of {', '.join(OPERATIONS)}.")
         if self.engine not in ENGINES:
             raise ContractError(f"engine {self.engine!r} is not one of {', '.join(ENGINES)}.")
-        if not isinstance(self.run_id, str) or not _RUN_ID.fullmatch(self.run_id):
+        run_id: object = self.run_id
+        if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
             raise ContractError(
                 f"run_id {self.run_id!r} is not the name of a run: it names a directory in the table, and must be of 1 to "
                 "128 letters, digits, dots, hyphens and underscores, the first of them no dot."

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.maintenance_runs import RUN_KEY
 from tests.small_tables import write_days
 
 import delta_maintenance
@@ -48,7 +49,7 @@ class Watching(SilentProgress):
 def test_each_bin_comes_back_once_with_its_manifest(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path, files=10, rows=20, days=5)
     given, watching = tasks(tmp_path), Watching()
-    results = list(SparkEngine(lambda: spark).run(given, watching))
+    results = list(SparkEngine(lambda: spark).run(given, watching, RUN_KEY))
     manifests = [result for result in results if isinstance(result, BinManifest)]
     assert len(manifests) == len(results)
     expected = sorted(task.bin_id for task in given)
@@ -62,9 +63,9 @@ def test_each_bin_comes_back_once_with_its_manifest(spark: SparkSession, tmp_pat
 def test_bins_that_an_earlier_try_finished_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path)
     engine = SparkEngine(lambda: spark, parallelism=1)
-    first = list(engine.run(tasks(tmp_path), SilentProgress()))
+    first = list(engine.run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     files = sorted(tmp_path.rglob("*.parquet"))
-    second = list(engine.run(tasks(tmp_path), SilentProgress()))
+    second = list(engine.run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     assert sorted(m.bin_id for m in second) == sorted(m.bin_id for m in first)
     assert sorted(tmp_path.rglob("*.parquet")) == files
 
@@ -72,7 +73,7 @@ def test_bins_that_an_earlier_try_finished_are_taken_over(spark: SparkSession, t
 def test_the_error_of_a_task_keeps_its_name_and_its_facts(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path)
     next(tmp_path.glob("day=2024-01-02/*.parquet")).write_bytes(b"no parquet")
-    results = list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress()))
+    results = list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     (failure,) = (result for result in results if isinstance(result, TaskFailed))
     assert len(results) == 2, "the other bin is done"
     description = failure.describe()
@@ -89,7 +90,7 @@ def test_an_error_that_spark_may_retry_keeps_its_name_too(spark: SparkSession, t
     # A directory in the way: the store fails, and for all that anybody knows it will recover.
     (tmp_path / "_maintenance").write_text("in the way")
     with pytest.raises(TaskFailed) as caught:
-        list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress()))
+        list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     assert caught.value.describe()["kind"] == "failed"
     assert caught.value.retryable
 
@@ -116,7 +117,7 @@ def test_the_check_names_what_executors_lack(spark: SparkSession, monkeypatch: p
 def test_storage_options_are_in_no_configuration(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path)
     engine = SparkEngine(lambda: spark, {"key": "hunter2"})
-    assert len(list(engine.run(tasks(tmp_path), SilentProgress()))) == 2
+    assert len(list(engine.run(tasks(tmp_path), SilentProgress(), RUN_KEY))) == 2
     assert not any("hunter2" in str(item) for item in spark.conf.getAll.items())
 
 

@@ -186,9 +186,7 @@ def task_error(error: Exception) -> Exception:
     return TaskFailed(description.pop("bin_id"), description)
 
 
-def _changed(
-    storage: Storage, run_id: str, wanted: Collection[str], seen: dict[str, FileInfo]
-) -> list[str]:
+def _changed(storage: Storage, run_id: str, wanted: Collection[str], seen: dict[str, FileInfo]) -> list[str]:
     """Of some bins, those whose manifest appeared or changed since it was looked at last.
 
     :param seen: by bin; what somebody else left there is looked at once.

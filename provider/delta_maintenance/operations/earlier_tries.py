@@ -42,7 +42,7 @@ from delta_maintenance.plan.optimize_plan import source_of
 from delta_maintenance.plan.partition_groups import partition_groups
 from delta_maintenance.rewrite.bin import is_complete, manifests_of
 from delta_maintenance.rewrite.manifest_file import RunKey
-from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, SourceFile
+from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 
 #: In ``commitInfo.tags``: the run that a commit belongs to, and the number of its batch, from 1 on.
 RUN_TAG, BATCH_TAG = "delta-maintenance.run", "delta-maintenance.batch"
@@ -109,9 +109,7 @@ def earlier_tries(
     planned = [
         manifest
         for manifest in manifests
-        if manifest.bin_id not in done
-        and manifest.rewrite_tag == rewrite_tag
-        and live.would_plan(manifest)
+        if manifest.bin_id not in done and _is_wanted(manifest, rewrite_tag) and live.would_plan(manifest)
     ]
     finished = _disjoint(_whole(planned, snapshot, storage, count_rows))
     done |= {manifest.bin_id for manifest in finished}
@@ -120,6 +118,10 @@ def earlier_tries(
     return EarlierTries(
         tuple(committed), tuple(finished), tuple(stale), batches, version, num_foreign=num_foreign
     )
+
+
+def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
+    return manifest.rewrite_tag == rewrite_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,7 @@ class _Live:
     def of(cls, snapshot: Snapshot, manifests: Iterable[BinManifest]) -> _Live:
         rows = _live_rows(snapshot, manifests)
         codes = partition_groups(rows.column("partition_values"), snapshot.partition_schema)
-        return cls(
-            _sources_of(rows), dict(zip(rows.column("key").to_pylist(), codes.tolist(), strict=True))
-        )
+        return cls(_sources_of(rows), dict(zip(rows.column("key").to_pylist(), codes.tolist(), strict=True)))
 
     def has_committed(self, manifest: BinManifest) -> bool:
         """Are its files in the table, written by this rewriter?"""
@@ -190,8 +190,11 @@ def _whole(
         except (TableError, FileNotFoundError):
             return None  # no Parquet file, whatever it is
 
-    with ThreadPoolExecutor(max(1, min(storage.concurrency, len(keys)))) as pool:
-        rows = dict(zip(keys, pool.map(rows_of, keys), strict=True))
+    if storage.concurrency < 2:
+        rows = {key: rows_of(key) for key in keys}
+    else:
+        with ThreadPoolExecutor(storage.concurrency) as pool:
+            rows = dict(zip(keys, pool.map(rows_of, keys), strict=True))
     return [m for m in found if all(rows[output.key] == output.num_records for output in m.outputs)]
 
 
@@ -199,7 +202,7 @@ def _disjoint(manifests: Sequence[BinManifest]) -> list[BinManifest]:
     """Those that share no file with one before. Two tries may have put a file into different bins; it is replaced once."""
     found, taken = [], set[str]()
     for manifest in manifests:
-        keys = {file.key for file in (*manifest.sources, *manifest.outputs)}
+        keys = {*_keys(manifest.sources), *_keys(manifest.outputs)}
         if taken.isdisjoint(keys):
             taken |= keys
             found.append(manifest)
@@ -218,6 +221,10 @@ def _num_records(snapshot: Snapshot, keys: Sequence[str]) -> dict[str, int]:
     return found
 
 
+def _keys(files: Iterable[SourceFile | OutputFile]) -> list[str]:
+    return [file.key for file in files]
+
+
 _FACTS = (
     "path",
     "key",
@@ -231,7 +238,7 @@ _FACTS = (
 
 
 def _live_rows(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> pa.Table:
-    wanted = [file.key for manifest in manifests for file in (*manifest.sources, *manifest.outputs)]
+    wanted = [key for manifest in manifests for key in (*_keys(manifest.sources), *_keys(manifest.outputs))]
     files = snapshot.files(_FACTS)
     return files.filter(pc.is_in(files.column("key"), value_set=pa.array(wanted, pa.string())))
 

@@ -214,9 +214,7 @@ def _left(manifest: BinManifest, storage: Storage, run_key: RunKey) -> BinManife
     raise ManifestReplaced(manifest.bin_id, key)
 
 
-def _found_out(
-    manifest: BinManifest, storage: Storage, run_key: RunKey, error: DeltaLogError
-) -> BinManifest:
+def _found_out(manifest: BinManifest, storage: Storage, run_key: RunKey, error: DeltaLogError) -> BinManifest:
     """The manifest that is there after a failure.
 
     :raises DeltaLogError: the failure; there is none.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.maintenance_runs import WatchedEngine, keys, run
-from tests.planted_manifests import FORGED_ID, forged, forged_file, of_gone_sources, plant, planned
+from tests.planted_manifests import FORGED_ID, forged, forged_file, of_gone_sources, planned, plant
 from tests.small_tables import write_parts
 
 from delta_log import Table
