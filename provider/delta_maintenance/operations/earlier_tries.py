@@ -120,6 +120,11 @@ def earlier_tries(
     )
 
 
+def _is_same_file(source: SourceFile, live: SourceFile | None) -> bool:
+    """In every fact that the log tells; the rows are counted elsewhere."""
+    return replace(source, num_records=None) == live
+
+
 def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
     return manifest.rewrite_tag == rewrite_tag
 
@@ -153,9 +158,7 @@ class _Live:
     def would_plan(self, manifest: BinManifest) -> bool:
         """Would a plan have this bin rewritten to such files?"""
         return (
-            all(
-                self.files.get(source.key) == replace(source, num_records=None) for source in manifest.sources
-            )
+            all(_is_same_file(source, self.files.get(source.key)) for source in manifest.sources)
             and len({self.partitions[source.key] for source in manifest.sources}) == 1
             and manifest.partition_values == manifest.sources[0].partition_values
             and manifest.bin_id == bin_id_of(manifest.rewrite_tag, manifest.sources, manifest.num_outputs)
@@ -181,6 +184,8 @@ def _whole(
         and is_complete(manifest, storage)
     ]
     keys = [output.key for manifest in found for output in manifest.outputs]
+    removed = snapshot.tombstones(("key",)).column("key")
+    named = set(removed.filter(pc.is_in(removed, value_set=pa.array(keys, pa.string()))).to_pylist())
 
     def rows_of(key: str) -> int | None:
         try:
@@ -195,7 +200,13 @@ def _whole(
     else:
         with ThreadPoolExecutor(storage.concurrency) as pool:
             rows = dict(zip(keys, pool.map(rows_of, keys), strict=True))
-    return [m for m in found if all(rows[output.key] == output.num_records for output in m.outputs)]
+    return [
+        manifest
+        for manifest in found
+        if all(
+            output.key not in named and rows[output.key] == output.num_records for output in manifest.outputs
+        )
+    ]
 
 
 def _disjoint(manifests: Sequence[BinManifest]) -> list[BinManifest]:

@@ -133,7 +133,7 @@ def parsed_text(text: str | bytes) -> BinManifest:
 
 
 def parsed(values: Any) -> BinManifest:
-    """The manifest of JSON values, every member of which was checked.
+    """The manifest of JSON values, or of :meth:`BinManifest.to_dict`; every member was checked.
 
     :raises BadManifest: it is none.
     :raises NewerManifest: a newer release wrote it, in a way that this release does not know.
@@ -143,9 +143,8 @@ def parsed(values: Any) -> BinManifest:
     version = values.get("manifest_version", 1)
     if type(version) is not int or not 1 <= version <= MANIFEST_VERSION:
         raise NewerManifest(str(values.get("bin_id")), str(values.get("run_id")), version)
-    lists = {name: values.get(name) for name in ("sources", "outputs")}
-    for name, items in lists.items():
-        if not isinstance(items, list):
+    for name in ("sources", "outputs"):
+        if not isinstance(values.get(name), (list, tuple)):
             raise BadManifest(f"its {name} are no list")
     found = _made(
         BinManifest,
@@ -302,7 +301,7 @@ _MANIFEST: dict[str, Callable[[object], bool]] = {
 
 
 def _counts(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(map(_is_count, value)):
+    if not isinstance(value, (list, tuple)) or not all(map(_is_count, value)):
         raise BadManifest("its source_rows are no list of counts")
     return tuple(value)
 
