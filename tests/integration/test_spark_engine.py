@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.maintenance_runs import RUN_KEY
+from tests.planted_manifests import forged, plant
 from tests.small_tables import write_days
 
 import delta_maintenance
@@ -114,11 +116,32 @@ def test_the_check_names_what_executors_lack(spark: SparkSession, monkeypatch: p
     assert len(caught.value.missing) == 2
 
 
-def test_storage_options_are_in_no_configuration(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bin_that_a_planted_manifest_claims_done_is_done_all_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = write_days(tmp_path)
+    given = list(tasks(tmp_path))
+    for task in given:
+        file = tmp_path / f"day={task.partition_values['day']}" / "forged.parquet"
+        pq.write_table(rows.slice(0, 1).drop_columns(["day"]), file)
+        key = file.relative_to(tmp_path).as_posix()
+        plant(tmp_path, forged(task, path=key, key=key, size_bytes=file.stat().st_size))
+    watching = Watching()
+    results = list(SparkEngine(lambda: spark).run(given, watching, RUN_KEY))
+    assert sorted(watching.done) == sorted(task.bin_id for task in given)
+    manifests = [result for result in results if isinstance(result, BinManifest)]
+    assert sum(manifest.rows_out for manifest in manifests) == rows.num_rows
+    assert not any("forged" in output.key for manifest in manifests for output in manifest.outputs)
+
+
+def test_storage_options_and_the_runs_key_are_in_no_configuration(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     write_days(tmp_path)
     engine = SparkEngine(lambda: spark, {"key": "hunter2"})
     assert len(list(engine.run(tasks(tmp_path), SilentProgress(), RUN_KEY))) == 2
-    assert not any("hunter2" in str(item) for item in spark.conf.getAll.items())
+    for secret in ("hunter2", RUN_KEY.text):
+        assert not any(secret in str(item) for item in spark.conf.getAll.items())
 
 
 def submit(
