@@ -22,10 +22,15 @@ from delta_maintenance.engine.engine import BinResult, Engine, EngineChoice
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.operations import optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
-from delta_maintenance.rewrite.task import RewriteTask
+from delta_maintenance.rewrite.bin import manifests_of
+from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+
+#: Of all runs of the tests, so that each try goes on where an earlier one of its run stopped.
+RUN_KEY = RunKey("5e" * 32)
 
 
-def run(
+def run(  # noqa: PLR0913 - each is an option of its own, by keyword
     table: Path | Table,
     operation: str = "optimize",
     *,
@@ -34,6 +39,8 @@ def run(
     transaction: TransactionId | None = None,
     dry_run: bool = False,
     runtime: Runtime | None = None,
+    progress: ProgressReporter | None = None,
+    run_key: RunKey = RUN_KEY,
     **options: Any,
 ) -> JobReport:
     """One run on the local engine, or the one given."""
@@ -51,9 +58,15 @@ def run(
         opened,
         lambda asked, size: EngineChoice("local", "for the test"),
         lambda name: engine or LocalEngine({}),
-        SilentProgress(),
+        progress or SilentProgress(),
         runtime or Runtime(),
+        run_key,
     )
+
+
+def manifests(table: Path, run_id: str = "run") -> list[BinManifest]:
+    """Those that a run has left, by the proof of :data:`RUN_KEY`."""
+    return manifests_of(Table(str(table)).storage, RUN_KEY, run_id)[0]
 
 
 class WatchedEngine:
@@ -68,9 +81,11 @@ class WatchedEngine:
         self.given: list[str] = []
         self._after = after
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
+    def run(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Iterator[BinResult]:
         self.given += [task.bin_id for task in tasks]
-        for number, result in enumerate(LocalEngine({}).run(tasks, progress), start=1):
+        for number, result in enumerate(LocalEngine({}).run(tasks, progress, run_key), start=1):
             yield result
             if self._after is not None:
                 self._after(number)

@@ -14,19 +14,23 @@ another run, a backfill, another map index    a new one
 ============================================  ==================================================================
 
 Airflow tells a retry from a clearing only by ``max_tries``, which grows with every clearing.
+
+With the work a secret key is drawn, by which its tries know the manifests that they leave in the table. It is kept beside the
+identity, under a name of its own, so that a worker with an earlier release goes on reading the identity.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from delta_maintenance.contract import TransactionId
 
-_KEY = "delta_maintenance_run"
+_KEY, _SECRET_KEY = "delta_maintenance_run", "delta_maintenance_run_key"
 
 
 class StateStore(Protocol):
@@ -44,6 +48,7 @@ class RunIdentity:
     :param run_id: its name in manifests, logs and commit tags.
     :param max_tries: what the task instance said when this was stored last.
     :param succeeded: whether the task's work was done; Airflow may still have failed to learn it.
+    :param secret: the key of the run; never part of a spec, a report or a log.
     """
 
     app_id: str
@@ -51,6 +56,7 @@ class RunIdentity:
     run_id: str
     max_tries: int
     succeeded: bool = False
+    secret: str = field(default="", repr=False)
 
     @property
     def transaction(self) -> TransactionId:
@@ -63,11 +69,11 @@ def recall_or_begin(context: Mapping[str, Any], operation: str, table: str, now_
     app_id = f"airflow:{instance.dag_id}:{instance.task_id}:{operation}:{table}"
     stored = _recall(context)
     if stored is not None and stored.app_id == app_id and not _cleared_since(stored, instance.max_tries):
-        return stored
+        return _with_secret(context, stored)
     version = now_us if stored is None else max(now_us, stored.version + 1)
     identity = RunIdentity(app_id, version, f"airflow-{version}-{uuid.uuid4().hex[:8]}", instance.max_tries)
     _remember(context, identity)
-    return identity
+    return _with_secret(context, identity)
 
 
 def mark_succeeded(context: Mapping[str, Any], identity: RunIdentity) -> None:
@@ -76,6 +82,18 @@ def mark_succeeded(context: Mapping[str, Any], identity: RunIdentity) -> None:
 
 def _cleared_since(stored: RunIdentity, max_tries: int) -> bool:
     return stored.succeeded and stored.max_tries != max_tries
+
+
+def _with_secret(context: Mapping[str, Any], identity: RunIdentity) -> RunIdentity:
+    """The work with its key. Where it has none, an earlier release began it: with a new one its manifests are not taken over."""
+    store: StateStore | None = context.get("task_state_store")
+    raw = None if store is None else store.get(_SECRET_KEY)
+    if isinstance(raw, dict) and raw.get("run_id") == identity.run_id and isinstance(raw.get("key"), str):
+        return replace(identity, secret=raw["key"])
+    secret = secrets.token_hex(32)
+    if store is not None:
+        store.set(_SECRET_KEY, {"run_id": identity.run_id, "key": secret})
+    return replace(identity, secret=secret)
 
 
 def _recall(context: Mapping[str, Any]) -> RunIdentity | None:
@@ -94,4 +112,4 @@ def _remember(context: Mapping[str, Any], identity: RunIdentity) -> None:
             "Airflow gave this task no state store, so a retry after a commit would do the work again."
         )
         return
-    store.set(_KEY, asdict(identity))
+    store.set(_KEY, {name: value for name, value in asdict(identity).items() if name != "secret"})

@@ -31,10 +31,12 @@ class FakeJobRunner:
         self._outcomes = list(outcomes)
         self._progress = tuple(progress)
         self.specs: list[JobSpec] = []
+        self.run_keys: list[str | None] = []
         self.stops = 0
 
-    def run(self, spec: JobSpec, on_progress: ProgressListener) -> JobReport:
+    def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport:
         self.specs.append(spec)
+        self.run_keys.append(run_key)
         for step in self._progress:
             on_progress(step)
         outcome = self._outcomes.pop(0)

@@ -7,6 +7,7 @@ interleaving and every date without patching anything.
 from __future__ import annotations
 
 import random
+import secrets
 import time
 import uuid
 from collections.abc import Callable
@@ -23,11 +24,13 @@ class Runtime:
 
     :param now_ms: milliseconds since the epoch.
     :param new_id: a fresh random UUID, as text.
+    :param new_secret: 32 random bytes that nobody can guess, as hexadecimal digits.
     :param jitter: a random number in [0, 1).
     :param sleep: wait for so many seconds.
     """
 
     now_ms: Callable[[], int] = _now_ms
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+    new_secret: Callable[[], str] = lambda: secrets.token_hex(32)
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep

@@ -170,6 +170,7 @@ def _rewrite(
     from delta_maintenance.cli_text import render_report
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import HumanProgress
+    from delta_maintenance.rewrite.manifest_file import RunKey
 
     wanted = {
         **wanted,
@@ -203,7 +204,13 @@ def _rewrite(
     # Without a cluster to go to, "auto" stays here however much there is to do.
     master = options.master or os.environ.get("SPARK_MASTER") or "local[*]"
     has_spark = find_spec("pyspark") is not None
-    site = JobSite(storage_options(options.storage_options, os.environ), master, has_spark, runtime)
+    site = JobSite(
+        storage_options(options.storage_options, os.environ),
+        master,
+        has_spark,
+        runtime,
+        RunKey.from_environment(os.environ),
+    )
     report = _or_spark_missing(run_job(spec, site, HumanProgress(sys.stderr)).to_dict(), master)
     return report, "" if "error" in report else render_report(report)
 

@@ -16,6 +16,7 @@ from delta_maintenance.contract import (
     CHECKPOINT_TOP_FORMATS,
     ENGINES,
     HOT_PARTITIONS,
+    RUN_KEY_VARIABLE,
     STORAGE_OPTIONS_VARIABLE,
     VERIFICATIONS,
     TransactionId,
@@ -180,7 +181,11 @@ def _add_rewrite(parser: argparse.ArgumentParser, default_ratio: str) -> Any:
     how.add_argument(
         "--batch-size", type=_size, metavar="SIZE", help="commit whenever so many bytes have been rewritten"
     )
-    how.add_argument("--run-id", metavar="ID", help="of a run that died: go on where it stopped")
+    how.add_argument(
+        "--run-id",
+        metavar="ID",
+        help=f"of a run that died: go on where it stopped, if it had the same key (${RUN_KEY_VARIABLE})",
+    )
     how.add_argument(
         "--verify",
         choices=VERIFICATIONS,

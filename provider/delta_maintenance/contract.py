@@ -7,14 +7,15 @@ the ``--json`` output of the command line and the XCom of the operators.
 Rules of this file:
 
 1. Standard library only, since a DAG file and a Spark driver both import it.
-2. No secret is ever part of a spec or a report: credentials travel in the environment of the job
-   (:data:`STORAGE_OPTIONS_VARIABLE`) or are ambient.
+2. No secret is ever part of a spec or a report: credentials and the run's key travel in the environment of the job
+   (:data:`STORAGE_OPTIONS_VARIABLE`, :data:`RUN_KEY_VARIABLE`) or are ambient.
 3. Both ends state :data:`CONTRACT_VERSION`; a reader accepts its own version and the one before.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -23,6 +24,9 @@ CONTRACT_VERSION = 1
 
 #: Environment variable with the storage options (a JSON object) of the table.
 STORAGE_OPTIONS_VARIABLE = "DELTA_MAINTENANCE_STORAGE_OPTIONS"
+
+#: Environment variable with the secret key that all tries of one run share: at least 32 hexadecimal digits.
+RUN_KEY_VARIABLE = "DELTA_MAINTENANCE_RUN_KEY"
 
 #: A job's lines on standard output that are meant for a program: the prefix, then one JSON object.
 PROGRESS_PREFIX = "DELTA_PROGRESS "
@@ -58,6 +62,8 @@ STATUSES = (
     "needs_spark",
     "failed",
 )
+
+_RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 #: So many of the bins that were left out are told one by one.
 MAX_DROPPED = 20
@@ -98,7 +104,8 @@ class JobSpec:
 
     :param options: the options of the operation, named as on the command line with underscores
         (``where``, ``target_size_bytes``, …).
-    :param run_id: names this run in manifests, logs and commit tags; the same for every try of one run.
+    :param run_id: names this run in manifests, logs and commit tags; the same for every try of one run. Letters, digits,
+        dots, hyphens and underscores.
     :param transaction: makes the run idempotent, see :class:`TransactionId`.
     :param memory_limit_bytes: ceiling for the local engine.
     :param parallelism: worker processes or Spark tasks at a time; ``None``: what the machine or cluster has.
@@ -122,6 +129,12 @@ class JobSpec:
             raise ContractError(f"operation {self.operation!r} is not one of {', '.join(OPERATIONS)}.")
         if self.engine not in ENGINES:
             raise ContractError(f"engine {self.engine!r} is not one of {', '.join(ENGINES)}.")
+        run_id: object = self.run_id
+        if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+            raise ContractError(
+                f"run_id {self.run_id!r} is not the name of a run: it names a directory in the table, and must be of 1 to "
+                "128 letters, digits, dots, hyphens and underscores, the first of them no dot."
+            )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

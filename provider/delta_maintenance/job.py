@@ -34,6 +34,7 @@ from delta_maintenance.operations import (
     vacuum,
 )
 from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.rewrite.manifest_file import RunKey
 
 if TYPE_CHECKING:
     from delta_maintenance.engine.spark import SparkEngine
@@ -46,24 +47,23 @@ class JobSite:
     :param storage_options: of the table; never part of a spec, a report or a log.
     :param spark_master: where ``engine="auto"`` may send heavy work; ``None``: not known here.
     :param can_use_spark: this process is a Spark driver, or may become one.
+    :param run_key: the secret that the tries of one run share; ``None``: a fresh one, so that what an earlier process has
+        finished is not taken over.
     """
 
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark_master: str | None = None
     can_use_spark: bool = False
     runtime: Runtime = field(default_factory=Runtime)
+    run_key: RunKey | None = None
 
 
+#: Of those that need no engine.
 _OPERATIONS = {
-    "optimize": optimize.run,
-    "purge": optimize.run,
-    # These need no engine.
-    "checkpoint": lambda spec, table, _choose, _make, *rest: checkpoint.run(spec, table, *rest),
-    "cleanup-log": lambda spec, table, _choose, _make, *rest: log_cleanup.run(spec, table, *rest),
-    "restore-quarantine": lambda spec, table, _choose, _make, *rest: restore_quarantine.run(
-        spec, table, *rest
-    ),
-    "compact-log": lambda spec, table, _choose, _make, *rest: log_compaction.run(spec, table, *rest),
+    "checkpoint": checkpoint.run,
+    "cleanup-log": log_cleanup.run,
+    "restore-quarantine": restore_quarantine.run,
+    "compact-log": log_compaction.run,
 }
 
 
@@ -81,14 +81,17 @@ def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobRepo
                 progress,
                 site.runtime,
             )
-        return _OPERATIONS[spec.operation](
-            spec,
-            table,
-            lambda asked, planned_bytes: _choose(asked, planned_bytes, site),
-            lambda name: _engine(name, spec, site),
-            progress,
-            site.runtime,
-        )
+        if spec.operation in ("optimize", "purge"):
+            return optimize.run(
+                spec,
+                table,
+                lambda asked, planned_bytes: _choose(asked, planned_bytes, site),
+                lambda name: _engine(name, spec, site),
+                progress,
+                site.runtime,
+                site.run_key or RunKey(site.runtime.new_secret()),
+            )
+        return _OPERATIONS[spec.operation](spec, table, progress, site.runtime)
     except Exception as error:  # noqa: BLE001 - it becomes part of the report
         return failure(spec, error, started_ms, site.runtime.now_ms())
 

@@ -6,7 +6,6 @@ it. Rows are names; the rows of a new file are named after its actor.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,10 +26,13 @@ from delta_maintenance.operations.orphans import remove_orphans
 from delta_maintenance.operations.remapping import Remapping
 from delta_maintenance.operations.vacuum import vacuum as carry_out
 from delta_maintenance.operations.vacuum_survey import survey
+from delta_maintenance.plan.optimize import bin_id_of
+from delta_maintenance.plan.optimize_plan import source_of
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import forget, publish, read_manifest
-from delta_maintenance.rewrite.task import BinManifest, OutputFile, SourceFile
+from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 from tests.explorer.history import Effect, Violation, hidden_rows
 from tests.explorer.world import NOW_MS, Actor, Context
 
@@ -47,7 +49,7 @@ WIDER_SCHEMA = json.dumps(
     }
 )
 #: Of all tries of the actor that commits in batches.
-_RUN = "run"
+_RUN, _RUN_KEY = "run", RunKey("5e" * 32)
 FEATURES = ["deletionVectors", "domainMetadata", "inCommitTimestamp", "rowTracking"]
 #: The rows of each file of the table, by path.
 FILES = {"a": ["a1", "a2"], "b": ["b1", "b2"], "c": ["c1", "c2"]}
@@ -273,7 +275,14 @@ def batches(context: Context) -> int | None:
     identity = ("batches", 1)
     if find_transaction(snapshot, storage, *identity) is not None:
         return None
-    earlier = earlier_tries(storage, _RUN, snapshot, snapshot.metadata.schemaString)
+    earlier = earlier_tries(
+        storage,
+        _RUN,
+        _RUN_KEY,
+        snapshot,
+        snapshot.metadata.schemaString,
+        lambda key: len(json.loads(context.contents[key])),
+    )
     known = frozenset(earlier.prior_work().keys)
     bins: list[list[dict[str, Any]]] = [[], []]
     for path, file in live_files(snapshot).items():
@@ -296,11 +305,12 @@ def batches(context: Context) -> int | None:
 def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]) -> BinManifest:
     """What the rewrite of a bin leaves: files of their true size, and the manifest of whichever try was first."""
     schema = snapshot.metadata.schemaString
-    bin_id = hashlib.sha256(json.dumps([schema, *map(_source, files)]).encode()).hexdigest()
-    finished = read_manifest(context.storage, _RUN, bin_id)
-    if finished is not None:
+    sources = tuple(source_of(file, -1) for file in files)
+    bin_id = bin_id_of(schema, sources)
+    finished = read_manifest(context.storage, _RUN_KEY, _RUN, bin_id)
+    if finished is not None and finished.sources == sources:
         return finished
-    group = _merged(context, snapshot, files)
+    group = _merged(context, snapshot, files, {REWRITE_TAG: schema})
     made = _manifest(context, files, group)
     outputs = tuple(
         replace(
@@ -308,17 +318,10 @@ def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]
         )
         for output, add in zip(made.outputs, group.adds, strict=True)
     )
-    sources = tuple(
-        replace(
-            source,
-            base_row_id=file["base_row_id"],
-            default_row_commit_version=file["default_row_commit_version"],
-        )
-        for source, file in zip(made.sources, files, strict=True)
-    )
     return publish(
         replace(made, bin_id=bin_id, run_id=_RUN, rewrite_tag=schema, outputs=outputs, sources=sources),
         context.storage,
+        _RUN_KEY,
     )
 
 
@@ -438,10 +441,6 @@ def vacuum(context: Context) -> int | None:
 
 def _file_with(context: Context, snapshot: Snapshot, row: str) -> dict[str, Any] | None:
     return next((file for file in live_files(snapshot).values() if row in rows_of(context, file)), None)
-
-
-def _source(file: Mapping[str, Any]) -> list[Any]:
-    return [file["path"], _vector(file), file["base_row_id"], file["default_row_commit_version"]]
 
 
 def _vector(file: Mapping[str, Any]) -> str | None:

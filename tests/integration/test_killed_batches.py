@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import deltalake
 import pyarrow as pa
 
 from delta_log import Table
-from delta_maintenance.contract import REPORT_PREFIX, JobSpec, TransactionId
+from delta_maintenance.contract import REPORT_PREFIX, RUN_KEY_VARIABLE, JobSpec, TransactionId
 
 KILLS, BINS, BINS_OF_A_BATCH = 10, 24, 4
 
@@ -69,12 +70,13 @@ def test_ten_kills_cost_less_than_a_batch_each(tmp_path: Path) -> None:
         engine="local",
         transaction=TransactionId("app", 1),
     )
+    environment = {**os.environ, RUN_KEY_VARIABLE: "5e" * 32}
     rng, kills, output = random.Random(2026), 0, ""
     while True:
         # Ten deaths within the length of one run, and then a try that is left alone.
         moment = rng.randint(3, 18) if kills < KILLS else 10**9
         command = [sys.executable, "-c", DIES, str(moment), str(begun), spec.to_json()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != -signal.SIGKILL:
             output = done.stdout
             break

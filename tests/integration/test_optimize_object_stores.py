@@ -12,6 +12,8 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.maintenance_runs import RUN_KEY
+from tests.planted_manifests import forged
 from tests.servers.azure import AzureServer
 from tests.servers.gcs import GcsServer
 from tests.servers.proxy import proxied
@@ -20,8 +22,10 @@ from tests.servers.s3 import S3Server
 from delta_log import Table
 from delta_log.storage import open_storage
 from delta_maintenance import cli
-from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, JobSpec
+from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
 from delta_maintenance.engine import local
+from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.rewrite.bin import manifest_key, rewrite_bin
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,25 @@ def test_a_table_is_compacted_and_its_rows_stay(
     assert store.rows_by_delta_rs().equals(rows)
     assert store.rows_by_us().equals(rows)
     assert optimize(store)["status"] == "nothing_to_do"
+
+
+def test_what_an_earlier_try_has_finished_is_taken_over_and_what_was_planted_is_not(
+    store: Store, optimize: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = write_events(store)
+    table = Table(store.uri, store.options)
+    snapshot = table.snapshot()
+    done, open_ = tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, "run", table.uri)
+    finished = rewrite_bin(done, table.storage, RUN_KEY)
+    table.storage.put(manifest_key("run", open_.bin_id), json.dumps(forged(open_)).encode())
+    table.storage.put(manifest_key("run", "0" * 32), b"")
+    monkeypatch.setenv(RUN_KEY_VARIABLE, RUN_KEY.text)
+    report = optimize(store, "--run-id", "run")
+    assert (report["metrics"]["numRemovedFiles"], report["metrics"]["numAddedFiles"]) == (FILES * 2, 2)
+    keys = table.snapshot().files(["key"]).column("key").to_pylist()
+    assert finished.outputs[0].key in keys
+    assert not any("forged" in key for key in keys)
+    assert store.rows_by_us().equals(rows)
 
 
 def test_a_job_of_airflow_gets_its_credentials_from_the_connection(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.delta_spark import stop_spark
+from tests.maintenance_runs import RUN_KEY
 from tests.prerequisites import require
 from tests.small_tables import write_days
 
@@ -87,7 +88,7 @@ def test_machines_with_another_release_use_ours_and_so_does_one_that_joins_later
     for name in ("first", "second"):
         write_days(tmp_path / name, days=1)
         given = tasks(tmp_path / name)
-        results = list(SparkEngine(lambda: cluster).run(given, SilentProgress()))
+        results = list(SparkEngine(lambda: cluster).run(given, SilentProgress(), RUN_KEY))
         assert all(isinstance(result, BinManifest) for result in results), results
         assert [result.bin_id for result in results] == [task.bin_id for task in given]
         if name == "first":

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
+from tests.maintenance_runs import RUN_KEY
+from tests.planted_manifests import forged, plant
 from tests.small_tables import write_days
 
 import delta_maintenance
@@ -48,7 +51,7 @@ class Watching(SilentProgress):
 def test_each_bin_comes_back_once_with_its_manifest(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path, files=10, rows=20, days=5)
     given, watching = tasks(tmp_path), Watching()
-    results = list(SparkEngine(lambda: spark).run(given, watching))
+    results = list(SparkEngine(lambda: spark).run(given, watching, RUN_KEY))
     manifests = [result for result in results if isinstance(result, BinManifest)]
     assert len(manifests) == len(results)
     expected = sorted(task.bin_id for task in given)
@@ -62,9 +65,9 @@ def test_each_bin_comes_back_once_with_its_manifest(spark: SparkSession, tmp_pat
 def test_bins_that_an_earlier_try_finished_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path)
     engine = SparkEngine(lambda: spark, parallelism=1)
-    first = list(engine.run(tasks(tmp_path), SilentProgress()))
+    first = list(engine.run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     files = sorted(tmp_path.rglob("*.parquet"))
-    second = list(engine.run(tasks(tmp_path), SilentProgress()))
+    second = list(engine.run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     assert sorted(m.bin_id for m in second) == sorted(m.bin_id for m in first)
     assert sorted(tmp_path.rglob("*.parquet")) == files
 
@@ -72,7 +75,7 @@ def test_bins_that_an_earlier_try_finished_are_taken_over(spark: SparkSession, t
 def test_the_error_of_a_task_keeps_its_name_and_its_facts(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path)
     next(tmp_path.glob("day=2024-01-02/*.parquet")).write_bytes(b"no parquet")
-    results = list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress()))
+    results = list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     (failure,) = (result for result in results if isinstance(result, TaskFailed))
     assert len(results) == 2, "the other bin is done"
     description = failure.describe()
@@ -89,7 +92,7 @@ def test_an_error_that_spark_may_retry_keeps_its_name_too(spark: SparkSession, t
     # A directory in the way: the store fails, and for all that anybody knows it will recover.
     (tmp_path / "_maintenance").write_text("in the way")
     with pytest.raises(TaskFailed) as caught:
-        list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress()))
+        list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     assert caught.value.describe()["kind"] == "failed"
     assert caught.value.retryable
 
@@ -113,11 +116,32 @@ def test_the_check_names_what_executors_lack(spark: SparkSession, monkeypatch: p
     assert len(caught.value.missing) == 2
 
 
-def test_storage_options_are_in_no_configuration(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bin_that_a_planted_manifest_claims_done_is_done_all_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = write_days(tmp_path)
+    given = list(tasks(tmp_path))
+    for task in given:
+        file = tmp_path / f"day={task.partition_values['day']}" / "forged.parquet"
+        pq.write_table(rows.slice(0, 1).drop_columns(["day"]), file)
+        key = file.relative_to(tmp_path).as_posix()
+        plant(tmp_path, forged(task, path=key, key=key, size_bytes=file.stat().st_size))
+    watching = Watching()
+    results = list(SparkEngine(lambda: spark).run(given, watching, RUN_KEY))
+    assert sorted(watching.done) == sorted(task.bin_id for task in given)
+    manifests = [result for result in results if isinstance(result, BinManifest)]
+    assert sum(manifest.rows_out for manifest in manifests) == rows.num_rows
+    assert not any("forged" in output.key for manifest in manifests for output in manifest.outputs)
+
+
+def test_storage_options_and_the_runs_key_are_in_no_configuration(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     write_days(tmp_path)
     engine = SparkEngine(lambda: spark, {"key": "hunter2"})
-    assert len(list(engine.run(tasks(tmp_path), SilentProgress()))) == 2
-    assert not any("hunter2" in str(item) for item in spark.conf.getAll.items())
+    assert len(list(engine.run(tasks(tmp_path), SilentProgress(), RUN_KEY))) == 2
+    for secret in ("hunter2", RUN_KEY.text):
+        assert not any(secret in str(item) for item in spark.conf.getAll.items())
 
 
 def submit(

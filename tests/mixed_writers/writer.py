@@ -26,6 +26,7 @@ from delta_log.log_segment import list_log
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 from tests.maintenance_runs import run
 from tests.mixed_writers.fleet import ROWS_PER_APPEND, Journal, Order, Writer
@@ -140,11 +141,13 @@ class Unhurried:
         self._writer, self._table = writer, table
         self.given: list[str] = []
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
+    def run(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Iterator[BinResult]:
         self.given = [whose(task.partition_values) for task in tasks]
         deadline = time.monotonic() + self._writer.waits_seconds
         version = list_log(self._table.storage).latest
-        yield from LocalEngine(self._writer.options).run(tasks, progress)
+        yield from LocalEngine(self._writer.options).run(tasks, progress, run_key)
         while time.monotonic() < deadline and not self._is_disturbed_since(version):
             time.sleep(0.05)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.log import mask_secret
 
 from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
 from airflow_delta.hooks.delta_table import DeltaTableHook
@@ -149,8 +150,9 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         storage_options = DeltaTableHook(self.value_of("delta_conn_id")).storage_options
         try:
             identity = recall_or_begin(context, self.operation, self.table, time.time_ns() // 1000)
+            mask_secret(identity.secret)
             spec = self._spec(context, identity)
-            report = self._run(spec, storage_options)
+            report = self._run(spec, storage_options, identity.secret)
         except JobCannotStart as error:
             # Their messages say all; a chain of tracebacks would bury them in the task log.
             raise AirflowFailException(str(error)) from None
@@ -193,23 +195,23 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             },
         )
 
-    def _run(self, spec: JobSpec, storage_options: Mapping[str, Any]) -> JobReport:
+    def _run(self, spec: JobSpec, storage_options: Mapping[str, Any], run_key: str) -> JobReport:
         if spec.engine == "spark":
-            return self._run_with(self.spark_runner(storage_options), spec)
-        report = self._run_with(self.local_runner(storage_options), spec)
+            return self._run_with(self.spark_runner(storage_options), spec, run_key)
+        report = self._run_with(self.local_runner(storage_options), spec, run_key)
         if report.status != "needs_spark":
             return report
         self.log.info(
             "Going over to Spark: %s", report.engine_reason or "the work is too large for a local process."
         )
-        return self._run_with(self.spark_runner(storage_options), replace(spec, engine="spark"))
+        return self._run_with(self.spark_runner(storage_options), replace(spec, engine="spark"), run_key)
 
-    def _run_with(self, runner: JobRunner, spec: JobSpec) -> JobReport:
+    def _run_with(self, runner: JobRunner, spec: JobSpec, run_key: str) -> JobReport:
         self._runner = runner
         self.log.info(
             "%s of %s in %s, run %s.", spec.operation.upper(), spec.table, runner.place, spec.run_id
         )
-        return runner.run(spec, self._show)
+        return runner.run(spec, self._show, run_key)
 
     def _show(self, progress: JobProgress) -> None:
         self.log.info("%s", progress)

@@ -30,13 +30,14 @@ class JobRunner(Protocol):
     """Runs one job at a time.
 
     1. :meth:`run` blocks until the job has ended and leaves no process of it behind, whatever is raised.
-    2. :meth:`stop` may be called from a signal handler while :meth:`run` blocks, more than once, and before or after it.
+    2. The run's key reaches the job as credentials do: by its environment.
+    3. :meth:`stop` may be called from a signal handler while :meth:`run` blocks, more than once, and before or after it.
     """
 
     #: For people: where the job runs.
     place: str
 
-    def run(self, spec: JobSpec, on_progress: ProgressListener) -> JobReport: ...
+    def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport: ...
 
     def stop(self) -> None: ...
 

@@ -47,9 +47,9 @@ class LocalJobRunner:
         self._spark_master = spark_master
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self, spec: JobSpec, on_progress: ProgressListener) -> JobReport:
+    def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport:
         output = JobOutput()
-        process = self._process = self._start(spec)
+        process = self._process = self._start(spec, run_key)
         try:
             assert process.stdout is not None
             for item in output.sort(process.stdout):
@@ -71,11 +71,11 @@ class LocalJobRunner:
         if process is not None:
             end_process_group(process)
 
-    def _start(self, spec: JobSpec) -> subprocess.Popen[str]:
+    def _start(self, spec: JobSpec, run_key: str | None) -> subprocess.Popen[str]:
         try:
             return subprocess.Popen(
                 [*self._command, "--spec", spec.to_json()],
-                env=job_environment(self._storage_options, self._spark_master),
+                env=job_environment(self._storage_options, self._spark_master, run_key),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

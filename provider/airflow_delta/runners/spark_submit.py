@@ -55,13 +55,15 @@ class SparkSubmitRunner:
         self._hook: _LineSortingHook | None = None
         self.place = f"Spark (connection {spark_conn_id})"
 
-    def run(self, spec: JobSpec, on_progress: ProgressListener) -> JobReport:
+    def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport:
         output = JobOutput()
         with tempfile.TemporaryDirectory(prefix="delta-maintenance-") as directory:
             hook = self._prepared_hook(spec, output, on_progress, directory)
             binary = spark_settings.find_spark_submit(hook.binary)
             environment = job_environment(
-                self._storage_options, **spark_settings.launcher_environment(binary, hook.master)
+                self._storage_options,
+                run_key=run_key,
+                **spark_settings.launcher_environment(binary, hook.master),
             )
             spark_settings.require_java(environment)
             self._log.info("Submitting %s of %s to master %s.", spec.operation, spec.table, hook.master)

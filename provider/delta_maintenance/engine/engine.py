@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from delta_log.errors import DeltaLogError
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.progress import ProgressReporter, format_bytes
+from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 #: What worker processes of one machine finish in a minute or two; above that ``auto`` prefers a cluster.
@@ -33,11 +34,14 @@ class Engine(Protocol):
        and the others go on. The first one that fails otherwise ends the run with its error; running ones are given up.
     3. A task whose time is over (``begin_before_ms``) is not begun, and nothing comes of it.
     4. Nothing outlives the iterator: closing it, an exception or the end of this process ends all work.
+    5. The run's key reaches the workers as credentials do: never in a task, argv, a configuration or a log.
     """
 
     name: str
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]: ...
+    def run(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Iterator[BinResult]: ...
 
 
 def is_too_late(task: RewriteTask) -> bool:

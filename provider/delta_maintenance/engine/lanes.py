@@ -15,6 +15,7 @@ from typing import Any
 from delta_log.storage import Storage, is_on_disk
 from delta_maintenance.engine.engine import describe_error
 from delta_maintenance.rewrite.bin import rewrite_bin
+from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 _LANES = 8
@@ -47,8 +48,8 @@ class Lanes:
     :param answer: told what becomes of each bin.
     """
 
-    def __init__(self, storage: Storage, answer: Answer) -> None:
-        self._storage, self._answer = storage, answer
+    def __init__(self, storage: Storage, run_key: RunKey, answer: Answer) -> None:
+        self._storage, self._run_key, self._answer = storage, run_key, answer
         self._pool = ThreadPoolExecutor(_LANES)
         self._given_up = threading.Event()
 
@@ -65,7 +66,9 @@ class Lanes:
     def rewrite(self, task: RewriteTask) -> None:
         """In this very thread."""
         try:
-            manifest = rewrite_bin(task, self._storage, lambda size: self._read(task.bin_id, size))
+            manifest = rewrite_bin(
+                task, self._storage, self._run_key, lambda size: self._read(task.bin_id, size)
+            )
         except _GivenUp:
             pass
         except Exception as error:  # noqa: BLE001 - who is told decides

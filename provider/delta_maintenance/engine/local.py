@@ -35,7 +35,8 @@ from delta_maintenance.engine.engine import (
 from delta_maintenance.engine.lanes import Lanes, is_room
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
-from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+from delta_maintenance.rewrite.manifest_file import RunKey, parsed
+from delta_maintenance.rewrite.task import RewriteTask
 
 #: One worker's memory: libraries, two row groups, and what Arrow keeps.
 WORKER_BYTES = 512 << 20
@@ -81,22 +82,26 @@ class LocalEngine:
         )
         return wanted if wanted > 1 else 0
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
+    def run(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Iterator[BinResult]:
         workers = self.num_workers(len(tasks), sum(task.bytes_in for task in tasks))
         if workers:
-            return self._run_with(workers, tasks, progress)
+            return self._run_with(workers, tasks, progress, run_key)
         if not tasks or is_on_disk(tasks[0].table_uri):
-            return self._run_here(tasks, progress)
-        return self._run_side_by_side(tasks, progress)
+            return self._run_here(tasks, progress, run_key)
+        return self._run_side_by_side(tasks, progress, run_key)
 
-    def _run_here(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
+    def _run_here(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Iterator[BinResult]:
         for task in tasks:
             if is_too_late(task):
                 return
             storage = open_storage(task.table_uri, self._storage_options)
             result: BinResult
             try:
-                result = rewrite_bin(task, storage, _reading(progress, task.bin_id))
+                result = rewrite_bin(task, storage, run_key, _reading(progress, task.bin_id))
             except DeltaLogError as error:
                 if error.retryable:
                     raise
@@ -105,21 +110,21 @@ class LocalEngine:
             yield result
 
     def _run_side_by_side(
-        self, tasks: Sequence[RewriteTask], progress: ProgressReporter
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Iterator[BinResult]:
         answers: _Answers = queue.SimpleQueue()
         storage = open_storage(tasks[0].table_uri, self._storage_options)
-        with _Here(storage, answers) as here:
+        with _Here(storage, run_key, answers) as here:
             yield from _results([here], tasks, answers, progress)
 
     def _run_with(
-        self, num_workers: int, tasks: Sequence[RewriteTask], progress: ProgressReporter
+        self, num_workers: int, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Iterator[BinResult]:
         cpus = max(1, available_cpus() // num_workers)
         answers: _Answers = queue.SimpleQueue()
         with contextlib.ExitStack() as workers:
             started = [
-                workers.enter_context(_Worker(self._storage_options, cpus, answers))
+                workers.enter_context(_Worker(self._storage_options, run_key, cpus, answers))
                 for _ in range(num_workers)
             ]
             # All are told to end before the first is waited for.
@@ -181,7 +186,7 @@ def _next_result(answers: _Answers, progress: ProgressReporter) -> tuple[_Tasks,
                 raise failure
             return worker, task, failure
         else:
-            return worker, task, BinManifest.from_dict(answer["manifest"])
+            return worker, task, parsed(answer["manifest"])
 
 
 class _Tasks(ABC):
@@ -205,9 +210,11 @@ class _Tasks(ABC):
 class _Here(_Tasks):
     """Threads of this process."""
 
-    def __init__(self, storage: Storage, answers: _Answers) -> None:
+    def __init__(self, storage: Storage, run_key: RunKey, answers: _Answers) -> None:
         super().__init__()
-        self._lanes = Lanes(storage, lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts})))
+        self._lanes = Lanes(
+            storage, run_key, lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts}))
+        )
 
     def __enter__(self) -> _Here:  # noqa: PYI034 - Self is of Python 3.11
         return self
@@ -231,6 +238,7 @@ class _Worker(_Tasks):
     def __init__(
         self,
         storage_options: Mapping[str, Any],
+        run_key: RunKey,
         cpus: int,
         answers: _Answers,
     ) -> None:
@@ -241,7 +249,7 @@ class _Worker(_Tasks):
             stdout=subprocess.PIPE,
             env=_environment(),
         )
-        self._send({"storage_options": storage_options, "cpus": cpus})
+        self._send({"storage_options": storage_options, "run_key": run_key.text, "cpus": cpus})
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
     def __enter__(self) -> _Worker:  # noqa: PYI034 - Self is of Python 3.11

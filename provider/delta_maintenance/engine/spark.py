@@ -5,9 +5,9 @@
 2. Each bin is a task of its own (``repartitionById``; hashing would put several bins into one partition), and
    there is one action (a second one would rewrite everything twice).
 3. Progress is what storage shows: manifests appear as bins finish, also where Spark's own tracker cannot be
-   asked.
-4. Storage options travel in the closure of the task, never in a configuration, which logs and the Spark UI
-   show.
+   asked. Only those count that this run wrote and that answer their task.
+4. Storage options and the run's key travel in the closure of the task, never in a configuration, which logs and the
+   Spark UI show.
 5. A bin that fails for a reason that repeating cannot change comes back as a value; any other error is raised
    in the task, so that Spark tries it again, perhaps elsewhere. A repeated task finds the manifest of one
    that finished.
@@ -22,19 +22,20 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage import Storage, open_storage
+from delta_log.storage import FileInfo, Storage, open_storage
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.engine.cluster_check import ClusterVersions, check
 from delta_maintenance.engine.engine import BinResult, TaskFailed, is_spark_driver
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY, read_manifest
-from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+from delta_maintenance.rewrite.manifest_file import RunKey, parsed_text
+from delta_maintenance.rewrite.task import RewriteTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,19 +79,25 @@ class SparkEngine:
         self._storage_options = dict(storage_options or {})
         self._parallelism = parallelism
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
+    def run(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Iterator[BinResult]:
         if not tasks:
             return
         spark = self._ready(progress)
-        collecting = _Collecting(self._frame(spark, tasks))
+        collecting = _Collecting(self._frame(spark, tasks, run_key))
         storage = open_storage(tasks[0].table_uri, self._storage_options)
-        left = {task.bin_id: task.bytes_in for task in tasks}
+        #: Number and bytes of each bin that is not done.
+        left = {task.bin_id: (number, task.bytes_in) for number, task in enumerate(tasks)}
+        seen: dict[str, FileInfo] = {}
         try:
             while not collecting.wait(_POLL_SECONDS):
-                for bin_id in _finished(storage, tasks[0].run_id, left):
-                    manifest = read_manifest(storage, tasks[0].run_id, bin_id)
-                    if manifest is not None:
-                        progress.bin_done(bin_id, left.pop(bin_id))
+                for bin_id in _changed(storage, tasks[0].run_id, left, seen):
+                    manifest = read_manifest(storage, run_key, tasks[0].run_id, bin_id)
+                    number, size_bytes = left[bin_id]
+                    if manifest is not None and manifest.differs_from(tasks[number]) is None:
+                        del left[bin_id]
+                        progress.bin_done(bin_id, size_bytes)
                         yield manifest
         except BaseException:
             spark.stop()  # ends the tasks; the session was for this job
@@ -99,10 +106,10 @@ class SparkEngine:
             if row["error"] is not None:
                 yield TaskFailed(tasks[row["bin"]].bin_id, json.loads(row["error"]))
                 continue
-            manifest = BinManifest.from_json(row["manifest"])
-            if manifest.bin_id in left:
-                progress.bin_done(manifest.bin_id, left.pop(manifest.bin_id))
-                yield manifest
+            bin_id = tasks[row["bin"]].bin_id
+            if bin_id in left:
+                progress.bin_done(bin_id, left.pop(bin_id)[1])
+                yield parsed_text(row["manifest"])
 
     def listing(self, progress: ProgressReporter) -> SparkListing:
         """What lists parts of a tree on this engine.
@@ -123,12 +130,12 @@ class SparkEngine:
             spark.addArtifacts(str(build_bundle(sent_files())), pyfile=True)
         return spark
 
-    def _frame(self, spark: SparkSession, tasks: Sequence[RewriteTask]) -> DataFrame:
+    def _frame(self, spark: SparkSession, tasks: Sequence[RewriteTask], run_key: RunKey) -> DataFrame:
         rows = [(index, task.to_json()) for index, task in enumerate(tasks)]
         frame = spark.createDataFrame(rows, _INPUT)
         partitions = len(rows) if self._parallelism is None else min(len(rows), max(1, self._parallelism))
         frame = frame.repartitionById(partitions, frame["bin"] % partitions)
-        return frame.mapInArrow(_rewriting(self._storage_options), _OUTPUT)
+        return frame.mapInArrow(_rewriting(self._storage_options, run_key.text), _OUTPUT)
 
 
 @cache
@@ -179,20 +186,30 @@ def task_error(error: Exception) -> Exception:
     return TaskFailed(description.pop("bin_id"), description)
 
 
-def _finished(storage: Storage, run_id: str, left: Mapping[str, int]) -> list[str]:
-    names = [info.name for info in storage.list_from(f"{MANIFEST_DIRECTORY}/{run_id}")]
-    return [name[:-5] for name in names if name.endswith(".json") and name[:-5] in left]
+def _changed(storage: Storage, run_id: str, wanted: Collection[str], seen: dict[str, FileInfo]) -> list[str]:
+    """Of some bins, those whose manifest appeared or changed since it was looked at last.
+
+    :param seen: by bin; what somebody else left there is looked at once.
+    """
+    found = []
+    for info in storage.list_from(f"{MANIFEST_DIRECTORY}/{run_id}"):
+        bin_id, _, ending = info.name.partition(".")
+        if ending == "json" and bin_id in wanted and seen.get(bin_id) != info:
+            seen[bin_id] = info
+            found.append(bin_id)
+    return found
 
 
 def _rewriting(
-    storage_options: dict[str, Any],
+    storage_options: dict[str, Any], run_key: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # A nested function goes by value; what it imports is found on the executor, in the bundle or installed.
     def rewrite(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from delta_maintenance.engine.spark_task import rewrite_batch
+        from delta_maintenance.rewrite.manifest_file import RunKey
 
         for batch in batches:
-            yield from rewrite_batch(batch, storage_options)
+            yield from rewrite_batch(batch, storage_options, RunKey(run_key))
 
     return rewrite
 

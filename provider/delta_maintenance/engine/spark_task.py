@@ -12,6 +12,7 @@ import pyarrow as pa
 from delta_log.storage import Storage, open_storage
 from delta_maintenance.engine.engine import describe_error, is_too_late
 from delta_maintenance.rewrite.bin import rewrite_bin
+from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 #: Spark tells the driver of an error by its text; what follows is the error as JSON.
@@ -29,7 +30,9 @@ def _opened(table_uri: str, storage_options: str) -> Storage:
     return open_storage(table_uri, json.loads(storage_options))
 
 
-def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+def rewrite_batch(
+    batch: pa.RecordBatch, storage_options: Mapping[str, Any], run_key: RunKey
+) -> Iterator[pa.RecordBatch]:
     """Rewrite each task of a batch; a row each, with the manifest or with the error that repeating cannot
     change.
 
@@ -41,7 +44,7 @@ def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> 
             continue
         manifest = failure = None
         try:
-            manifest = rewrite_bin(task, opened(task.table_uri, storage_options)).to_json()
+            manifest = rewrite_bin(task, opened(task.table_uri, storage_options), run_key).to_json()
         except Exception as error:
             description = {**describe_error(error), "bin_id": task.bin_id}
             if description["retryable"]:

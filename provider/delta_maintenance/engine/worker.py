@@ -2,11 +2,11 @@
 each.
 
 Started as ``python -m delta_maintenance.engine.worker``, never forked: fsspec's event loops and Arrow's
-threads do not survive a fork. The first line it reads tells how to reach the storage; so credentials are
+threads do not survive a fork. The first line it reads tells how to reach the storage, and the key of the run; so they are
 neither in argv nor in the environment. When its input ends, or the process at the other end dies, it gives up
 its bin and ends.
 
-Lines in: ``{"storage_options": {…}, "cpus": 1}`` once, then tasks, as many at a time as
+Lines in: ``{"storage_options": {…}, "run_key": "…", "cpus": 1}`` once, then tasks, as many at a time as
 :func:`~delta_maintenance.engine.lanes.is_room` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
 or ``"error": {…}``.
 """
@@ -55,6 +55,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
     from delta_log.storage import open_storage
     from delta_maintenance.engine.engine import describe_error
     from delta_maintenance.engine.lanes import Lanes, is_small
+    from delta_maintenance.rewrite.manifest_file import RunKey
     from delta_maintenance.rewrite.task import RewriteTask
 
     one_at_a_time = threading.Lock()
@@ -66,6 +67,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
 
     setup = json.loads(lines.get())
     pa.set_cpu_count(setup["cpus"])
+    run_key = RunKey(setup["run_key"])
     lanes: Lanes | None = None
     with contextlib.ExitStack() as work:
         while True:
@@ -76,7 +78,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
                 answer(task.bin_id, {"error": describe_error(error)})
                 continue
             if storage is not None:
-                lanes = work.enter_context(Lanes(storage, answer))
+                lanes = work.enter_context(Lanes(storage, run_key, answer))
             assert lanes is not None
             # A large bin unwinds faster where the signal arrives, in this thread.
             (lanes.begin if is_small(task) else lanes.rewrite)(task)

@@ -3,7 +3,7 @@ given to spark-submit with the bundle as ``--py-files``.
 
 It prints ``DELTA_PROGRESS {…}`` lines as it goes and one ``DELTA_REPORT {…}`` line at the end, whatever
 happens; its exit code is the report's. Credentials come in the environment
-(``DELTA_MAINTENANCE_STORAGE_OPTIONS``). What the environment calls ``DELTA_MAINTENANCE_PARENT_PID`` is
+(``DELTA_MAINTENANCE_STORAGE_OPTIONS``), and so does the key of the run (``DELTA_MAINTENANCE_RUN_KEY``). What the environment calls ``DELTA_MAINTENANCE_PARENT_PID`` is
 watched: when that process is gone, nobody wants the job any more, and it ends.
 
 Only the standard library is imported before it is known that the rest is there: where something is missing,
@@ -57,19 +57,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(text: str) -> dict[str, Any]:
+    from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
     from delta_maintenance.engine.engine import describe_error, is_spark_driver
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import ProgressLines
+    from delta_maintenance.rewrite.manifest_file import RunKey
 
     try:
         spec = JobSpec.from_json(_read(text))
         options = _storage_options(os.environ.get(STORAGE_OPTIONS_VARIABLE), STORAGE_OPTIONS_VARIABLE)
-    except (ContractError, OSError, TypeError) as error:
+        run_key = RunKey.from_environment(os.environ)
+    except (ContractError, InvalidRequest, OSError, TypeError) as error:
         refused = {**describe_error(error), "kind": "refused", "retryable": False}
         return {**_failed(text, "", ""), "error": refused}
     master = os.environ.get(SPARK_MASTER_VARIABLE)
-    site = JobSite(options, master, can_use_spark=is_spark_driver())
+    site = JobSite(options, master, can_use_spark=is_spark_driver(), run_key=run_key)
     return run_job(spec, site, ProgressLines(sys.stdout)).to_dict()
 
 

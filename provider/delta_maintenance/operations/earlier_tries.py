@@ -3,13 +3,17 @@
 A manifest stays until its run is over, so each one tells, held against the table as it is now, where its bin stands:
 
 ============  =====================================================  ==============================
-committed     its files are live                                     not planned again, and counted
-finished      its sources are live, row ids and all; the table       committed as it is
-              still wants its files as they were written; they are
-              complete and unnamed
+committed     its files are live, with this rewriter's mark          not planned again, and counted
+finished      its sources are live, and in every fact what the log   committed as it is
+              says of them; the plan would give them this bin's id;
+              its counts of rows agree with the log and with the
+              footers of its files, which are complete and unnamed
 stale         anything else: somebody changed the sources, or what   planned anew
               decides how files are written, meanwhile
 ============  =====================================================  ==============================
+
+Only manifests that carry the proof of the run's key are looked at (:mod:`delta_maintenance.rewrite.manifest_file`); other
+files among them are counted, and left alone.
 
 Nothing is deleted here: another try of the same run may be about to commit what looks stale
 (:mod:`delta_maintenance.operations.orphans` knows when that is impossible).
@@ -17,30 +21,39 @@ Nothing is deleted here: another try of the same run may be about to commit what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.actions import decode_actions
+from delta_log.data_file import DataFile
+from delta_log.errors import TableError
 from delta_log.history import normalise
 from delta_log.log_path import commit_key
 from delta_log.log_segment import list_log
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
-from delta_maintenance.plan.optimize import PriorWork
+from delta_maintenance.plan.optimize import PriorWork, bin_id_of, num_records_of
+from delta_maintenance.plan.optimize_plan import source_of
+from delta_maintenance.plan.partition_groups import partition_groups
 from delta_maintenance.rewrite.bin import is_complete, manifests_of
-from delta_maintenance.rewrite.task import BinManifest, SourceFile
+from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 
 #: In ``commitInfo.tags``: the run that a commit belongs to, and the number of its batch, from 1 on.
 RUN_TAG, BATCH_TAG = "delta-maintenance.run", "delta-maintenance.batch"
+_BATCH = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierTries:
     """
     :param num_batches: that are committed, and ``version`` of the last of them.
+    :param num_foreign: files among the manifests that this run did not write.
     """
 
     committed: tuple[BinManifest, ...] = ()
@@ -48,6 +61,7 @@ class EarlierTries:
     stale: tuple[BinManifest, ...] = ()
     num_batches: int = 0
     version: int | None = None
+    num_foreign: int = 0
 
     @property
     def manifests(self) -> list[BinManifest]:
@@ -67,64 +81,189 @@ class EarlierTries:
         )
 
 
-def earlier_tries(storage: Storage, run_id: str, snapshot: Snapshot, rewrite_tag: str) -> EarlierTries:
+#: The rows of a data file by its footer.
+CountRows = Callable[[str], int]
+
+
+def earlier_tries(
+    storage: Storage,
+    run_id: str,
+    run_key: RunKey,
+    snapshot: Snapshot,
+    rewrite_tag: str,
+    count_rows: CountRows | None = None,
+) -> EarlierTries:
     """Look; one LIST where there is nothing.
 
     :param rewrite_tag: of the files that would be written now. Whatever was committed before the snapshot is no conflict
         any more, so a bin that was written for another schema has to be told by this.
+    :param count_rows: by a file's key; ``None``: its Parquet footer is read.
+    :raises NewerManifest: a newer release is at this run.
     """
-    manifests = manifests_of(storage, run_id)
+    manifests, num_foreign = manifests_of(storage, run_key, run_id)
     if not manifests:
-        return EarlierTries()
-    live = live_files(snapshot, manifests)
-    committed, finished, stale = [], [], []
-    for manifest in manifests:
-        if manifest.outputs and all(output.key in live for output in manifest.outputs):
-            committed.append(manifest)
-        elif (
-            _is_wanted(manifest, rewrite_tag)
-            and all(live.get(source.key) == identity_of(source) for source in manifest.sources)
-            and is_complete(manifest, storage)
-        ):
-            finished.append(manifest)
-        else:
-            stale.append(manifest)
+        return EarlierTries(num_foreign=num_foreign)
+    live = _Live.of(snapshot, manifests)
+    committed = [manifest for manifest in manifests if live.has_committed(manifest)]
+    done = {manifest.bin_id for manifest in committed}
+    planned = [
+        manifest
+        for manifest in manifests
+        if manifest.bin_id not in done and _is_wanted(manifest, rewrite_tag) and live.would_plan(manifest)
+    ]
+    finished = _disjoint(_whole(planned, snapshot, storage, count_rows))
+    done |= {manifest.bin_id for manifest in finished}
+    stale = [manifest for manifest in manifests if manifest.bin_id not in done]
     version, batches = _last_batch(storage, run_id, snapshot) if committed else (None, 0)
-    return EarlierTries(tuple(committed), tuple(finished), tuple(stale), batches, version)
+    return EarlierTries(
+        tuple(committed), tuple(finished), tuple(stale), batches, version, num_foreign=num_foreign
+    )
+
+
+def _is_same_file(source: SourceFile, live: SourceFile | None) -> bool:
+    """In every fact that the log tells; the rows are counted elsewhere."""
+    return replace(source, num_records=None) == live
 
 
 def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
     return manifest.rewrite_tag == rewrite_tag
 
 
-#: Size, deletion vector, first row id and the version that gave it.
-Identity = tuple[int, str | None, int | None, int | None]
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """Of all files that some manifests speak of, those that are live.
 
+    :param partitions: a number for each; equal ones are the same partition.
+    """
 
-def live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[str, Identity]:
-    """Of all files that the manifests speak of, those that are live: size, deletion vector and row ids by key."""
-    wanted = [source.key for manifest in manifests for source in manifest.sources]
-    wanted += [output.key for manifest in manifests for output in manifest.outputs]
-    files = snapshot.files(
-        ("path", "key", "size", "deletion_vector", "base_row_id", "default_row_commit_version")
-    )
-    rows = files.filter(pc.is_in(files.column("key"), value_set=pa.array(wanted, pa.string()))).to_pylist()
-    return {
-        row["key"]: identity_of(
-            SourceFile(
-                row["path"],
-                row["key"],
-                row["size"],
-                deletion_vector=row["deletion_vector"],
-                base_row_id=row["base_row_id"],
-                default_row_commit_version=row["default_row_commit_version"],
+    files: Mapping[str, SourceFile]
+    partitions: Mapping[str, int]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, manifests: Iterable[BinManifest]) -> _Live:
+        rows = _live_rows(snapshot, manifests)
+        codes = partition_groups(rows.column("partition_values"), snapshot.partition_schema)
+        return cls(_sources_of(rows), dict(zip(rows.column("key").to_pylist(), codes.tolist(), strict=True)))
+
+    def has_committed(self, manifest: BinManifest) -> bool:
+        """Are its files in the table, written by this rewriter?"""
+        found = [self.files.get(output.key) for output in manifest.outputs]
+        return bool(found) and all(
+            file is not None
+            and (file.path, file.size_bytes) == (output.path, output.size_bytes)
+            and (file.tags or {}).get(REWRITE_TAG) == manifest.rewrite_tag
+            for file, output in zip(found, manifest.outputs, strict=True)
+        )
+
+    def would_plan(self, manifest: BinManifest) -> bool:
+        """Would a plan have this bin rewritten to such files?"""
+        return (
+            all(_is_same_file(source, self.files.get(source.key)) for source in manifest.sources)
+            and len({self.partitions[source.key] for source in manifest.sources}) == 1
+            and manifest.partition_values == manifest.sources[0].partition_values
+            and manifest.bin_id == bin_id_of(manifest.rewrite_tag, manifest.sources, manifest.num_outputs)
+            and len(manifest.outputs) <= manifest.num_outputs
+            and all(
+                output.key not in self.files and output.tags.get(REWRITE_TAG) == manifest.rewrite_tag
+                for output in manifest.outputs
             )
         )
-        for row in rows
-    }
 
 
-def identity_of(source: SourceFile) -> Identity:
+def _whole(
+    manifests: Sequence[BinManifest], snapshot: Snapshot, storage: Storage, count_rows: CountRows | None
+) -> list[BinManifest]:
+    """Those whose files are all there, and hold the rows that are live in the sources."""
+    if not manifests:
+        return []
+    counts = _num_records(snapshot, [source.key for manifest in manifests for source in manifest.sources])
+    found = [
+        manifest
+        for manifest in manifests
+        if manifest.miscounts([counts.get(source.key) for source in manifest.sources]) is None
+        and is_complete(manifest, storage)
+    ]
+    keys = [output.key for manifest in found for output in manifest.outputs]
+    removed = snapshot.tombstones(("key",)).column("key")
+    named = set(removed.filter(pc.is_in(removed, value_set=pa.array(keys, pa.string()))).to_pylist())
+
+    def rows_of(key: str) -> int | None:
+        try:
+            if count_rows is not None:
+                return count_rows(key)
+            return DataFile(storage, key, snapshot.mapping_mode).num_rows
+        except (TableError, FileNotFoundError):
+            return None  # no Parquet file, whatever it is
+
+    if storage.concurrency < 2:
+        rows = {key: rows_of(key) for key in keys}
+    else:
+        with ThreadPoolExecutor(storage.concurrency) as pool:
+            rows = dict(zip(keys, pool.map(rows_of, keys), strict=True))
+    return [
+        manifest
+        for manifest in found
+        if all(
+            output.key not in named and rows[output.key] == output.num_records for output in manifest.outputs
+        )
+    ]
+
+
+def _disjoint(manifests: Sequence[BinManifest]) -> list[BinManifest]:
+    """Those that share no file with one before. Two tries may have put a file into different bins; it is replaced once."""
+    found, taken = [], set[str]()
+    for manifest in manifests:
+        keys = {*_keys(manifest.sources), *_keys(manifest.outputs)}
+        if taken.isdisjoint(keys):
+            taken |= keys
+            found.append(manifest)
+    return found
+
+
+def _num_records(snapshot: Snapshot, keys: Sequence[str]) -> dict[str, int]:
+    """Physical rows of some live files, where their statistics tell."""
+    wanted, found = pa.array(keys, pa.string()), {}
+    for batch in snapshot.file_batches(["key", "stats"]):
+        chosen = batch.filter(pc.is_in(batch.column("key"), value_set=wanted))
+        for key, stats in zip(*chosen.to_pydict().values(), strict=True):
+            count = -1 if stats is None else num_records_of(stats)
+            if count >= 0:
+                found[key] = count
+    return found
+
+
+def _keys(files: Iterable[SourceFile | OutputFile]) -> list[str]:
+    return [file.key for file in files]
+
+
+_FACTS = (
+    "path",
+    "key",
+    "size",
+    "partition_values",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "tags",
+)
+
+
+def _live_rows(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> pa.Table:
+    wanted = [key for manifest in manifests for key in (*_keys(manifest.sources), *_keys(manifest.outputs))]
+    files = snapshot.files(_FACTS)
+    return files.filter(pc.is_in(files.column("key"), value_set=pa.array(wanted, pa.string())))
+
+
+def _sources_of(rows: pa.Table) -> dict[str, SourceFile]:
+    return {row["key"]: source_of(row, -1) for row in rows.to_pylist()}
+
+
+def live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[str, SourceFile]:
+    """Of all files that the manifests speak of, those that are live, by key."""
+    return _sources_of(_live_rows(snapshot, manifests))
+
+
+def identity_of(source: SourceFile) -> tuple[int, str | None, int | None, int | None]:
     """What must not have changed for a source to be the file that was read."""
     return (
         source.size_bytes,
@@ -146,5 +285,5 @@ def _last_batch(storage: Storage, run_id: str, snapshot: Snapshot) -> tuple[int 
         tags = normalise(info, commits[version]).get("tags")
         if isinstance(tags, dict) and tags.get(RUN_TAG) == run_id:
             number = str(tags.get(BATCH_TAG, ""))
-            return version, int(number) if number.isdigit() else 1
+            return version, int(number) if _BATCH.fullmatch(number) else 1
     return None, 0

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 MANIFEST_DAYS = 30
 _DAY_MS = 24 * 60 * 60 * 1000
-#: Of a run and a bin; other things lie in that directory, too.
-_MANIFEST = re.compile(r"(.+)/[0-9a-f]{32}\.json")
+#: A run's directory, and its manifests by their bins. Other things lie in the directory, too, and deeper ones are none of ours.
+_MANIFEST = re.compile(r"(?!\.)[^/\x00-\x1f\x7f]+/[0-9a-f]{32}\.json")
 
 
 def forget_old_manifests(table: Table, now_ms: int) -> int:

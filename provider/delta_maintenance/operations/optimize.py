@@ -55,7 +55,8 @@ from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
 from delta_maintenance.rewrite.live_rows import row_tracking
-from delta_maintenance.rewrite.task import BinManifest
+from delta_maintenance.rewrite.manifest_file import BadManifest, RunKey, check_outputs
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 from delta_maintenance.rewrite.writer import WriterSettings
 
 #: So many commits are looked through for earlier runs, for a forecast.
@@ -85,9 +86,11 @@ def run(
     make_engine: MakeEngine,
     progress: ProgressReporter,
     runtime: Runtime,
+    run_key: RunKey,
 ) -> JobReport:
     """Do what the spec asks: an ``optimize``, or a ``purge``.
 
+    :param run_key: what earlier tries of the run have finished is taken over where they had the same key.
     :raises DeltaLogError: nothing was committed.
     """
     started_ms = runtime.now_ms()
@@ -121,7 +124,11 @@ def run(
         done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
         if done is not None:
             return finished("already_done", version=done)
-    earlier = earlier_tries(table.storage, spec.run_id, snapshot, rewrite_tag(snapshot, options))
+    earlier = earlier_tries(table.storage, spec.run_id, run_key, snapshot, rewrite_tag(snapshot, options))
+    if earlier.num_foreign:
+        progress.message(
+            f"ignored {earlier.num_foreign:,} files in _maintenance/{spec.run_id} that are no manifests of this run's key"
+        )
     plan = _plan(snapshot, table, options, earlier, started_ms, progress)
     if not plan.bins and not earlier.committed and not earlier.finished:
         return finished("nothing_to_do", metrics=commit_metrics(()), left=_left(plan, []))
@@ -152,7 +159,7 @@ def run(
     try:
         if tasks:
             progress.start(len(tasks), plan.bytes_in)
-            work.take(make_engine(choice.engine).run(tasks, progress))
+            work.take(tasks, make_engine(choice.engine).run(tasks, progress, run_key))
         work.end()
     except Exception as error:
         if not batches.num_batches:
@@ -238,6 +245,16 @@ def _left(plan: OptimizePlan, not_done: Sequence[str]) -> dict[str, int] | None:
     return {"bins": left.bins, "files": left.files, "bytes": left.bytes} if left.bins else None
 
 
+def _check_answer(manifest: BinManifest, task: RewriteTask) -> None:
+    """
+    :raises BadManifest: the manifest does not answer the task.
+    """
+    why = manifest.differs_from(task)
+    if why is not None:
+        raise BadManifest(f"bin {task.bin_id}: {why}")
+    check_outputs(manifest)
+
+
 @dataclass(slots=True)
 class _Work:
     """The bins of a run, as they come from the engine.
@@ -251,19 +268,26 @@ class _Work:
     manifests: list[BinManifest] = field(default_factory=list)
     broken: list[TaskFailed] = field(default_factory=list)
 
-    def take(self, results: Iterator[BinResult]) -> None:
+    def take(self, tasks: Sequence[RewriteTask], results: Iterator[BinResult]) -> None:
         """
+        :param tasks: those that the engine was given.
         :raises TaskFailed: a bin's sources cannot be read.
+        :raises BadManifest: what the engine gave back is not what it was asked for.
         :raises CommitFailed: the table is not the one any more that was planned on.
         """
         expected = len(self.plan.bins)
+        numbers = {planned.bin_id: number for number, planned in enumerate(self.plan.bins)}
         for result in results:
+            number = numbers.pop(result.bin_id, None)
+            if number is None:
+                raise BadManifest(f"bin {result.bin_id} was not asked for, or came back twice")
             if isinstance(result, TaskFailed):
                 if not self.skips_broken:
                     raise result
                 self.broken.append(result)
                 self.batches.progress.message(f"left out bin {result.bin_id}: {result}")
                 continue
+            _check_answer(result, tasks[number])
             self.manifests.append(result)
             self.batches.add(result, more_to_come=len(self.manifests) + len(self.broken) < expected)
 

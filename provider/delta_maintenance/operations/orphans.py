@@ -39,7 +39,7 @@ def remove_orphans(
         output.key
         for manifest in lost
         if any(
-            source.key not in live or (not remap and live[source.key] != identity_of(source))
+            source.key not in live or (not remap and identity_of(live[source.key]) != identity_of(source))
             for source in manifest.sources
         )
         for output in manifest.outputs

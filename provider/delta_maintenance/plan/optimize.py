@@ -53,13 +53,14 @@ from delta_maintenance.plan.optimize_plan import (
 from delta_maintenance.plan.options import OptimizeOptions
 from delta_maintenance.plan.partition_groups import partition_groups
 from delta_maintenance.plan.tasks import tasks_of
-from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG
+from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG, SourceFile
 
 __all__ = [
     "OptimizeOptions",
     "OptimizePlan",
     "PlannedBin",
     "PriorWork",
+    "bin_id_of",
     "candidates_for_footers",
     "plan_optimize",
     "rewrite_settings_digest",
@@ -227,6 +228,22 @@ def rewrite_settings_digest(snapshot: Snapshot, target_size_bytes: int) -> str:
     return _digest(json.dumps(settings, sort_keys=True))
 
 
+def bin_id_of(rewrite_tag: str, sources: Sequence[SourceFile], num_outputs: int = 1) -> str:
+    """The id that a plan gives to a bin of these files, in this order."""
+    names = [
+        f"{source.path}\0{source.deletion_vector_id or ''}{_row_id(source)}\0".encode() for source in sources
+    ]
+    bin_id = hashlib.sha256(f"{rewrite_tag}\0".encode() + b"".join(names)).hexdigest()[:32]
+    return bin_id if num_outputs == 1 else _digest(bin_id, str(num_outputs))
+
+
+def _row_id(source: SourceFile) -> str:
+    if source.base_row_id is None:
+        return ""
+    version = source.default_row_commit_version
+    return f"#{source.base_row_id}:{'' if version is None else version}"
+
+
 # -- choosing ------------------------------------------------------------------------------------------------
 
 
@@ -336,11 +353,12 @@ def _row_counts(snapshot: Snapshot, files: pa.Table, where: pc.Expression | None
         positions = pc.index_in(chosen.column("key"), value_set=keys).to_pylist()
         for position, text in zip(positions, chosen.column("stats").to_pylist(), strict=True):
             if position is not None:
-                records[with_vector[position]] = _num_records(text)
+                records[with_vector[position]] = num_records_of(text)
     return records, deleted.astype(np.int64)
 
 
-def _num_records(stats: str) -> int:
+def num_records_of(stats: str) -> int:
+    """The physical rows of a file by its statistics; -1: they do not tell."""
     try:
         count = _STATS.decode(stats).numRecords
     except msgspec.DecodeError:

@@ -125,7 +125,7 @@ class OptimizePlan:
         """The files of a bin, in the order in which they are to be read."""
         rows = self.files.slice(planned.start, planned.num_files).to_pylist()
         return tuple(
-            _source(row, int(count))
+            source_of(row, int(count))
             for row, count in zip(rows, self.num_records[planned.start : planned.end], strict=True)
         )
 
@@ -203,7 +203,11 @@ class OptimizePlan:
         return render_plan(self.to_dict())
 
 
-def _source(row: Mapping[str, Any], num_records: int) -> SourceFile:
+def source_of(row: Mapping[str, Any], num_records: int) -> SourceFile:
+    """A row of the snapshot's files as a source.
+
+    :param num_records: its physical rows; negative: not known.
+    """
     vector = row["deletion_vector"]
     return SourceFile(
         path=row["path"],

@@ -8,6 +8,10 @@ A bin ends with a *manifest* that is created exactly once: whoever repeats a bin
 try of the run, finds it and takes its result. Rows are counted on both sides before that; where the task wants more,
 the file is read back as any reader would read it, and all columns of all rows are compared by checksum.
 
+Others may write where the manifests lie. So a manifest carries a proof that this run wrote it
+(:mod:`delta_maintenance.rewrite.manifest_file`), and a file without it is treated as if it were not there: nothing of it
+is taken over, and where our own manifest belongs it makes room.
+
 Until its manifest is sent, nobody knows of a new file, and whatever goes wrong removes it. From then on somebody may read
 the manifest and commit the file, so it is removed only where it is certain that there is no such manifest and that none is
 still to come (:func:`publish`). What a process leaves that dies, or that its store does not answer any more, is VACUUM's.
@@ -17,6 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -26,11 +31,17 @@ from delta_log.errors import AccessDenied, DeltaLogError, StorageError, TableErr
 from delta_log.schema import StructType, arrow_schema, parse_schema, storable
 from delta_log.storage import Storage, is_on_disk
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
+from delta_maintenance.rewrite.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.output_files import write_outputs
 from delta_maintenance.rewrite.row_checksum import RowChecksum
 from delta_maintenance.rewrite.task import BinManifest, NewerManifest, RewriteTask
 
 MANIFEST_DIRECTORY = "_maintenance"
+_SUFFIX = ".json"
+#: So often a file at the place of our manifest is removed. Another try leaves one once, at most.
+_ATTEMPTS = 10
+#: Manifests may be large.
+_READ_AT_ONCE = 8
 
 
 def manifest_key(run_id: str, bin_id: str) -> str:
@@ -38,19 +49,22 @@ def manifest_key(run_id: str, bin_id: str) -> str:
     return f"{MANIFEST_DIRECTORY}/{run_id}/{bin_id}.json"
 
 
-def read_manifest(storage: Storage, run_id: str, bin_id: str) -> BinManifest | None:
-    """The manifest of a finished bin, if it is finished and its files are all there.
+def read_manifest(storage: Storage, run_key: RunKey, run_id: str, bin_id: str) -> BinManifest | None:
+    """The manifest of a bin that this run has finished, if its files are all there.
 
     :raises NewerManifest: a newer release has finished it.
     """
     try:
-        manifest = BinManifest.from_json(storage.read(manifest_key(run_id, bin_id)).decode())
+        content = storage.read(manifest_key(run_id, bin_id), 0, MAX_BYTES + 1)
     except FileNotFoundError:
         return None
-    return manifest if is_complete(manifest, storage) else None
+    manifest = unsealed(content, run_key, run_id, bin_id)
+    return manifest if manifest is not None and is_complete(manifest, storage) else None
 
 
-def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | None = None) -> BinManifest:
+def rewrite_bin(
+    task: RewriteTask, storage: Storage, run_key: RunKey, on_progress: OnProgress | None = None
+) -> BinManifest:
     """Write a bin's live rows to new files and leave a manifest of them.
 
     :param on_progress: told the bytes of each source once it was read.
@@ -58,8 +72,8 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
     :raises NewerManifest: a newer release has finished this bin.
     """
     started = time.monotonic()
-    finished = read_manifest(storage, task.run_id, task.bin_id)
-    if finished is not None:
+    finished = read_manifest(storage, run_key, task.run_id, task.bin_id)
+    if finished is not None and finished.differs_from(task) is None:
         return finished
     schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
     stored = storable(schema.without(task.partition_columns))
@@ -86,13 +100,16 @@ def rewrite_bin(task: RewriteTask, storage: Storage, on_progress: OnProgress | N
         elapsed_ms=int((time.monotonic() - started) * 1000),
         source_rows=tuple(live.of_sources),
         rewrite_tag=task.rewrite_tag,
+        num_outputs=task.num_outputs,
     )
-    return publish(manifest, storage)
+    return publish(manifest, storage, run_key)
 
 
 @contextmanager
 def _removing(
-    keys: Sequence[str], storage: Storage, where: type[BaseException] = BaseException
+    keys: Sequence[str],
+    storage: Storage,
+    where: type[BaseException] | tuple[type[BaseException], ...] = BaseException,
 ) -> Iterator[None]:
     """Files that no manifest promises go where the block fails."""
     try:
@@ -136,27 +153,45 @@ def _compare(
         raise RewriteMismatch(task.bin_id, read.rows, found.rows)
 
 
-def publish(manifest: BinManifest, storage: Storage) -> BinManifest:
+class ManifestReplaced(DeltaLogError):
+    """Somebody keeps putting a file of theirs where the manifest of a bin belongs; nothing of the bin was committed.
+
+    :ivar bin_id: of the bin, and ``path`` of the manifest in the table's directory.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, path: str) -> None:
+        super().__init__(
+            f"The manifest of bin {bin_id} cannot be left at {path}: a file that is not this run's was there, was "
+            f"removed, and came back, {_ATTEMPTS} times. The bin's new files were removed, and nothing of it was committed. "
+            "Find out who writes below _maintenance in the table's directory, and run again."
+        )
+        self.bin_id, self.path = bin_id, path
+
+
+def publish(manifest: BinManifest, storage: Storage, run_key: RunKey) -> BinManifest:
     """Leave the manifest of a finished bin; where another try was faster, its own.
 
     A request that failed may have taken effect, or may yet. What is found then decides:
 
     =====================  ==============================================================================
     our manifest           is the result
-    another's              is the result, and our files are removed: a late one of ours has no place left
+    another try's          is the result, and our files are removed: a late one of ours has no place left
     none, and none comes   our files are removed: the store refused, or it is a disk
     none yet, no answer    our files stay, since somebody may come upon the manifest and commit them
     =====================  ==============================================================================
 
     :raises StorageError: as far as is known there is no manifest.
     :raises NewerManifest: a newer release was faster.
+    :raises ManifestReplaced: files of somebody else take its place, time and again.
     """
     keys = [output.key for output in manifest.outputs]
-    with _removing(keys, storage, where=NewerManifest):
+    with _removing(keys, storage, where=(NewerManifest, ManifestReplaced)):
         try:
-            there = _left(manifest, storage)
+            there = _left(manifest, storage, run_key)
         except (StorageError, TableError) as error:
-            there = _found_out(manifest, storage, error)
+            there = _found_out(manifest, storage, run_key, error)
     if there.outputs != manifest.outputs:
         # The bin is done, whether or not they can be removed.
         with suppress(StorageError):
@@ -164,20 +199,22 @@ def publish(manifest: BinManifest, storage: Storage) -> BinManifest:
     return there
 
 
-def _left(manifest: BinManifest, storage: Storage) -> BinManifest:
-    """The manifest that is there now: this one, unless there was one."""
-    key = manifest_key(manifest.run_id, manifest.bin_id)
-    while not storage.put_if_absent(key, manifest.to_json().encode()):
-        there = read_manifest(storage, manifest.run_id, manifest.bin_id)
-        if there is not None:
+def _left(manifest: BinManifest, storage: Storage, run_key: RunKey) -> BinManifest:
+    """The manifest that is there now: this one, unless another try of the run has done the same."""
+    key, content = manifest_key(manifest.run_id, manifest.bin_id), sealed(manifest, run_key)
+    for _ in range(_ATTEMPTS):
+        if storage.put_if_absent(key, content):
+            return manifest
+        there = read_manifest(storage, run_key, manifest.run_id, manifest.bin_id)
+        if there is not None and there.is_same_work(manifest):
             return there
-        # The files of another try are gone: its manifest promises nothing any more. It is not overwritten, since that could
-        # still happen when yet another try has left one.
+        # It promises nothing: the files of another try are gone, it was written for sources that have changed since, or it is
+        # not this run's. It is not overwritten, since that could still happen when yet another try has left one.
         storage.delete([key])
-    return manifest
+    raise ManifestReplaced(manifest.bin_id, key)
 
 
-def _found_out(manifest: BinManifest, storage: Storage, error: DeltaLogError) -> BinManifest:
+def _found_out(manifest: BinManifest, storage: Storage, run_key: RunKey, error: DeltaLogError) -> BinManifest:
     """The manifest that is there after a failure.
 
     :raises DeltaLogError: the failure; there is none.
@@ -186,30 +223,52 @@ def _found_out(manifest: BinManifest, storage: Storage, error: DeltaLogError) ->
     if not is_over:
         # The same bytes may be sent again: at most one copy of them takes effect.
         with suppress(StorageError):
-            return _left(manifest, storage)
+            return _left(manifest, storage, run_key)
     with suppress(StorageError):
-        there = read_manifest(storage, manifest.run_id, manifest.bin_id)
-        if there is not None:
+        there = read_manifest(storage, run_key, manifest.run_id, manifest.bin_id)
+        if there is not None and there.is_same_work(manifest):
             return there
         if is_over:
             storage.delete([output.key for output in manifest.outputs])
     raise error
 
 
-def manifests_of(storage: Storage, run_id: str) -> list[BinManifest]:
-    """Every manifest that a run has left, in the order of the bins' ids, whatever has become of its files.
+def manifests_of(storage: Storage, run_key: RunKey, run_id: str) -> tuple[list[BinManifest], int]:
+    """Every manifest that a run has left, in the order of the bins' ids, whatever has become of its files; and how many
+    other files lie among them.
 
     :raises NewerManifest: a newer release is at this run; what it has done and has yet to do is for it to say.
     """
     directory = f"{MANIFEST_DIRECTORY}/{run_id}"
-    keys = [
-        f"{directory}/{info.name}" for info in storage.list_from(directory) if info.name.endswith(".json")
-    ]
+    # A name with a dot in front is a manifest that is being written.
+    names = [info.name for info in storage.list_from(directory) if not info.name.startswith(".")]
+    bin_ids = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+    bin_ids = [bin_id for bin_id in bin_ids if BIN_ID.fullmatch(bin_id)]
     try:
-        return [BinManifest.from_json(content.decode()) for content in storage.read_many(keys)]
+        contents = _read(storage, [manifest_key(run_id, bin_id) for bin_id in bin_ids])
+        found = [
+            unsealed(content, run_key, run_id, bin_id)
+            for bin_id, content in zip(bin_ids, contents, strict=True)
+        ]
     except FileNotFoundError:
         # Another try of the run has just ended it; there is nothing left to take over.
-        return []
+        return [], 0
+    ours = [manifest for manifest in found if manifest is not None]
+    return ours, len(names) - len(ours)
+
+
+def _read(storage: Storage, keys: Sequence[str]) -> Iterator[bytes]:
+    """The start of each file, in their order: what is longer than a manifest is none."""
+
+    def read(key: str) -> bytes:
+        return storage.read(key, 0, MAX_BYTES + 1)
+
+    if storage.concurrency < 2 or len(keys) < 2:
+        yield from map(read, keys)
+        return
+    with ThreadPoolExecutor(min(storage.concurrency, _READ_AT_ONCE)) as pool:
+        for start in range(0, len(keys), _READ_AT_ONCE):
+            yield from pool.map(read, keys[start : start + _READ_AT_ONCE])
 
 
 def is_complete(manifest: BinManifest, storage: Storage) -> bool:

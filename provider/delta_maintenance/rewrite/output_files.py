@@ -21,7 +21,7 @@ from delta_log.storage import Storage
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.row_checksum import RowChecksum
 from delta_maintenance.rewrite.spark_notes import spark_notes
-from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG, OutputFile, RewriteTask
+from delta_maintenance.rewrite.task import OutputFile, RewriteTask
 from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings, Written
 
 
@@ -93,15 +93,8 @@ def _output(task: RewriteTask, storage: Storage, key: str, written: Written) -> 
         info.modification_time_ms,
         written.num_records,
         written.stats,
-        _tags(task),
+        task.output_tags,
     )
-
-
-def _tags(task: RewriteTask) -> dict[str, str]:
-    planned = {}
-    if task.planned_bytes is not None:
-        planned[PLANNED_BYTES_TAG] = str(task.planned_bytes // task.num_outputs)
-    return {REWRITE_TAG: task.rewrite_tag, **planned}
 
 
 def _rows_of_a_file(task: RewriteTask, storage: Storage) -> int | None:

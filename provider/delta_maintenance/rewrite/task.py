@@ -9,14 +9,16 @@ Hence:
    key, partition values are the raw map with physical names, a deletion vector is its descriptor in log JSON.
 3. A reader ignores members that it does not know and fills in defaults for those that are absent. What an older reader must
    not ignore, say another order of the rows, is a new :data:`MANIFEST_VERSION`, and it refuses (:class:`NewerManifest`).
-4. No secret: how to reach the storage is told to a worker on another way.
+4. No secret: how to reach the storage, and the key of the run, are told to a worker on another way.
+
+:mod:`delta_maintenance.rewrite.manifest_file` says how a manifest is stored, and checks what is read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from delta_log.errors import DeltaLogError
@@ -25,8 +27,8 @@ from delta_log.errors import DeltaLogError
 REWRITE_TAG = "delta-maintenance.rewrite"
 #: Likewise: of how many bytes it was planned.
 PLANNED_BYTES_TAG = "delta-maintenance.planned-bytes"
-#: Of the manifests that this release writes, and the last that it reads.
-MANIFEST_VERSION = 1
+#: Of the manifests that this release writes, and the last that it reads. Version 1 carried no proof of its writer.
+MANIFEST_VERSION = 2
 
 _T = TypeVar("_T")
 
@@ -138,6 +140,14 @@ class RewriteTask:
     def bytes_in(self) -> int:
         return sum(source.size_bytes for source in self.sources)
 
+    @property
+    def output_tags(self) -> dict[str, str]:
+        """What ``add.tags`` of each new file say."""
+        planned = {}
+        if self.planned_bytes is not None:
+            planned[PLANNED_BYTES_TAG] = str(self.planned_bytes // self.num_outputs)
+        return {REWRITE_TAG: self.rewrite_tag, **planned}
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
@@ -159,6 +169,7 @@ class BinManifest:
     :param rows_deleted: rows that the sources' deletion vectors hide.
     :param source_rows: physical rows of each source, in the order of the sources. The live ones follow each other in
         the outputs in just this order, so that the place of each is known; empty: somebody wrote this who did not say.
+    :param num_outputs: into how many files the rows were to go.
     """
 
     bin_id: str
@@ -172,6 +183,7 @@ class BinManifest:
     elapsed_ms: int
     rewrite_tag: str = ""
     source_rows: tuple[int, ...] = ()
+    num_outputs: int = 1
     manifest_version: int = MANIFEST_VERSION
 
     @property
@@ -184,26 +196,44 @@ class BinManifest:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, text: str) -> BinManifest:
-        """
-        :raises NewerManifest: it means what this release does not know.
-        """
-        return cls.from_dict(json.loads(text))
+    def differs_from(self, task: RewriteTask) -> str | None:
+        """In what this is not the answer to a task; ``None``: it is."""
+        for name in (*_WHAT_A_TASK_SAYS, "sources"):
+            if getattr(self, name) != getattr(task, name):
+                return f"its {name} are not those of the task"
+        if any(output.tags != task.output_tags for output in self.outputs):
+            return "its files have other tags"
+        if len(self.outputs) > task.num_outputs:
+            return f"it has {len(self.outputs)} files, and {task.num_outputs} were to be written"
+        return self.miscounts([source.num_records for source in self.sources])
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> BinManifest:
+    def miscounts(self, num_records: Sequence[int | None]) -> str | None:
+        """In what the counts contradict what the log says of the sources; ``None``: in nothing.
+
+        :param num_records: physical rows of each source; ``None``: the log does not tell.
         """
-        :raises NewerManifest: as above.
-        """
-        version = values.get("manifest_version", 1)
-        if version not in range(1, MANIFEST_VERSION + 1):
-            raise NewerManifest(str(values.get("bin_id")), str(values.get("run_id")), version)
-        raw = _known(cls, values)
-        raw["sources"] = _each(SourceFile, raw["sources"])
-        raw["outputs"] = _each(OutputFile, raw["outputs"])
-        raw["source_rows"] = tuple(raw.get("source_rows", ()))
-        return cls(**raw)
+        hidden = sum(int((source.deletion_vector or {}).get("cardinality", 0)) for source in self.sources)
+        if self.rows_deleted != hidden:
+            return f"{self.rows_deleted} rows count as deleted, and the deletion vectors hide {hidden}"
+        known = [count for count in num_records if count is not None]
+        if len(known) == len(num_records) and sum(known) != self.rows_in:
+            return f"{self.rows_in} rows were read, and the sources have {sum(known)}"
+        if any(
+            said is not None and said != count
+            for said, count in zip(num_records, self.source_rows, strict=False)
+        ):
+            return "it counts other rows in its sources than their statistics"
+        return None
+
+    def is_same_work(self, other: BinManifest) -> bool:
+        """Are both the outcome of one task? Their files are different ones all the same."""
+        tags = [output.tags for output in (*self.outputs, *other.outputs)]
+        return replace(self, outputs=(), elapsed_ms=0) == replace(other, outputs=(), elapsed_ms=0) and all(
+            one == tags[0] for one in tags
+        )
+
+
+_WHAT_A_TASK_SAYS = ("bin_id", "run_id", "partition_values", "rewrite_tag", "num_outputs")
 
 
 def _known(cls: type, raw: dict[str, Any]) -> dict[str, Any]:

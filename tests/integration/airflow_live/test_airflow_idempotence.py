@@ -170,6 +170,9 @@ def test_clearing_a_succeeded_task_does_it_again(airflow: LiveAirflow, write_tab
     assert version_of(table) == before + 1
     second = state_store(airflow, "optimize", run_id)["delta_maintenance_run"]
     assert second["version"] > first["version"]
+    secret = state_store(airflow, "optimize", run_id)["delta_maintenance_run_key"]
+    assert secret["run_id"] == second["run_id"]
+    assert secret["key"] not in logs_of(airflow, "optimize", run_id)
     assert airflow.xcom("optimize", run_id, "optimize")["status"] == "committed"
 
 

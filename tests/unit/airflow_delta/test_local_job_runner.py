@@ -15,7 +15,7 @@ import pytest
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.local import LocalJobRunner
-from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, JobSpec
+from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
 from delta_maintenance.entrypoint.run_job import PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE
 
 SPEC = JobSpec("optimize", "/t", "run-1", engine="local")
@@ -29,7 +29,9 @@ print("for people, on stderr", file=sys.stderr)
 print("DELTA_REPORT " + json.dumps({"contract_version": 1, "operation": spec["operation"], "table": spec["table"],
                                     "status": "committed", "metrics": seen}))
 sys.exit(2)
-""".replace("NAMES", repr((STORAGE_OPTIONS_VARIABLE, PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE)))
+""".replace(
+    "NAMES", repr((STORAGE_OPTIONS_VARIABLE, RUN_KEY_VARIABLE, PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE))
+)
 
 
 def runner(program: str, options: dict[str, Any] | None = None) -> LocalJobRunner:
@@ -57,8 +59,14 @@ def test_credentials_go_by_the_environment_and_not_by_argv() -> None:
 
 
 def test_credentials_of_the_worker_are_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, '{"secret": "of somebody else"}')
-    assert runner(PLAYED_JOB).run(SPEC, ignore).metrics[STORAGE_OPTIONS_VARIABLE] is None
+    for variable in (STORAGE_OPTIONS_VARIABLE, RUN_KEY_VARIABLE):
+        monkeypatch.setenv(variable, '{"secret": "of somebody else"}')
+        assert runner(PLAYED_JOB).run(SPEC, ignore).metrics[variable] is None
+
+
+def test_the_key_of_the_run_goes_by_the_environment() -> None:
+    report = runner(PLAYED_JOB).run(SPEC, ignore, "5e" * 32)
+    assert report.metrics[RUN_KEY_VARIABLE] == "5e" * 32
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,10 @@ def test_a_retry_has_the_transaction_of_the_try_before(make_context: MakeContext
     run(operator, context)
     first, second = runner.specs
     assert (first.transaction, first.run_id) == (second.transaction, second.run_id)
+    key, again = runner.run_keys
+    assert key == again
+    assert key is not None
+    assert key not in first.to_json()
     assert events(context)[0].extra["version"] == 4, "the try that committed did not live to tell"
 
 

@@ -61,6 +61,36 @@ def test_what_another_release_has_stored_begins_anew(make_context: MakeContext) 
     assert recall_or_begin(make_context(store), "optimize", "/t", 1000).version == 1000
 
 
+def test_the_tries_of_one_piece_of_work_share_a_key_that_no_other_has(make_context: MakeContext) -> None:
+    store = FakeStateStore()
+    context = make_context(store, 2)
+    first = recall_or_begin(context, "optimize", "/t", 1000)
+    assert len(first.secret) == 64
+    assert first.secret not in repr(first)
+    mark_succeeded(context, first)
+    assert recall_or_begin(make_context(store, 2), "optimize", "/t", 2000).secret == first.secret
+    anew = recall_or_begin(make_context(store, 3), "optimize", "/t", 3000)
+    assert anew.secret != first.secret
+    assert recall_or_begin(make_context(), "optimize", "/t", 1000).secret not in (first.secret, anew.secret)
+
+
+def test_work_that_an_earlier_release_began_gets_a_key_and_keeps_it(make_context: MakeContext) -> None:
+    store = FakeStateStore()
+    begun = {
+        "app_id": "airflow:nightly:optimize:optimize:/t",
+        "version": 7,
+        "run_id": "airflow-7-0",
+        "max_tries": 0,
+        "succeeded": False,
+    }
+    store.set("delta_maintenance_run", begun)
+    first = recall_or_begin(make_context(store), "optimize", "/t", 1000)
+    assert (first.run_id, len(first.secret)) == ("airflow-7-0", 64)
+    assert recall_or_begin(make_context(store), "optimize", "/t", 2000) == first
+    # An earlier release finds what it knows, and nothing else.
+    assert store.get("delta_maintenance_run") == begun
+
+
 def test_without_a_state_store_the_work_is_done_and_a_warning_given(
     make_context: MakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:

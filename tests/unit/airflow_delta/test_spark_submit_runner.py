@@ -19,7 +19,7 @@ from airflow_delta.runners import spark_settings
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.spark_submit import SparkSubmitRunner
-from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, JobReport, JobSpec
+from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobReport, JobSpec
 
 SPEC = JobSpec("optimize", "/t", "run-1", engine="spark")
 
@@ -29,6 +29,7 @@ print("26/01/01 INFO SparkContext: of no interest")
 print('DELTA_PROGRESS {{"done_bins": 1, "total_bins": 2}}')
 if "without-report" not in sys.argv[0]:
     seen = {{"argv": sys.argv[1:], "options": os.environ.get({STORAGE_OPTIONS_VARIABLE!r}),
+            "run_key": os.environ.get({RUN_KEY_VARIABLE!r}),
             "spark_local_ip": os.environ.get("SPARK_LOCAL_IP"),
             "bundled": os.path.exists(sys.argv[sys.argv.index("--py-files") + 1])}}
     print("DELTA_REPORT " + json.dumps({{"contract_version": 1, "operation": "optimize", "table": "/t",
@@ -56,7 +57,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
 def run(binary: str | None = None, told: list[JobProgress] | None = None, **arguments: Any) -> JobReport:
     settings: dict[str, Any] = {"spark_conf": {}, "storage_options": {}, "spark_binary": binary, **arguments}
     runner = SparkSubmitRunner("spark_default", log=logging.getLogger("job"), **settings)
-    return runner.run(SPEC, (told if told is not None else []).append)
+    return runner.run(SPEC, (told if told is not None else []).append, "5e" * 32)
 
 
 def test_an_absent_connection_is_refused_and_not_taken_for_yarn(
@@ -138,8 +139,11 @@ def test_credentials_are_in_the_drivers_environment_and_nowhere_else(
     connect(monkeypatch, host="yarn")
     report = run(spark_submit, storage_options={"secret": "hidden"})
     assert report.metrics["options"] == '{"secret": "hidden"}'
-    assert "hidden" not in json.dumps(report.metrics["argv"])
-    assert "hidden" not in capsys.readouterr().out
+    assert report.metrics["run_key"] == "5e" * 32
+    told = capsys.readouterr().out
+    for secret in ("hidden", "5e" * 32):
+        assert secret not in json.dumps(report.metrics["argv"])
+        assert secret not in told
 
 
 def test_an_embedded_spark_starts_lean_and_listens_to_nobody(

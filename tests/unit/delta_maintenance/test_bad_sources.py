@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.maintenance_runs import keys, run
+from tests.maintenance_runs import RUN_KEY, keys, run
 from tests.small_tables import write_parts
 
 from delta_log import Table
@@ -145,14 +145,14 @@ class WatchedStorage(LocalStorage):
 def test_full_verification_reads_new_files_back(table: Path) -> None:
     (task, *_), known = tasks(table)
     storage = WatchedStorage(table, known, broken=False)
-    manifest = rewrite_bin(task, storage)
+    manifest = rewrite_bin(task, storage, RUN_KEY)
     assert storage.opened == [*(s.key for s in task.sources), *(o.key for o in manifest.outputs)]
 
 
 def test_a_file_that_does_not_hold_what_was_written_is_removed(table: Path) -> None:
     (task, *_), known = tasks(table)
     with pytest.raises(RewriteMismatch, match="does not hold what was written") as caught:
-        rewrite_bin(task, WatchedStorage(table, known, broken=True))
+        rewrite_bin(task, WatchedStorage(table, known, broken=True), RUN_KEY)
     assert caught.value.retryable
     assert {str(path.relative_to(table)) for path in table.rglob("*.parquet")} == known
     assert not (table / "_maintenance").exists(), "there is no manifest of it"

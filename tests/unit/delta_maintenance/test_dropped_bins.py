@@ -8,6 +8,7 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.maintenance_runs import RUN_KEY
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete
@@ -18,6 +19,7 @@ from delta_maintenance.engine.engine import BinResult, EngineChoice
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.operations import optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
+from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 FILES, PARTS = 3, ("x", "y", "z")
@@ -31,8 +33,10 @@ class DisturbedEngine:
     def __init__(self, statement: Callable[[], object]) -> None:
         self._statement = statement
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
-        yield from LocalEngine({}).run(tasks, progress)
+    def run(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Iterator[BinResult]:
+        yield from LocalEngine({}).run(tasks, progress, run_key)
         self._statement()
 
 
@@ -53,6 +57,7 @@ def disturbed(table: Path, statement: Callable[[deltalake.DeltaTable], object]) 
         lambda name: DisturbedEngine(lambda: statement(deltalake.DeltaTable(str(table)))),
         SilentProgress(),
         Runtime(),
+        RUN_KEY,
     )
 
 

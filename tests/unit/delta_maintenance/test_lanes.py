@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.maintenance_runs import RUN_KEY
 from tests.small_tables import write_days
 
 from delta_log import Table
@@ -60,9 +61,9 @@ def test_side_by_side_gives_what_one_after_the_other_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: bool
 ) -> None:
     write_days(tmp_path, files=4 * _BINS, rows=20, days=2 * _BINS)
-    here = list(LocalEngine()._run_here(tasks(tmp_path, "a"), SilentProgress()))
+    here = list(LocalEngine()._run_here(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
     monkeypatch.setattr(local, "_NOT_WORTH_A_PROCESS", -1 if processes else 1 << 40)
-    other = list(LocalEngine(parallelism=2).run(tasks(tmp_path, "b"), SilentProgress()))
+    other = list(LocalEngine(parallelism=2).run(tasks(tmp_path, "b"), SilentProgress(), RUN_KEY))
     assert facts(here) == facts(other)
     assert len(here) == 2 * _BINS
 
@@ -78,7 +79,7 @@ def test_eight_bins_are_begun_before_one_is_finished(tmp_path: Path, monkeypatch
 
     opened = FaultyStorage(Table(str(tmp_path)).storage, wait)
     monkeypatch.setattr(local, "open_storage", lambda *_: opened)
-    results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress()))
+    results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
     assert len(facts(results)) == _BINS
 
 
@@ -86,7 +87,7 @@ def test_eight_bins_are_begun_before_one_is_finished(tmp_path: Path, monkeypatch
 def test_a_broken_source_is_told_and_the_other_bins_are_done(tmp_path: Path) -> None:
     write_days(tmp_path, files=2 * _BINS, rows=20, days=_BINS)
     next(tmp_path.glob("day=2024-01-01/*.parquet")).write_bytes(b"no parquet")
-    results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress()))
+    results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
     (failure,) = (result for result in results if isinstance(result, TaskFailed))
     assert failure.describe()["path"].startswith("day=2024-01-01/")
     assert len(results) == _BINS
@@ -107,7 +108,7 @@ def test_who_leaves_gives_up_what_goes_on_and_no_unfinished_file_stays(tmp_path:
             begun.set()
 
     storage: Storage = FaultyStorage(Table(str(tmp_path)).storage, wait)
-    with Lanes(storage, lambda *answer: told.append(answer)) as open_lanes:
+    with Lanes(storage, RUN_KEY, lambda *answer: told.append(answer)) as open_lanes:
         open_lanes.begin(first)
         assert begun.wait(60)
         open_lanes.begin(second)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.maintenance_runs import RUN_KEY
 from tests.small_tables import write_days
 
 from delta_log import Table
@@ -64,8 +65,8 @@ def test_workers_and_this_process_give_the_same_manifests(
 ) -> None:
     write_days(tmp_path, files=6, rows=50, days=3)
     by_workers, here = Watching(), Watching()
-    first = manifests(always_processes.run(tasks(tmp_path, "a"), by_workers))
-    second = manifests(LocalEngine(parallelism=1).run(tasks(tmp_path, "b"), here))
+    first = manifests(always_processes.run(tasks(tmp_path, "a"), by_workers, RUN_KEY))
+    second = manifests(LocalEngine(parallelism=1).run(tasks(tmp_path, "b"), here, RUN_KEY))
     assert facts(first) == facts(second)
     assert [m.rows_out for m in first] == [100, 100, 100]
     assert by_workers.read == here.read == by_workers.done == here.done
@@ -90,7 +91,7 @@ def test_the_error_of_a_worker_keeps_its_name_and_its_facts(
     write_days(tmp_path)
     next(tmp_path.glob("day=2024-01-01/*.parquet")).write_bytes(b"no parquet")
     for engine in (always_processes, LocalEngine(parallelism=1)):
-        results = list(engine.run(tasks(tmp_path, f"run-{id(engine)}"), SilentProgress()))
+        results = list(engine.run(tasks(tmp_path, f"run-{id(engine)}"), SilentProgress(), RUN_KEY))
         (failure,) = (result for result in results if isinstance(result, TaskFailed))
         description = failure.describe()
         assert (description["type"], description["kind"]) == (CorruptLog.__name__, "refused")
@@ -121,14 +122,14 @@ def test_a_killed_worker_is_told_by_its_bin(
 
     monkeypatch.setattr(local._Worker, "give", give_and_kill)
     with pytest.raises(WorkerDied) as caught:
-        list(always_processes.run(given, SilentProgress()))
+        list(always_processes.run(given, SilentProgress(), RUN_KEY))
     assert caught.value.exit_code == -signal.SIGKILL
     assert caught.value.bin_id in {task.bin_id for task in given}
 
 
 def test_workers_end_when_the_iterator_is_closed(tmp_path: Path, always_processes: LocalEngine) -> None:
     write_days(tmp_path)
-    running = always_processes.run(tasks(tmp_path), SilentProgress())
+    running = always_processes.run(tasks(tmp_path), SilentProgress(), RUN_KEY)
     before = set(children())
     next(running)
     started = set(children()) - before
@@ -140,8 +141,9 @@ def test_workers_end_when_the_iterator_is_closed(tmp_path: Path, always_processe
 _ORPHAN = """
 import sys, os, time
 from delta_maintenance.engine.local import _Worker
+from delta_maintenance.rewrite.manifest_file import RunKey
 import queue
-workers = [_Worker({}, 1, queue.SimpleQueue()) for _ in range(2)]
+workers = [_Worker({}, RunKey("0" * 64), 1, queue.SimpleQueue()) for _ in range(2)]
 print(*[w._process.pid for w in workers], flush=True)
 time.sleep(60)
 """
@@ -168,7 +170,7 @@ def test_workers_do_not_outlive_a_killed_parent() -> None:
     assert not any(map(is_running, workers))
 
 
-def test_storage_options_are_seen_by_nobody_else(
+def test_storage_options_and_the_runs_key_are_seen_by_nobody_else(
     tmp_path: Path, always_processes: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_days(tmp_path)
@@ -181,6 +183,6 @@ def test_storage_options_are_seen_by_nobody_else(
 
     monkeypatch.setattr(subprocess.Popen, "__init__", noting)
     always_processes._storage_options = {"key": "hunter2"}
-    assert len(list(always_processes.run(tasks(tmp_path), SilentProgress()))) == 2
+    assert len(list(always_processes.run(tasks(tmp_path), SilentProgress(), RUN_KEY))) == 2
     assert seen
-    assert not any("hunter2" in text for text in seen)
+    assert not any(secret in text for text in seen for secret in ("hunter2", RUN_KEY.text))

@@ -8,7 +8,7 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.maintenance_runs import WatchedEngine, enable_deletion_vectors, keys, mark_deleted, run
+from tests.maintenance_runs import WatchedEngine, enable_deletion_vectors, keys, manifests, mark_deleted, run
 from tests.small_tables import write_parts
 
 from delta_log import Table
@@ -16,7 +16,7 @@ from delta_log.errors import ConcurrentDelete, StorageError
 from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage
 from delta_maintenance.operations.orphans import remove_orphans
-from delta_maintenance.rewrite.bin import forget, manifests_of
+from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.task import BinManifest
 
 PARTS = "abc"
@@ -53,7 +53,7 @@ def failed_run(table: Path) -> list[BinManifest]:
     """A run all of whose bins are lost; gives the manifests that it has left."""
     with pytest.raises(ConcurrentDelete):
         run(table, engine=after_all(len(PARTS), lambda: delete(table, "id < 10")))
-    return manifests_of(Table(str(table)).storage, "run")
+    return manifests(table)
 
 
 def test_what_a_lost_bin_has_written_is_removed_at_the_end_of_the_run(table: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_source_with_other_deletions_is_gone_only_where_nobody_takes_them_over
             engine=after_all(1, lambda: mark_deleted(table, doubled)),
         )
     storage = Table(str(table)).storage
-    lost = manifests_of(storage, "run")
+    lost = manifests(table)
     forget(lost, storage)
     removed = remove_orphans(lost, Table(str(table)).snapshot(), storage, remap=remap)
     assert removed == ([] if remap else [output.key for manifest in lost for output in manifest.outputs])
@@ -118,14 +118,14 @@ def test_files_of_a_bin_whose_sources_are_there_are_left_alone(table: Path) -> N
 
 
 def test_files_that_were_committed_are_left_alone_even_where_they_were_removed_since(table: Path) -> None:
-    manifests: list[BinManifest] = []
+    left: list[BinManifest] = []
     opened = Table(str(table))
-    run(table, engine=after_all(len(PARTS), lambda: manifests.extend(manifests_of(opened.storage, "run"))))
-    assert len(manifests) == len(PARTS)
-    assert not remove_orphans(manifests, opened.snapshot(), opened.storage)
+    run(table, engine=after_all(len(PARTS), lambda: left.extend(manifests(table))))
+    assert len(left) == len(PARTS)
+    assert not remove_orphans(left, opened.snapshot(), opened.storage)
     delete(table, "part = 'a'")
-    assert not remove_orphans(manifests, opened.snapshot(), opened.storage)
-    outputs = [output.key for manifest in manifests for output in manifest.outputs]
+    assert not remove_orphans(left, opened.snapshot(), opened.storage)
+    outputs = [output.key for manifest in left for output in manifest.outputs]
     assert all((table / key).exists() for key in outputs)
 
 
@@ -135,13 +135,13 @@ def test_manifests_of_a_run_that_nobody_went_on_with_are_forgotten_after_thirty_
     others = [table / "_maintenance" / "probe-1", directory / "notes.json"]
     for other in others:
         other.write_text("somebody else's")
-    manifests = [path for path in directory.iterdir() if path not in others]
-    assert len(manifests) == len(PARTS)
-    made_ms = min(path.stat().st_mtime_ns for path in manifests) // 1_000_000
+    left = [path for path in directory.iterdir() if path not in others]
+    assert len(left) == len(PARTS)
+    made_ms = min(path.stat().st_mtime_ns for path in left) // 1_000_000
     for number, days in enumerate((29, 31)):
         rows = pa.table({"id": [30 + number, 40 + number], "part": ["a", "a"]})
         deltalake.write_deltalake(str(table), rows, mode="append")
         past = Runtime(now_ms=lambda days=days: made_ms + days * 86_400_000)  # type: ignore[misc]
-        assert run(table, run_id=f"after {days} days", runtime=past).status == "committed"
-        assert [path.exists() for path in manifests] == [days < 30] * len(PARTS)
+        assert run(table, run_id=f"after-{days}-days", runtime=past).status == "committed"
+        assert [path.exists() for path in left] == [days < 30] * len(PARTS)
     assert all(other.exists() for other in others)

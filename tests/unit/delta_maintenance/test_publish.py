@@ -14,7 +14,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.maintenance_runs import keys, run
+from tests.maintenance_runs import RUN_KEY, keys, manifests, run
 
 from delta_log import Table
 from delta_log.errors import AccessDenied, StorageError
@@ -22,7 +22,8 @@ from delta_log.local_storage import LocalStorage
 from delta_log.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
-from delta_maintenance.rewrite.bin import manifest_key, manifests_of, publish, read_manifest, rewrite_bin
+from delta_maintenance.rewrite.bin import manifest_key, publish, read_manifest, rewrite_bin
+from delta_maintenance.rewrite.manifest_file import parsed, sealed
 from delta_maintenance.rewrite.task import BinManifest, NewerManifest, RewriteTask
 
 ROWS = list(range(40))
@@ -116,7 +117,7 @@ def failure(key: str) -> StorageError:
 
 def attempt(task: RewriteTask, storage: Storage) -> None:
     with suppress(StorageError):
-        rewrite_bin(task, storage)
+        rewrite_bin(task, storage, RUN_KEY)
 
 
 def rows_of(table: Path, manifest: BinManifest) -> list[int]:
@@ -137,10 +138,10 @@ def test_a_bin_that_is_repeated_after_a_fault_leaves_no_other_file(
         attempt(task, Store(table, remote=remote, **{hook_name: hook}))
         if len(hook.calls) <= number:
             break
-        manifest = rewrite_bin(task, LocalStorage(str(table)))
+        manifest = rewrite_bin(task, LocalStorage(str(table)), RUN_KEY)
         assert rows_of(table, manifest) == ROWS
         assert len(manifest.outputs) == num_outputs
-        assert read_manifest(LocalStorage(str(table)), "run", task.bin_id) == manifest
+        assert read_manifest(LocalStorage(str(table)), RUN_KEY, "run", task.bin_id) == manifest
         assert new_files(table) == promised(manifest), hook.calls[number]
         seen.add(hook.calls[number])
         number += 1
@@ -162,9 +163,9 @@ def test_whatever_a_store_leaves_that_stays_away_a_manifest_promises_only_what_i
         if len(hook.calls) <= number:
             break
         on_disk = LocalStorage(str(table))
-        left, early = new_files(table), manifests_of(on_disk, "run")
+        left, early = new_files(table), manifests(table)
         assert all(promised(manifest) <= left for manifest in early)
-        manifest = rewrite_bin(task, on_disk)
+        manifest = rewrite_bin(task, on_disk, RUN_KEY)
         assert [manifest] == (early or [manifest]), "it is taken over"
         assert rows_of(table, manifest) == ROWS
         assert new_files(table) == left | promised(manifest)
@@ -173,9 +174,9 @@ def test_whatever_a_store_leaves_that_stays_away_a_manifest_promises_only_what_i
 
 def test_where_a_disk_takes_no_manifest_the_new_file_goes(table: Path) -> None:
     with pytest.raises(StorageError, match="the store failed"):
-        rewrite_bin(task_of(table), Store(table, before=failing("put_if_absent")))
+        rewrite_bin(task_of(table), Store(table, before=failing("put_if_absent")), RUN_KEY)
     assert not new_files(table)
-    assert not manifests_of(LocalStorage(str(table)), "run")
+    assert not manifests(table)
 
 
 def test_where_a_store_refuses_the_manifest_the_new_file_goes(table: Path) -> None:
@@ -183,32 +184,36 @@ def test_where_a_store_refuses_the_manifest_the_new_file_goes(table: Path) -> No
         return AccessDenied(f"{key}: access was denied.", key)
 
     with pytest.raises(AccessDenied):
-        rewrite_bin(task_of(table), Store(table, remote=True, before=failing("put_if_absent", error=denied)))
+        rewrite_bin(
+            task_of(table), Store(table, remote=True, before=failing("put_if_absent", error=denied)), RUN_KEY
+        )
     assert not new_files(table)
 
 
 def test_a_manifest_may_arrive_late_so_its_file_stays(table: Path) -> None:
     task, on_disk = task_of(table), LocalStorage(str(table))
     with pytest.raises(StorageError, match="the store failed"):
-        rewrite_bin(task, Store(table, remote=True, before=failing("put_if_absent")))
+        rewrite_bin(task, Store(table, remote=True, before=failing("put_if_absent")), RUN_KEY)
     (file,) = new_files(table)
-    assert manifests_of(on_disk, "run") == []
+    assert manifests(table) == []
     # It was on its way.
-    other = rewrite_bin(task, on_disk)
+    other = rewrite_bin(task, on_disk, RUN_KEY)
     (output,) = other.outputs
     assert output.key != file
-    late = json.dumps(other.to_dict()).replace(output.key, file).encode()
-    on_disk.put(manifest_key("run", task.bin_id), late)
-    taken_over = rewrite_bin(task, on_disk)
+    late = replace(other, outputs=(replace(output, path=file, key=file),))
+    on_disk.put(manifest_key("run", task.bin_id), sealed(late, RUN_KEY))
+    taken_over = rewrite_bin(task, on_disk, RUN_KEY)
     assert promised(taken_over) == {file}
     assert rows_of(table, taken_over) == ROWS
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["disk", "object-store"])
 def test_a_manifest_whose_every_answer_was_lost_is_found(table: Path, remote: bool) -> None:
-    manifest = rewrite_bin(task_of(table), Store(table, remote=remote, after=failing("put_if_absent")))
+    manifest = rewrite_bin(
+        task_of(table), Store(table, remote=remote, after=failing("put_if_absent")), RUN_KEY
+    )
     assert new_files(table) == promised(manifest)
-    assert manifests_of(LocalStorage(str(table)), "run") == [manifest]
+    assert manifests(table) == [manifest]
 
 
 def overtaken(table: Path, task: RewriteTask, then: Hook) -> tuple[Hook, list[BinManifest]]:
@@ -217,7 +222,7 @@ def overtaken(table: Path, task: RewriteTask, then: Hook) -> tuple[Hook, list[Bi
 
     def hook(name: str, key: str) -> None:
         if name == "put_if_absent" and not others:
-            others.append(rewrite_bin(task, LocalStorage(str(table))))
+            others.append(rewrite_bin(task, LocalStorage(str(table)), RUN_KEY))
         then(name, key)
 
     return hook, others
@@ -230,7 +235,7 @@ def test_where_another_try_was_faster_its_file_counts_and_ours_goes(
 ) -> None:
     task = task_of(table)
     hook, others = overtaken(table, task, failing("put_if_absent", times=times))
-    manifest = rewrite_bin(task, Store(table, remote=remote, before=hook))
+    manifest = rewrite_bin(task, Store(table, remote=remote, before=hook), RUN_KEY)
     assert [manifest] == others
     assert new_files(table) == promised(manifest)
 
@@ -238,7 +243,7 @@ def test_where_another_try_was_faster_its_file_counts_and_ours_goes(
 def test_a_bin_that_another_try_has_done_is_done_though_our_file_cannot_be_removed(table: Path) -> None:
     task = task_of(table)
     hook, others = overtaken(table, task, failing("delete"))
-    assert [rewrite_bin(task, Store(table, before=hook))] == others
+    assert [rewrite_bin(task, Store(table, before=hook), RUN_KEY)] == others
     assert len(new_files(table)) == 2
 
 
@@ -251,19 +256,19 @@ def test_a_manifest_whose_files_are_gone_makes_room(
     while True:
         table = copy_of(written, tmp_path / str(number))
         task, on_disk = task_of(table), LocalStorage(str(table))
-        stale = rewrite_bin(task, on_disk)
+        stale = rewrite_bin(task, on_disk, RUN_KEY)
         made = replace(stale, outputs=tuple(replace(o, path="new", key="new") for o in stale.outputs))
         for output in stale.outputs:
             (table / output.key).rename(table / "new")
         hook = Failing(first=number)
         with suppress(StorageError):
-            assert publish(made, Store(table, remote=remote, **{hook_name: hook})) == made
+            assert publish(made, Store(table, remote=remote, **{hook_name: hook}), RUN_KEY) == made
         if len(hook.calls) <= number:
             break
         seen.append(hook.calls[number])
-        found = read_manifest(on_disk, "run", task.bin_id)
+        found = read_manifest(on_disk, RUN_KEY, "run", task.bin_id)
         assert found in (None, made)
-        done = rewrite_bin(task, on_disk)
+        done = rewrite_bin(task, on_disk, RUN_KEY)
         assert done == found or found is None
         assert rows_of(table, done) == ROWS
         number += 1
@@ -271,34 +276,39 @@ def test_a_manifest_whose_files_are_gone_makes_room(
 
 
 def test_a_manifest_of_a_newer_release_is_not_read(table: Path) -> None:
-    manifest = rewrite_bin(task_of(table), LocalStorage(str(table)))
-    for version in (2, 10, "2"):
+    manifest = rewrite_bin(task_of(table), LocalStorage(str(table)), RUN_KEY)
+    for version in (3, 10, "2"):
         with pytest.raises(NewerManifest, match="newer release .* _maintenance/run in the table's") as caught:
-            BinManifest.from_dict(manifest.to_dict() | {"manifest_version": version, "row_order": [3, 1, 2]})
+            parsed({**as_json(manifest), "manifest_version": version, "row_order": [3, 1, 2]})
         assert caught.value.facts() == {
             "bin_id": manifest.bin_id,
             "run_id": "run",
             "manifest_version": version,
         }
         assert caught.value.retryable
-    older = {name: value for name, value in manifest.to_dict().items() if name != "manifest_version"}
-    assert BinManifest.from_dict(older | {"elsewhere": 1}) == manifest
+    older = {name: value for name, value in as_json(manifest).items() if name != "manifest_version"}
+    assert parsed({**older, "elsewhere": 1}) == manifest
+
+
+def as_json(manifest: BinManifest) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(manifest.to_json())
+    return values
 
 
 def newer(manifest: BinManifest) -> bytes:
-    return json.dumps(manifest.to_dict() | {"manifest_version": 2}).encode()
+    return sealed(replace(manifest, manifest_version=3), RUN_KEY)
 
 
 def test_where_a_newer_release_is_at_a_run_nothing_is_taken_over_and_nothing_written(table: Path) -> None:
     task, storage = task_of(table), LocalStorage(str(table))
-    manifest = rewrite_bin(task, storage)
+    manifest = rewrite_bin(task, storage, RUN_KEY)
     key = manifest_key("run", task.bin_id)
     storage.put(key, newer(manifest))
     files = {path: path.read_bytes() for path in table.rglob("*") if path.is_file()}
     for refused in (
-        lambda: rewrite_bin(task, storage),
-        lambda: read_manifest(storage, "run", task.bin_id),
-        lambda: manifests_of(storage, "run"),
+        lambda: rewrite_bin(task, storage, RUN_KEY),
+        lambda: read_manifest(storage, RUN_KEY, "run", task.bin_id),
+        lambda: manifests(table),
         lambda: run(table),
     ):
         with pytest.raises(NewerManifest):
@@ -318,7 +328,7 @@ def test_where_a_newer_release_was_faster_our_file_goes_and_its_manifest_stays(
     task, storage = task_of(table), LocalStorage(str(table))
 
     def make_newer(name: str, key: str) -> None:
-        if name == "put_if_absent" and b'"manifest_version":1' in storage.read(key):
+        if name == "put_if_absent" and b'"manifest_version":3}' not in storage.read(key):
             storage.put(key, newer(others[0]))
 
     failed = failing("put_if_absent", times=times)
@@ -329,6 +339,6 @@ def test_where_a_newer_release_was_faster_our_file_goes_and_its_manifest_stays(
 
     hook, others = overtaken(table, task, then)
     with pytest.raises(NewerManifest):
-        rewrite_bin(task, Store(table, remote=remote, before=hook))
+        rewrite_bin(task, Store(table, remote=remote, before=hook), RUN_KEY)
     assert new_files(table) == promised(others[0])
     assert storage.read(manifest_key("run", task.bin_id)) == newer(others[0])

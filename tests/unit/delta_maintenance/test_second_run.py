@@ -35,7 +35,7 @@ def test_a_second_run_finds_nothing_to_do(files: list[tuple[int, int]], max_file
         write_log(table, adds)
         before = sorted(Table(str(table)).snapshot().to_arrow().column("value").to_pylist())
         runs = 0
-        while run(table, run_id=f"run {runs}", target_size_bytes=20_000, max_files=max_files).status != (
+        while run(table, run_id=f"run-{runs}", target_size_bytes=20_000, max_files=max_files).status != (
             "nothing_to_do"
         ):
             runs += 1

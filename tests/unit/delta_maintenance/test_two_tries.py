@@ -7,6 +7,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+from tests.maintenance_runs import RUN_KEY
 
 from delta_log import Table
 from delta_log.runtime import Runtime
@@ -15,6 +16,7 @@ from delta_maintenance.engine.engine import BinResult, EngineChoice
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.operations import optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
+from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 
@@ -28,14 +30,16 @@ class OvertakenEngine:
     ) -> None:
         self._other, self._table, self._reports, self._finish_first = other_try, table, reports, finish_first
 
-    def run(self, tasks: Sequence[RewriteTask], progress: ProgressReporter) -> Iterator[BinResult]:
+    def run(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Iterator[BinResult]:
         engine = LocalEngine({})
         if self._finish_first:
-            yield from engine.run(tasks, progress)
+            yield from engine.run(tasks, progress, run_key)
         if self._other:
             self._reports.append(run(self._other.pop(), self._table))
         if not self._finish_first:
-            yield from engine.run(tasks, progress)
+            yield from engine.run(tasks, progress, run_key)
 
 
 def run(spec: JobSpec, table: Path, engine: OvertakenEngine | None = None) -> JobReport:
@@ -46,6 +50,7 @@ def run(spec: JobSpec, table: Path, engine: OvertakenEngine | None = None) -> Jo
         lambda name: engine or LocalEngine({}),
         SilentProgress(),
         Runtime(),
+        RUN_KEY,
     )
 
 
