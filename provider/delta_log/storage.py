@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from delta_log.table_uri import require_no_credentials
+
 if TYPE_CHECKING:
     from delta_log.object_tree import KeySpan
 
@@ -239,8 +241,9 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
 
     :param table_uri: a local path, ``file://…`` or any URI that fsspec knows (``s3://``, ``gs://``, ``abfs://`` …).
     :param storage_options: passed to the fsspec file system, but for ``lock``, which is ours.
-    :raises InvalidRequest: no such kind of store, or its package is missing.
+    :raises InvalidRequest: no such kind of store, its package is missing, or the address carries credentials.
     """
+    require_no_credentials(table_uri)
     # A store's module is loaded where a table lives on it: client libraries are large.
     scheme = _scheme(table_uri)
     options = dict(storage_options or {})
