@@ -102,7 +102,7 @@ def failure(spec: JobSpec, error: BaseException, started_ms: int, finished_ms: i
     """The report of a job that failed; where nobody foresaw the error, its traceback goes to standard
     error."""
     if not isinstance(error, DeltaLogError):
-        print(redact("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+        sys.stderr.write(redact("".join(traceback.format_exception(error))))
     description = describe_error(error)
     if isinstance(error, ContractError):
         description |= {"kind": "refused", "retryable": False}

@@ -61,7 +61,9 @@ def test_other_addresses_of_a_vacuum_may_carry_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     write_days(tmp_path / "t")
-    assert main(["vacuum", str(tmp_path / "t"), "--dry-run", option, f"{WITH_SECRET[0]}/x.json", "--json"]) == 2
+    assert (
+        main(["vacuum", str(tmp_path / "t"), "--dry-run", option, f"{WITH_SECRET[0]}/x.json", "--json"]) == 2
+    )
     said = capsys.readouterr()
     assert "carries credentials" in said.out
     assert SECRET not in said.out + said.err
