@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from delta_log.errors import InvalidRequest
 from delta_log.table_uri import require_no_credentials
 
 if TYPE_CHECKING:
@@ -233,7 +234,10 @@ def is_on_disk(table_uri: str) -> bool:
 
 
 def _scheme(table_uri: str) -> str:
-    return urlsplit(table_uri).scheme if "://" in table_uri or table_uri.startswith("file:") else ""
+    try:
+        return urlsplit(table_uri).scheme if "://" in table_uri or table_uri.startswith("file:") else ""
+    except ValueError as error:
+        raise InvalidRequest(f"{table_uri} is not a URI ({error}). Check the address.") from error
 
 
 def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = None) -> Storage:

@@ -20,6 +20,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_delta.allowed_roots import require_allowed, roots_of_connection, roots_of_setting
 from airflow_delta.provider_info import CONNECTION_FIELDS
+from delta_log.redaction import redact
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -104,7 +105,7 @@ class DeltaTableHook(BaseHook):
             snapshot = self.get_table(address).snapshot()
             return True, f"Opened {address}: version {snapshot.version}, {snapshot.num_files} files."
         except Exception as error:  # noqa: BLE001 - the button shows whatever it was
-            return False, f"{type(error).__name__}: {error}"
+            return False, redact(f"{type(error).__name__}: {error}")
 
     @cached_property
     def _extra(self) -> dict[str, Any]:

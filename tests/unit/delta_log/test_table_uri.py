@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from delta_log.errors import InvalidRequest, OutsideAllowedRoots
 from delta_log.storage import open_storage
+from delta_log.storage_pool import StoragePool
 from delta_log.table_uri import TableUri, require_absolute, require_within
 
 WITHIN = [
@@ -166,6 +167,12 @@ def test_a_relative_path_is_told_from_an_absolute_one(address: str) -> None:
 )
 def test_what_is_absolute_is_let_through_where_there_is_no_fence(address: str) -> None:
     require_absolute(address)
+
+
+def test_what_is_no_uri_at_all_is_refused_in_words() -> None:
+    for door in (open_storage, StoragePool().open):
+        with pytest.raises(InvalidRequest, match=r"s3://\[lake/t is not a URI"):
+            door("s3://[lake/t")
 
 
 _SEGMENT = st.sampled_from(
