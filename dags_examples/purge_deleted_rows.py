@@ -25,7 +25,7 @@ with DAG("purge_deleted_rows", schedule=[deleted_rows], catchup=False, max_activ
     DeltaReorgPurgeOperator(
         task_id="purge",
         table=TABLE,
-        where="{{ (triggering_asset_events.values() | first | last).extra.payload.found[-1].where or '' }}",
+        where="{{ (triggering_asset_events.values() | first | last).extra.payload.found[-1].where or 'true' }}",
         max_deleted_rows_ratio=RATIO,
     )
 # [END purge_deleted_rows]

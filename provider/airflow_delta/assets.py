@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from airflow.sdk import Asset, AssetAlias
 
+from delta_log.table_uri import require_no_credentials
+
 #: Outlet of every maintenance operator. ``DAG(schedule=MAINTENANCE_ALIAS)`` follows all tables at once.
 MAINTENANCE_ALIAS = AssetAlias("delta-maintenance")
 
@@ -18,7 +20,10 @@ def maintenance_asset(table: str) -> Asset:
 
     >>> maintenance_asset("s3://lake/events/").uri
     'delta-maintenance:s3://lake/events'
+
+    :raises InvalidRequest: the address carries credentials; the names of assets are shown to everyone.
     """
+    require_no_credentials(table)
     # The scheme "delta-maintenance" is nobody's, so that no provider's URI handler changes or refuses the rest.
     identifier = f"delta-maintenance:{table.rstrip('/') or '/'}"
     return Asset(name=identifier, uri=identifier)

@@ -29,6 +29,11 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     "test_table": _text(
         "Table to test with", "Address of a table that the Test button opens. Not a credential."
     ),
+    "allowed_roots": _text(
+        "Allowed roots",
+        "Addresses, with commas between them: a table must lie below one. Empty: only the setting [delta] allowed_roots "
+        "counts.",
+    ),
     "key": _text("S3: access key id", "Empty: the machine's own identity."),
     "secret": _secret("S3: secret access key", ""),
     "token": _secret(
@@ -85,6 +90,22 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "hooks": [{"integration-name": "Delta Lake", "python-modules": ["airflow_delta.hooks.delta_table"]}],
+        "config": {
+            "delta": {
+                "description": "Maintenance of Delta Lake tables.",
+                "options": {
+                    "allowed_roots": {
+                        "description": "Addresses, with commas between them. A table, and any other place that an operator, "
+                        "sensor or trigger is given, must lie below one of them. Not set: any address is allowed. A "
+                        "connection of type delta can narrow it further.",
+                        "version_added": "0.2.0",
+                        "type": "string",
+                        "example": "s3://lake/sales, /data/lake",
+                        "default": None,
+                    }
+                },
+            }
+        },
         "connection-types": [
             {
                 "connection-type": "delta",

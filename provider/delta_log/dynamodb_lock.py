@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -94,9 +94,9 @@ class LockOptions:
     table_path: str | None = None
     region: str | None = None
     endpoint_url: str | None = None
-    key: str | None = None
-    secret: str | None = None
-    token: str | None = None
+    key: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
     profile: str | None = None
     conditional_put: bool = True
 

@@ -11,6 +11,7 @@
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
+    │       └── OutsideAllowedRoots  the address lies outside of where tables may lie
     ├── CommitFailed            nothing was committed
     │   ├── ConcurrentDelete    a file that we read was removed by somebody else
     │   ├── ConcurrentAppend    somebody else changed rows of a table that we read as a whole
@@ -24,12 +25,15 @@
         └── CommitUnknown       and nobody can tell yet whether the commit took effect
 
 A message says the problem, the reason and the remedy; the facts are attributes, see :meth:`DeltaLogError.facts`.
+Messages and facts show no credentials of an address: a path in a log, or a client library's error, may hold some.
 Any other exception that leaves this package is a bug of ours.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
+
+from delta_log.redaction import redact, redacted
 
 
 class DeltaLogError(Exception):
@@ -40,13 +44,12 @@ class DeltaLogError(Exception):
     #: ``refused`` (table or request at fault), ``conflict`` (lost to another writer) or ``failed``.
     kind: ClassVar[str] = "failed"
 
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redact(message))
+
     def facts(self) -> dict[str, Any]:
         """The attributes of this error as JSON values."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in vars(self).items()
-            if not name.startswith("_")
-        }
+        return {name: redacted(value) for name, value in vars(self).items() if not name.startswith("_")}
 
 
 class TableError(DeltaLogError):
@@ -121,6 +124,23 @@ class CorruptLog(TableError):
 
 class InvalidRequest(TableError):
     """The message says what is wrong with the request."""
+
+
+class OutsideAllowedRoots(InvalidRequest):
+    """An address lies outside of the roots that an administrator allows; nothing was opened.
+
+    :ivar allowed_roots: the roots, and ``set_by`` where they are written down.
+    """
+
+    def __init__(
+        self, address: str, set_by: str, allowed_roots: tuple[str, ...], leads_to: str | None = None
+    ) -> None:
+        link = f" leads to {leads_to} by a symbolic link, which" if leads_to is not None else ""
+        super().__init__(
+            f"{address}{link} is outside of the allowed roots of {set_by}: {', '.join(allowed_roots)}. Nothing was "
+            "opened. Name a place below one of them, or have its administrator add a root to allowed_roots."
+        )
+        self.address, self.set_by, self.allowed_roots = address, set_by, allowed_roots
 
 
 class CommitFailed(DeltaLogError):

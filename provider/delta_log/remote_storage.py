@@ -18,6 +18,7 @@ import fsspec.asyn
 
 from delta_log.errors import AccessDenied, DeltaLogError, InvalidRequest, StorageError
 from delta_log.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.table_uri import require_no_credentials
 
 _EXTRAS = {
     "s3": "s3",
@@ -73,6 +74,7 @@ class RemoteStorage(Storage):
 
     def beside(self, table_uri: str) -> RemoteStorage:
         """Another table that the same client reaches: same scheme, same bucket or container, same options."""
+        require_no_credentials(table_uri)
         twin = copy(self)
         twin.uri = table_uri.rstrip("/")
         twin._root = str(self._fs._strip_protocol(twin.uri))

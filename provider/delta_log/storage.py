@@ -27,6 +27,9 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from delta_log.errors import InvalidRequest
+from delta_log.table_uri import require_no_credentials
+
 if TYPE_CHECKING:
     from delta_log.object_tree import KeySpan
 
@@ -231,7 +234,10 @@ def is_on_disk(table_uri: str) -> bool:
 
 
 def _scheme(table_uri: str) -> str:
-    return urlsplit(table_uri).scheme if "://" in table_uri or table_uri.startswith("file:") else ""
+    try:
+        return urlsplit(table_uri).scheme if "://" in table_uri or table_uri.startswith("file:") else ""
+    except ValueError as error:
+        raise InvalidRequest(f"{table_uri} is not a URI ({error}). Check the address.") from error
 
 
 def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = None) -> Storage:
@@ -239,8 +245,9 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
 
     :param table_uri: a local path, ``file://…`` or any URI that fsspec knows (``s3://``, ``gs://``, ``abfs://`` …).
     :param storage_options: passed to the fsspec file system, but for ``lock``, which is ours.
-    :raises InvalidRequest: no such kind of store, or its package is missing.
+    :raises InvalidRequest: no such kind of store, its package is missing, or the address carries credentials.
     """
+    require_no_credentials(table_uri)
     # A store's module is loaded where a table lives on it: client libraries are large.
     scheme = _scheme(table_uri)
     options = dict(storage_options or {})

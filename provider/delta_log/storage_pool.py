@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from delta_log.storage import Storage, open_storage
+from delta_log.storage import Storage, is_on_disk, open_storage
 
 
 class StoragePool:
@@ -26,10 +26,10 @@ class StoragePool:
         """
         :raises InvalidRequest: no such kind of store, or its package is missing.
         """
-        address = urlsplit(table_uri)
-        store = (address.scheme, address.netloc) if "://" in table_uri else ("", "")
-        if store[0] in ("", "file"):
+        if is_on_disk(table_uri):
             return open_storage(table_uri, self._options)
+        address = urlsplit(table_uri)
+        store = (address.scheme, address.netloc)
         with self._lock:
             known = self._opened.get(store)
             if known is None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TextIO
 
+from delta_log.redaction import redact, redacted
 from delta_maintenance.cli_arguments import UsageError, make_parser, storage_options
 from delta_maintenance.contract import (
     EXIT_CONFLICT,
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) -> int:
+    # Whatever a log, an argument or a client library says may hold an address with credentials.
+    result, text = redacted(result), redact(text)
     error = result.get("error")
     if as_json:
         print(json.dumps(result, sort_keys=True), file=output, flush=True)
@@ -66,7 +69,7 @@ def _described(error: Exception) -> dict[str, Any]:
     if isinstance(error, (UsageError, ContractError)):
         return {**description, "kind": "refused", "retryable": False}
     if not isinstance(error, DeltaLogError):
-        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+        print(redact("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     return description
 
 

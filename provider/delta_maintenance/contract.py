@@ -109,6 +109,8 @@ class JobSpec:
     :param transaction: makes the run idempotent, see :class:`TransactionId`.
     :param memory_limit_bytes: ceiling for the local engine.
     :param parallelism: worker processes or Spark tasks at a time; ``None``: what the machine or cluster has.
+    :param allowed_roots: the table and every other address lie below a root of each member, see
+        :mod:`delta_log.table_uri`; who set them, and the roots.
     :param tags: put into ``commitInfo.tags``, for people who read the table's history.
     """
 
@@ -121,6 +123,7 @@ class JobSpec:
     memory_limit_bytes: int = 1 << 30
     parallelism: int | None = None
     dry_run: bool = False
+    allowed_roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     contract_version: int = CONTRACT_VERSION
 
@@ -135,6 +138,12 @@ class JobSpec:
                 f"run_id {self.run_id!r} is not the name of a run: it names a directory in the table, and must be of 1 to "
                 "128 letters, digits, dots, hyphens and underscores, the first of them no dot."
             )
+        if not isinstance(self.dry_run, bool):
+            raise ContractError(f"dry_run is {self.dry_run!r}; it must be true or false.")
+        if not _are_roots(self.allowed_roots):
+            raise ContractError(
+                "allowed_roots must name, for each who set some, a list of addresses with at least one member."
+            )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -144,6 +153,30 @@ class JobSpec:
         raw = _parse("job spec", text)
         transaction = raw.pop("transaction", None)
         return cls(**raw, transaction=TransactionId(**transaction) if transaction else None)
+
+
+def _are_roots(value: Any) -> bool:
+    """An empty list would be a fence without a gate, and most likely a mistake."""
+    return isinstance(value, Mapping) and all(
+        isinstance(roots, (list, tuple)) and roots and all(isinstance(root, str) for root in roots)
+        for roots in value.values()
+    )
+
+
+def places(table: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Every address that a job reads or writes because its caller named it.
+
+    :param options: as of a :class:`JobSpec`.
+    """
+    found = [table]
+    output, inventory = options.get("output"), options.get("inventory")
+    if isinstance(output, str):
+        # The directory is what is opened.
+        found += [output, output.rpartition("/")[0] or "/"]
+    if isinstance(inventory, str):
+        # The files that an S3 Inventory's manifest names lie beside the manifest's own directory.
+        found.append(inventory.rsplit("/", 2)[0] if inventory.endswith("/manifest.json") else inventory)
+    return tuple(found)
 
 
 @dataclass(frozen=True)

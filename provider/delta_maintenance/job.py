@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.redaction import redact
 from delta_log.runtime import Runtime
 from delta_log.table import Table
-from delta_maintenance.contract import ContractError, JobReport, JobSpec
+from delta_log.table_uri import require_within
+from delta_maintenance.contract import ContractError, JobReport, JobSpec, places
 from delta_maintenance.engine.engine import (
     Engine,
     EngineChoice,
@@ -71,6 +73,9 @@ def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobRepo
     """Do what the spec asks, and report; raises nothing but what ends the process."""
     started_ms = site.runtime.now_ms()
     try:
+        # Again, and here: the operator looked at another time, and perhaps on another machine.
+        for address in places(spec.table, spec.options):
+            require_within(address, spec.allowed_roots)
         table = Table(spec.table, dict(site.storage_options))
         if spec.operation == "vacuum":
             return vacuum.run(
@@ -100,13 +105,13 @@ def failure(spec: JobSpec, error: BaseException, started_ms: int, finished_ms: i
     """The report of a job that failed; where nobody foresaw the error, its traceback goes to standard
     error."""
     if not isinstance(error, DeltaLogError):
-        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+        sys.stderr.write(redact("".join(traceback.format_exception(error))))
     description = describe_error(error)
     if isinstance(error, ContractError):
         description |= {"kind": "refused", "retryable": False}
     return JobReport(
         operation=spec.operation,
-        table=spec.table,
+        table=redact(spec.table),
         status="failed",
         run_id=spec.run_id,
         transaction=spec.transaction,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
+from delta_log.redaction import redact
 from delta_maintenance.contract import PROGRESS_PREFIX
 
 
@@ -90,7 +91,7 @@ class _Counting:
         now = self._clock()
         if due or now >= self._next_line:
             self._next_line = now + self._interval
-            print(self._line(message), file=self._stream, flush=True)
+            print(self._line(redact(message)), file=self._stream, flush=True)
 
     def _line(self, message: str) -> str:
         raise NotImplementedError

@@ -3,18 +3,24 @@
 The connection's ``extra`` *is* the storage options, named as fsspec's file systems name them; a field of the form is
 merely one of its keys. Without a connection id the job uses the identity of the machine it runs on. A connection that
 does not exist, or holds something else, fails here, before any job is started.
+
+Below which roots a table must lie is said by the connection (``allowed_roots``) and by Airflow's configuration, see
+:mod:`airflow_delta.allowed_roots`. The hook refuses any other address before it opens anything.
 """
 
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from airflow_delta.allowed_roots import require_allowed, roots_of_connection, roots_of_setting
 from airflow_delta.provider_info import CONNECTION_FIELDS
+from delta_log.redaction import redact
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     from delta_log import Table
 
 #: Keys of ``extra`` that are for us, not for the file system.
-_OWN_KEYS = frozenset({"test_table"})
+_OWN_KEYS = frozenset({"test_table", "allowed_roots"})
 _SECRET_KEYS = frozenset(
     name for name, definition in CONNECTION_FIELDS.items() if definition["schema"].get("format") == "password"
 )
@@ -54,13 +60,34 @@ class DeltaTableHook(BaseHook):
 
         :raises AirflowFailException: there is no such connection, or it is no connection to table storage.
         """
-        return {key: value for key, value in self._extra().items() if key not in _OWN_KEYS}
+        return {key: value for key, value in self._extra.items() if key not in _OWN_KEYS}
+
+    @property
+    def allowed_roots(self) -> dict[str, tuple[str, ...]]:
+        """Roots by who has set them: a table must lie below one of each. Empty: there is no fence.
+
+        :raises AirflowFailException: as above, or what is set are no roots.
+        """
+        of_connection: dict[str, tuple[str, ...]] = {}
+        if self.delta_conn_id is not None:
+            of_connection = roots_of_connection(self.delta_conn_id, self._extra.get("allowed_roots"))
+        return {**roots_of_setting(), **of_connection}
+
+    def require_allowed(self, *addresses: str) -> None:
+        """
+        :raises AirflowFailException: one of the addresses lies outside of the allowed roots.
+        """
+        require_allowed(addresses, self.allowed_roots)
 
     def get_conn(self) -> dict[str, Any]:
         return self.storage_options
 
     def get_table(self, table: str) -> Table:
-        """The table at address `table`, a path or URI."""
+        """The table at address `table`, a path or URI.
+
+        :raises AirflowFailException: it lies outside of the allowed roots.
+        """
+        self.require_allowed(table)
         # The one import of pyarrow on this side; here, because a DAG file may import this module.
         from delta_log import Table
 
@@ -69,7 +96,7 @@ class DeltaTableHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Open the table named in the connection (`test_table`), since credentials alone prove nothing."""
         try:
-            address = self._extra().get("test_table")
+            address = self._extra.get("test_table")
             if not address:
                 return True, (
                     "The storage options are well-formed, but nothing was read: "
@@ -78,9 +105,11 @@ class DeltaTableHook(BaseHook):
             snapshot = self.get_table(address).snapshot()
             return True, f"Opened {address}: version {snapshot.version}, {snapshot.num_files} files."
         except Exception as error:  # noqa: BLE001 - the button shows whatever it was
-            return False, f"{type(error).__name__}: {error}"
+            return False, redact(f"{type(error).__name__}: {error}")
 
+    @cached_property
     def _extra(self) -> dict[str, Any]:
+        """Read once: the credentials and the fence of a table belong together."""
         if self.delta_conn_id is None:
             return {}
         try:

@@ -2,6 +2,12 @@
 
 A value is *open* while it may still change: a Jinja template, or the output of another task. Everything else is
 checked when the DAG is parsed. A rendered template is text, whatever it stands for, hence the readers here.
+
+A template that rendered to nothing (empty text, blanks, or ``None``) is a mistake more often than a wish:
+
+* A switch, and any other required argument, refuses it.
+* An optional argument without which *more* would be done than was asked for refuses it (:attr:`Argument.absence`).
+* Any other optional argument is absent then.
 """
 
 from __future__ import annotations
@@ -13,9 +19,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from airflow.sdk.exceptions import AirflowFailException
+
+from delta_log.errors import InvalidRequest
+from delta_log.redaction import has_credentials, redact
+from delta_log.table_uri import require_absolute
+
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_YES, _NO = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0", ""})
+_YES, _NO = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
 def is_open(value: Any) -> bool:
@@ -30,20 +42,36 @@ class Argument:
     """How the value of one argument is read, and whether it may be absent.
 
     :param name: as the user wrote it, for messages.
+    :param absence: what happens without it, where that is more than was asked for; empty text is refused then.
+    :param fixed: it is written in the DAG file, neither a template nor the output of another task.
     """
 
     name: str
     read: Callable[[str, Any], Any]
     required: bool = False
+    absence: str | None = None
+    fixed: bool = False
 
     def value(self, raw: Any) -> Any:
-        """Absent is absent; so is a template that rendered to nothing.
-
+        """
         :raises ValueError: `raw` makes no sense; the message says what would.
         """
-        if not self.required and (raw is None or (isinstance(raw, str) and raw.strip() in ("", "None"))):
+        if self.fixed and is_open(raw):
+            raise ValueError(
+                f"{self.name} is a template or the output of another task, and it decides which program the job "
+                "runs. Write it in the DAG file."
+            )
+        if not self.required and (raw is None or _is_empty(raw)):
+            if raw is not None and self.absence is not None:
+                raise ValueError(
+                    f"{self.name}={raw!r} is empty; most likely its template rendered to nothing. Without it "
+                    f"{self.absence}. Give a value, or leave the argument out."
+                )
             return None
-        return self.read(self.name, raw)
+        try:
+            return self.read(self.name, raw)
+        except ValueError as error:
+            raise ValueError(redact(str(error))) from None
 
 
 class CheckedArguments:
@@ -63,15 +91,50 @@ class CheckedArguments:
 
         Called by subclasses at the end of ``__init__``.
         """
-        for name in self.arguments:
-            if not is_open(getattr(self, name)):
+        for name, argument in self.arguments.items():
+            if argument.fixed or not is_open(getattr(self, name)):
                 self.value_of(name)
+
+    def check_all(self) -> None:
+        """
+        :raises AirflowFailException: an argument makes no sense, now that every value is known.
+        """
+        try:
+            for name in self.arguments:
+                self.value_of(name)
+        except ValueError as error:
+            raise AirflowFailException(str(error)) from None
+
+    def _do_render_template_fields(self, parent: Any, *args: Any, **kwargs: Any) -> None:
+        """Airflow's hook for this purpose, called for mapped tasks, too.
+
+        Airflow shows the rendered fields to everyone who may see the task, so an address with credentials ends the task
+        before they are stored.
+        """
+        super()._do_render_template_fields(parent, *args, **kwargs)  # type: ignore[misc]
+        for name, argument in self.arguments.items():
+            value = getattr(self, name)
+            if argument.read is read_address and isinstance(value, str) and has_credentials(value):
+                try:
+                    self.value_of(name)
+                except ValueError as error:
+                    raise AirflowFailException(str(error)) from None
 
 
 def read_text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name}={value!r} is not a text. Give one.")
+    if not isinstance(value, str) or _is_empty(value):
+        raise ValueError(f"{name}={value!r} is not a text, or an empty one. Give one.")
     return value
+
+
+def read_address(name: str, value: Any) -> str:
+    """A path that starts with a slash, or a URI; a task runs in any working directory."""
+    address = read_text(name, value)
+    try:
+        require_absolute(address)
+    except InvalidRequest as error:
+        raise ValueError(f"{name}: {error}") from None
+    return address
 
 
 def read_size(name: str, value: Any) -> int:
@@ -100,10 +163,33 @@ def read_ratio(name: str, value: Any) -> float:
 
 
 def read_switch(name: str, value: Any) -> bool:
+    """``true``, ``yes``, ``on``, ``1``; or ``false``, ``no``, ``off``, ``0``; in any case."""
     text = str(value).strip().lower()
+    if value is None or _is_empty(value):
+        raise ValueError(
+            f"{name}={value!r} is neither true nor false; most likely its template rendered to nothing. "
+            "Write true or false."
+        )
     if text not in _YES | _NO:
-        raise ValueError(f"{name}={value!r} is neither true nor false.")
+        raise ValueError(f"{name}={value!r} is neither true nor false. Write one of these.")
     return text in _YES
+
+
+def read_safety_switch(name: str, value: Any) -> bool:
+    """A switch that protects the table while it is on; only ``false`` switches it off."""
+    if str(value).strip().lower() == "false":
+        return False
+    if not read_switch(name, value):
+        raise ValueError(
+            f"{name}={value!r} would take away what protects the table; only the word false does that. "
+            "Write false, or true."
+        )
+    return True
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether `value` is what a template leaves that rendered to nothing."""
+    return isinstance(value, str) and value.strip() in ("", "None")
 
 
 def read_mapping(name: str, value: Any) -> dict[str, Any]:
@@ -135,3 +221,12 @@ def plan_within(value: Any) -> Any:
     if isinstance(found, Mapping) and isinstance(found.get("plan"), Mapping):
         return found["plan"]
     return found
+
+
+NO_APPROVAL = "the run would not be held to a plan that somebody agreed to"
+WHERE = Argument("where", read_text, absence="every partition is meant, for which to write where='true'")
+DELTA_CONN_ID = Argument(
+    "delta_conn_id",
+    read_text,
+    absence="the machine's own identity is used, and no fence of a connection holds",
+)

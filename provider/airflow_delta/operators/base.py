@@ -22,7 +22,7 @@ from airflow_delta.operators import arguments
 from airflow_delta.operators.arguments import Argument, CheckedArguments
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
-from delta_maintenance.contract import ENGINES, ContractError, JobReport, JobSpec
+from delta_maintenance.contract import ENGINES, ContractError, JobReport, JobSpec, places
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,7 +35,7 @@ _DONE = ("committed", "written", "cleaned", "already_done")
 class DeltaJobOperator(CheckedArguments, BaseOperator):
     """Has one maintenance job done on one Delta table.
 
-    :param table: address of the table: a path or a URI such as ``s3://lake/events``. (templated)
+    :param table: address of the table: an absolute path, or a URI such as ``s3://lake/events``. (templated)
     :param delta_conn_id: connection of type ``delta`` with the storage options; ``None``: the machine's own identity.
         (templated)
     :param spark_conn_id: connection that names the Spark master. (templated)
@@ -44,8 +44,8 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     :param dry_run: plan only; the plan is the XCom. (templated, as attribute ``plans_only``)
     :param memory_limit: ceiling of a local job, such as ``1GiB``. (templated)
     :param parallelism: worker processes or Spark tasks at a time; ``None``: what the machine or cluster has. (templated)
-    :param spark_conf: Spark properties for the job. (templated)
-    :param spark_binary: the spark-submit to use, a name or path; ``None``: that of the connection. (templated)
+    :param spark_conf: Spark properties for the job; its values may be templates, not the whole. (templated)
+    :param spark_binary: the spark-submit to use, a name or path; ``None``: that of the connection.
     """
 
     #: Name of the operation in the job's contract.
@@ -60,22 +60,21 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         "memory_limit",
         "parallelism",
         "spark_conf",
-        "spark_binary",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"spark_conf": "json"}
     ui_color = "#e3f4f7"
 
     #: How the attributes are read; subclasses add theirs.
     arguments: ClassVar[Mapping[str, Argument]] = {
-        "table": Argument("table", arguments.read_text, required=True),
-        "delta_conn_id": Argument("delta_conn_id", arguments.read_text),
+        "table": Argument("table", arguments.read_address, required=True),
+        "delta_conn_id": arguments.DELTA_CONN_ID,
         "spark_conn_id": Argument("spark_conn_id", arguments.read_text, required=True),
         "engine": Argument("engine", arguments.read_one_of(ENGINES), required=True),
-        "plans_only": Argument("dry_run", arguments.read_switch, required=True),
+        "plans_only": Argument("dry_run", arguments.read_safety_switch, required=True),
         "memory_limit": Argument("memory_limit", arguments.read_size, required=True),
         "parallelism": Argument("parallelism", arguments.read_count),
-        "spark_conf": Argument("spark_conf", arguments.read_mapping),
-        "spark_binary": Argument("spark_binary", arguments.read_text),
+        "spark_conf": Argument("spark_conf", arguments.read_mapping, fixed=True),
+        "spark_binary": Argument("spark_binary", arguments.read_text, fixed=True),
     }
 
     def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword
@@ -146,12 +145,14 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         return master_of(self.value_of("spark_conn_id"))
 
     def execute(self, context: Context) -> dict[str, Any]:
-        self._check_all()
-        storage_options = DeltaTableHook(self.value_of("delta_conn_id")).storage_options
+        self.check_all()
+        hook = DeltaTableHook(self.value_of("delta_conn_id"))
+        hook.require_allowed(*places(self.table, self.options()))
+        storage_options = hook.storage_options
         try:
             identity = recall_or_begin(context, self.operation, self.table, time.time_ns() // 1000)
             mask_secret(identity.secret)
-            spec = self._spec(context, identity)
+            spec = self._spec(context, identity, hook.allowed_roots)
             report = self._run(spec, storage_options, identity.secret)
         except JobCannotStart as error:
             # Their messages say all; a chain of tracebacks would bury them in the task log.
@@ -169,14 +170,9 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             self.log.info("Stopping the job in %s.", self._runner.place)
             self._runner.stop()
 
-    def _check_all(self) -> None:
-        try:
-            for name in self.arguments:
-                self.value_of(name)
-        except ValueError as error:
-            raise AirflowFailException(str(error)) from None
-
-    def _spec(self, context: Context, identity: RunIdentity) -> JobSpec:
+    def _spec(
+        self, context: Context, identity: RunIdentity, allowed_roots: Mapping[str, Sequence[str]]
+    ) -> JobSpec:
         instance = context["ti"]
         return JobSpec(
             operation=self.operation,
@@ -188,6 +184,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             memory_limit_bytes=self.value_of("memory_limit"),
             parallelism=self.value_of("parallelism"),
             dry_run=self.value_of("plans_only"),
+            allowed_roots=allowed_roots,
             tags={
                 "airflow.dag_id": instance.dag_id,
                 "airflow.task_id": instance.task_id,

@@ -74,7 +74,7 @@ class DeltaRewriteOperator(DeltaJobOperator):
     }
     arguments: ClassVar[Mapping[str, Argument]] = {
         **DeltaJobOperator.arguments,
-        "where": Argument("where", arguments.read_text),
+        "where": arguments.WHERE,
         "target_size": Argument("target_size", arguments.read_size),
         "max_deleted_rows_ratio": Argument("max_deleted_rows_ratio", arguments.read_ratio),
         "max_bytes": Argument("max_bytes", arguments.read_size),
@@ -83,11 +83,11 @@ class DeltaRewriteOperator(DeltaJobOperator):
         "batch_size": Argument("batch_size", arguments.read_size),
         "quiet_minutes": Argument("quiet_minutes", arguments.read_count),
         "hot_partitions": Argument("hot_partitions", arguments.read_one_of(HOT_PARTITIONS)),
-        "verify": Argument("verify", arguments.read_one_of(VERIFICATIONS)),
+        "verify": Argument("verify", arguments.read_one_of(VERIFICATIONS), absence="only rows are counted"),
         "on_broken_source": Argument("on_broken_source", arguments.read_one_of(BROKEN_SOURCES)),
         "remap": Argument("remap", arguments.read_switch, required=True),
-        "output_uri": Argument("output", arguments.read_text),
-        "approved_plan": Argument("approved_plan", read_digest),
+        "output_uri": Argument("output", arguments.read_address),
+        "approved_plan": Argument("approved_plan", read_digest, absence=arguments.NO_APPROVAL),
     }
 
     def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword

@@ -75,15 +75,19 @@ class DeltaVacuumOperator(DeltaJobOperator):
     }
     arguments: ClassVar[Mapping[str, Argument]] = {
         **DeltaJobOperator.arguments,
-        "retain_hours": Argument("retain_hours", read_hours),
-        "retention_check": Argument("retention_check", arguments.read_switch, required=True),
+        "retain_hours": Argument(
+            "retain_hours",
+            read_hours,
+            absence="the retention of the table's own properties counts, which may be shorter",
+        ),
+        "retention_check": Argument("retention_check", arguments.read_safety_switch, required=True),
         "lite": Argument("lite", arguments.read_switch, required=True),
-        "inventory": Argument("inventory", arguments.read_text),
-        "where": Argument("where", arguments.read_text),
-        "require_proof": Argument("require_proof", arguments.read_switch, required=True),
-        "output_uri": Argument("output", arguments.read_text),
-        "approved_plan": Argument("approved_plan", read_plan),
-        "quarantine": Argument("quarantine", arguments.read_switch, required=True),
+        "inventory": Argument("inventory", arguments.read_address),
+        "where": arguments.WHERE,
+        "require_proof": Argument("require_proof", arguments.read_safety_switch, required=True),
+        "output_uri": Argument("output", arguments.read_address),
+        "approved_plan": Argument("approved_plan", read_plan, absence=arguments.NO_APPROVAL),
+        "quarantine": Argument("quarantine", arguments.read_safety_switch, required=True),
         "purge_quarantine_hours": Argument("purge_quarantine_hours", read_hours),
     }
 

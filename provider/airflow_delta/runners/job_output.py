@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from delta_log.redaction import redact
 from delta_maintenance.contract import PROGRESS_PREFIX, REPORT_PREFIX, JobReport
 
 _REMEMBERED_LINES = 20
@@ -59,7 +60,7 @@ class JobOutput:
         return tuple(self._lines)
 
     def sort(self, lines: Iterable[str]) -> Iterator[JobProgress | str]:
-        """Progress as values and everything else as it was; the report is kept and not passed on.
+        """Progress as values and everything else without credentials; the report is kept and not passed on.
 
         :raises ContractError: the job speaks a version of the contract that this release does not read.
         """
@@ -70,8 +71,10 @@ class JobOutput:
             elif (found := _object_behind(REPORT_PREFIX, line)) is not None:
                 self.report = JobReport.from_json(json.dumps(found))
             elif line:
-                self._lines.append(line)
-                yield line
+                # Spark and client libraries write what they like.
+                shown = redact(line)
+                self._lines.append(shown)
+                yield shown
 
 
 def _object_behind(prefix: str, line: str) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
     """Waits for something about one Delta table.
 
-    :param table: address of the table: a path or a URI such as ``s3://lake/events``. (templated)
+    :param table: address of the table: an absolute path, or a URI such as ``s3://lake/events``. (templated)
     :param delta_conn_id: connection of type ``delta`` with the storage options; ``None``: the machine's own identity.
         (templated)
     :param deferrable: wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
@@ -42,8 +42,8 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
 
     #: How the attributes are read; subclasses add theirs.
     arguments: ClassVar[Mapping[str, Argument]] = {
-        "table": Argument("table", arguments.read_text, required=True),
-        "delta_conn_id": Argument("delta_conn_id", arguments.read_text),
+        "table": Argument("table", arguments.read_address, required=True),
+        "delta_conn_id": arguments.DELTA_CONN_ID,
     }
 
     def __init__(
@@ -77,11 +77,7 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         return dict(outcome)
 
     def execute(self, context: Context) -> Any:
-        try:
-            for name in self.arguments:
-                self.value_of(name)
-        except ValueError as error:
-            raise AirflowFailException(str(error)) from None
+        self.check_all()
         if not self.deferrable:
             return super().execute(context)
         try:

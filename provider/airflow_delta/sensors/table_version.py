@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from delta_log import Table
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: A reference to the output of another task renders to ``None`` where there is none.
+_NOT_AWAITED = "other commits would end the wait than the ones that were meant"
 
 
 def read_version(name: str, value: Any) -> int:
@@ -100,13 +102,13 @@ class DeltaTableVersionSensor(DeltaTableSensor):
     arguments: ClassVar[Mapping[str, Argument]] = {
         **DeltaTableSensor.arguments,
         "start_from": Argument("start_from", read_start, required=True),
-        "baseline": Argument("baseline", read_version),
-        "version": Argument("version", read_version),
-        "newer_than": Argument("newer_than", read_moment),
-        "transaction": Argument("transaction", read_transaction),
+        "baseline": Argument("baseline", read_version, absence=_NOT_AWAITED),
+        "version": Argument("version", read_version, absence=_NOT_AWAITED),
+        "newer_than": Argument("newer_than", read_moment, absence=_NOT_AWAITED),
+        "transaction": Argument("transaction", read_transaction, absence=_NOT_AWAITED),
         "data_change_only": Argument("data_change_only", arguments.read_switch, required=True),
-        "operations": Argument("operations", read_names),
-        "partitions": Argument("partitions", arguments.read_mapping),
+        "operations": Argument("operations", read_names, absence=_NOT_AWAITED),
+        "partitions": Argument("partitions", arguments.read_mapping, absence=_NOT_AWAITED),
         "min_rows": Argument("min_rows", arguments.read_count),
         "on_cleaned": Argument("on_cleaned", read_policy, required=True),
     }

@@ -23,6 +23,8 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_delta.triggers.table_stream import TableStream, streams
 from airflow_delta.triggers.watched_store import WatchedStore, watched_store
+from delta_log.errors import InvalidRequest
+from delta_log.table_uri import require_absolute
 
 if TYPE_CHECKING:
     from airflow_delta.triggers.table_stream import Round, StreamKey, WatchedTable
@@ -64,6 +66,11 @@ class TableEventTrigger(BaseEventTrigger):
         tables = [table] if isinstance(table, str) else list(table)
         if not tables or not all(str(uri).strip() for uri in tables):
             raise ValueError(f"table={table!r} is not the address of a table, or a list of such.")
+        try:
+            for uri in tables:
+                require_absolute(uri)
+        except InvalidRequest as error:
+            raise ValueError(str(error)) from None
         if not poll_interval > 0:
             raise ValueError(f"poll_interval={poll_interval!r} is not a number of seconds above 0.")
         self.table = table

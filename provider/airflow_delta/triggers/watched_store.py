@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+from airflow_delta.allowed_roots import AllowedRoots, require_allowed
 from airflow_delta.hooks.delta_table import DeltaTableHook
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class WatchedStore:
     def __init__(self, delta_conn_id: str | None) -> None:
         self.delta_conn_id = delta_conn_id
         self._pool: StoragePool | None = None
+        self._allowed_roots: AllowedRoots = {}
         self._opened_at = 0.0
         self._opening = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, f"delta-{delta_conn_id or 'ambient'}")
@@ -39,15 +41,19 @@ class WatchedStore:
     def open(self, table_uri: str) -> Storage:
         """Blocks: call it in a thread of :meth:`submit`'s.
 
-        :raises AirflowFailException: there is no such connection.
+        :raises AirflowFailException: there is no such connection, or the address lies outside of the allowed roots.
         """
         with self._opening:
             pool = self._pool
             if pool is None:
                 from delta_log.storage_pool import StoragePool
 
-                pool = self._pool = StoragePool(DeltaTableHook(self.delta_conn_id).storage_options)
+                hook = DeltaTableHook(self.delta_conn_id)
+                self._allowed_roots = hook.allowed_roots
+                pool = self._pool = StoragePool(hook.storage_options)
                 self._opened_at = time.monotonic()
+            allowed_roots = self._allowed_roots
+        require_allowed([table_uri], allowed_roots)
         return pool.open(table_uri)
 
     def forget_credentials(self) -> None:

@@ -51,7 +51,9 @@ def main(arguments: list[str] | None = None) -> int:
     except Terminated:
         return _print_report(_failed(text, "Terminated", "The job was told to end."))
     except Exception as error:  # noqa: BLE001 - even a broken installation must not end without a report
-        traceback.print_exc()
+        from delta_log.redaction import redact
+
+        print(redact(traceback.format_exc()), end="", file=sys.stderr)
         report = _failed(text, type(error).__name__, str(error) or "no message")
     return _print_report(report)
 
@@ -93,9 +95,10 @@ def _read(text: str) -> str:
 
 
 def _print_report(report: dict[str, Any]) -> int:
+    from delta_log.redaction import redacted
     from delta_maintenance.contract import REPORT_PREFIX
 
-    print(REPORT_PREFIX + json.dumps(report, sort_keys=True), flush=True)
+    print(REPORT_PREFIX + json.dumps(redacted(report), sort_keys=True), flush=True)
     kind = (report.get("error") or {}).get("kind")
     return 0 if kind is None else {"refused": 2, "conflict": 3}.get(kind, 1)
 

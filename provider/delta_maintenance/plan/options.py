@@ -136,7 +136,7 @@ class OptimizeOptions:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidRequest(f"{name} is {value!r}; it must be a text.")
+        raise InvalidRequest(f"{name} is {value!r}; it must be a text. Give one, or leave the option out.")
     return value
 
 

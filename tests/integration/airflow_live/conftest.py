@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -47,9 +48,26 @@ def tailed_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TailedT
 
 
 @pytest.fixture(scope="session")
+def allowed_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the connection `sales` allows; empty."""
+    return tmp_path_factory.mktemp("sales")
+
+
+@pytest.fixture(scope="session")
+def broken_spark_submit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that starts, complains, and ends without a report."""
+    program = tmp_path_factory.mktemp("programs") / "spark-submit"
+    program.write_text("#!/bin/sh\necho 'the cluster is on fire' >&2\nexit 1\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture(scope="session")
 def airflow(
     tmp_path_factory: pytest.TempPathFactory,
     followed_table: Path,
+    allowed_root: Path,
+    broken_spark_submit: Path,
     watched_tables: dict[str, Path],
     tailed_tables: dict[str, TailedTable],
     postgres_url: str,
@@ -65,8 +83,14 @@ def airflow(
     for name, table in watched_tables.items():
         _replace(dags / f"{name}.py", re.escape(_EXAMPLES_TABLE), str(table))
         _replace(dags / f"{name}.py", r"poll_interval=\d+", "poll_interval=1")
+    _replace(dags / "adhoc_maintenance.py", "s3://lake/sales", str(allowed_root))
     settings = {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres_url,
+        "AIRFLOW_CONN_AMBIENT": '{"conn_type": "delta"}',
+        "AIRFLOW_CONN_SALES": json.dumps(
+            {"conn_type": "delta", "extra": {"allowed_roots": str(allowed_root)}}
+        ),
+        "BROKEN_SPARK_SUBMIT": str(broken_spark_submit),
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         "AIRFLOW_CONN_NO_MASTER": '{"conn_type": "http", "host": "example.org"}',
         "AIRFLOW_CONN_NO_STORAGE": '{"conn_type": "aws"}',

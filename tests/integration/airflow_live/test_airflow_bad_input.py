@@ -14,7 +14,7 @@ pytestmark = pytest.mark.airflow
 
 WriteTable = Callable[[str], Path]
 
-NO_SUCH_BINARY = "/no/such/spark-submit"
+SECRET = "wJalrXUtnFEMI"
 
 
 def with_unknown_feature(table: Path) -> Path:
@@ -58,8 +58,10 @@ def tables(tmp_path: Path, write_table: WriteTable) -> dict[str, Path]:
         ("good", {"delta_conn_id": "no_storage"}, "has type 'aws'"),
         ("good", {"engine": "spark", "spark_conn_id": "nowhere"}, "There is no Airflow connection 'nowhere'"),
         ("good", {"engine": "spark", "spark_conn_id": "no_master"}, "which no Spark knows"),
-        ("good", {"engine": "spark", "spark_binary": NO_SUCH_BINARY}, f"'{NO_SUCH_BINARY}' is not on"),
         ("good", {"engine": "warp"}, "engine='warp' is not one of"),
+        ("good", {"full": ""}, "full='' is neither true nor false"),
+        ("good", {"delta_conn_id": "sales"}, "outside of the allowed roots of connection 'sales'"),
+        ("good", {"table": f"s3://AKIAKEY:{SECRET}@lake/t"}, "s3://***@lake/t carries credentials"),
     ],
 )
 def test_bad_input_fails_at_once_and_writes_nothing(
@@ -69,24 +71,36 @@ def test_bad_input_fails_at_once_and_writes_nothing(
     before = contents(path)
     run_id = airflow.trigger("optimize", conf={"table": str(path), **conf})
     assert airflow.wait_for_run("optimize", run_id) == "failed"
-    assert airflow.task("optimize", run_id, "optimize")["try_number"] == 1, "trying again would not help"
+    task = airflow.task("optimize", run_id, "optimize")
+    assert task["try_number"] == 1, "trying again would not help"
     log = "\n".join(airflow.task_log("optimize", run_id, "optimize", 1))
     assert message in log
+    # Neither in the log nor among the rendered fields that Airflow keeps.
+    assert SECRET not in log + json.dumps(task)
     assert contents(path) == before
 
 
-def test_a_spark_that_ends_without_a_word_is_tried_again_and_its_output_shown(
-    airflow: LiveAirflow, tables: dict[str, Path], tmp_path: Path
+def test_a_spark_submit_that_is_not_there_is_not_tried_again(
+    airflow: LiveAirflow, tables: dict[str, Path]
 ) -> None:
-    broken = tmp_path / "spark-submit"
-    broken.write_text("#!/bin/sh\necho 'the cluster is on fire' >&2\nexit 1\n")
-    broken.chmod(0o755)
+    dag_id = "no_spark_submit"
+    airflow.wait_for_dag(dag_id)
+    run_id = airflow.trigger(dag_id, conf={"table": str(tables["good"]), "engine": "spark"})
+    assert airflow.wait_for_run(dag_id, run_id) == "failed"
+    assert airflow.task(dag_id, run_id, "optimize")["try_number"] == 1
+    assert "'/no/such/spark-submit' is not on" in "\n".join(airflow.task_log(dag_id, run_id, "optimize", 1))
+
+
+def test_a_spark_that_ends_without_a_word_is_tried_again_and_its_output_shown(
+    airflow: LiveAirflow, tables: dict[str, Path]
+) -> None:
     before = contents(tables["good"])
-    conf = {"table": str(tables["good"]), "engine": "spark", "spark_binary": str(broken)}
-    run_id = airflow.trigger("optimize", conf=conf)
-    assert airflow.wait_for_run("optimize", run_id) == "failed"
-    assert airflow.task("optimize", run_id, "optimize")["try_number"] == 3
-    log = "\n".join(airflow.task_log("optimize", run_id, "optimize", 1))
+    dag_id = "broken_spark_submit"
+    airflow.wait_for_dag(dag_id)
+    run_id = airflow.trigger(dag_id, conf={"table": str(tables["good"]), "engine": "spark"})
+    assert airflow.wait_for_run(dag_id, run_id) == "failed"
+    assert airflow.task(dag_id, run_id, "optimize")["try_number"] == 3
+    log = "\n".join(airflow.task_log(dag_id, run_id, "optimize", 1))
     assert "spark-submit ended with exit code 1 and without a report" in log
     assert "the cluster is on fire" in log
     assert contents(tables["good"]) == before

@@ -1,9 +1,10 @@
-"""The examples of a purge and of one partition's compaction do on a real Airflow what they say."""
+"""The examples of rewriting files do on a real Airflow what they say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.airflow
 WriteTable = Callable[[str], Path]
 
 
-def report_of(airflow: LiveAirflow, dag_id: str, task_id: str, **conf: str) -> dict[str, object]:
+def report_of(airflow: LiveAirflow, dag_id: str, task_id: str, **conf: Any) -> dict[str, object]:
     airflow.wait_for_dag(dag_id)
     run_id = airflow.trigger(dag_id, conf=conf)
     assert airflow.wait_for_run(dag_id, run_id) == "success", airflow.story(dag_id, run_id)
@@ -60,3 +61,23 @@ def test_the_example_of_one_partition_leaves_the_others_alone(airflow: LiveAirfl
     assert report["metrics"] is not None
     assert [key.partition("/")[0] for key in keys(table)] == ["day=2026-01-30", *["day=2026-01-31"] * 3]
     assert sorted(deltalake.DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist()) == list(range(6))
+
+
+def test_the_example_of_a_form_does_what_was_chosen_below_its_root(
+    airflow: LiveAirflow, allowed_root: Path, tmp_path: Path
+) -> None:
+    dag_id = "adhoc_maintenance"
+    table = allowed_root / "events"
+    for number in range(3):
+        deltalake.write_deltalake(str(table), pa.table({"id": [number]}), mode="append")
+    assert report_of(airflow, dag_id, "optimize", table=str(table))["status"] == "planned"
+    report = report_of(airflow, dag_id, "optimize", table=str(table), dry_run=False)
+    assert (report["status"], len(keys(table))) == ("committed", 1)
+    # The form's pattern lets the name of this link through; the connection looks at where it leads to.
+    (tmp_path / "another").mkdir()
+    (allowed_root / "way_out").symlink_to(tmp_path / "another")
+    run_id = airflow.trigger(dag_id, conf={"table": str(allowed_root / "way_out"), "operation": "checkpoint"})
+    assert airflow.wait_for_run(dag_id, run_id) == "failed"
+    log = "\n".join(airflow.task_log(dag_id, run_id, "checkpoint", 1))
+    assert "outside of the allowed roots of connection 'sales'" in log
+    assert airflow.task(dag_id, run_id, "optimize")["state"] == "skipped"

@@ -12,7 +12,10 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "dags_examples"
 
 
 def loaded_by(program: str) -> set[str]:
-    heavy = ("pyarrow", "pyspark", "numpy", "delta_log", "airflow.providers.apache.spark.hooks", "sqlglot")
+    heavy = (
+        *("pyarrow", "pyspark", "numpy", "sqlglot", "delta_log.storage", "delta_log.table"),
+        "airflow.providers.apache.spark.hooks",
+    )
     done = subprocess.run(
         [
             sys.executable,

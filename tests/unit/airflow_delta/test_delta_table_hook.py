@@ -27,6 +27,7 @@ def test_the_extra_is_the_storage_options(monkeypatch: pytest.MonkeyPatch) -> No
         "anon": False,
         "use_ssl": False,
         "test_table": "s3://lake/events",
+        "allowed_roots": "s3://lake",
     }
     assert connect(monkeypatch, extra=extra).storage_options == {"key": "AK", "secret": "S", "use_ssl": False}
 

@@ -201,6 +201,10 @@ def test_killing_the_task_stops_the_job(make_context: MakeContext) -> None:
         {"dry_run": 7},
         {"spark_conf": "spark.a=b"},
         {"where": 5},
+        {"table": "relative/path"},
+        {"output": "plan.json"},
+        {"spark_binary": "{{ params.binary }}"},
+        {"spark_conf": "{{ params.conf }}"},
     ],
 )
 def test_a_senseless_argument_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any]) -> None:
@@ -216,16 +220,17 @@ def test_a_senseless_rendered_template_fails_for_good_and_before_any_job(make_co
     assert operator.local.specs == []
 
 
-def test_every_template_field_is_an_attribute_and_every_argument_is_templated() -> None:
+def test_every_template_field_is_an_attribute_and_every_argument_but_a_program_is_templated() -> None:
     operator = DeltaOptimizeOperator(task_id="optimize", table="/t")
-    assert set(operator.template_fields) == set(operator.arguments)
+    assert set(operator.template_fields) == set(operator.arguments) - {"spark_binary"}
     assert all(hasattr(operator, name) for name in operator.template_fields)
 
 
-def test_templates_that_render_to_nothing_are_absent() -> None:
+def test_templates_that_render_to_nothing_are_absent_where_less_is_done_without_them() -> None:
     operator = DeltaOptimizeOperator(task_id="optimize", table="/t")
-    operator.where, operator.target_size, operator.parallelism = "", "None", " "
+    operator.target_size, operator.parallelism, operator.hot_partitions = "None", " ", ""
     assert operator.options() == {}
+    assert operator.value_of("parallelism") is None
 
 
 def test_sizes_mean_what_they_mean_in_table_properties() -> None:

@@ -38,7 +38,7 @@ def test_what_is_wanted_reaches_the_job(make_context: MakeContext) -> None:
     operator = Operator(
         runner=runner,
         retain_hours="24",
-        retention_check="no",
+        retention_check="False",
         where="day < '2026-01-01'",
         require_proof=True,
         output="s3://lake/lists/events.json",

@@ -18,8 +18,19 @@ if TYPE_CHECKING:
 
     from airflow_delta.runners.job_output import JobProgress
 
-ARGUMENTS = ("table", "engine", "where", "full", "delta_conn_id", "spark_conn_id", "spark_binary")
-DEFAULTS = {"engine": "local", "spark_conn_id": "spark_default", "full": "False"}
+ARGUMENTS = ("table", "engine", "where", "full", "delta_conn_id", "spark_conn_id")
+DEFAULTS = {
+    "engine": "local",
+    "spark_conn_id": "spark_default",
+    "full": "False",
+    "where": "true",
+    "delta_conn_id": "ambient",
+}
+#: A program is chosen by the DAG file alone.
+PROGRAMS = {
+    "no_spark_submit": "/no/such/spark-submit",
+    "broken_spark_submit": os.environ["BROKEN_SPARK_SUBMIT"],
+}
 TEXT: list[str] = ["string", "null"]
 
 
@@ -61,6 +72,7 @@ for dag_id, operator in {
     "fails_after_commit": FailsAfterCommit,
     "killed_after_commit": KilledAfterCommit,
     "killed_at_work": KilledAtWork,
+    **dict.fromkeys(PROGRAMS, DeltaOptimizeOperator),
 }.items():
     with DAG(
         dag_id,
@@ -76,6 +88,7 @@ for dag_id, operator in {
             task_id="optimize",
             retries=2,
             retry_delay=timedelta(seconds=1),
+            spark_binary=PROGRAMS.get(dag_id),
             **{name: f"{{{{ params.{name} }}}}" for name in ARGUMENTS},
         )
 

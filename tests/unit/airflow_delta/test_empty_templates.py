@@ -1,0 +1,165 @@
+"""A template that came out empty never does more than was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_delta.operators import (
+    DeltaCheckpointOperator,
+    DeltaOptimizeOperator,
+    DeltaReorgPurgeOperator,
+    DeltaVacuumOperator,
+)
+from airflow_delta.operators.arguments import CheckedArguments
+from airflow_delta.sensors import (
+    DeltaDeletionVectorRatioSensor,
+    DeltaTableHealthSensor,
+    DeltaTableVersionSensor,
+)
+from airflow_delta.testing import FakeJobRunner, committed
+
+MakeContext = Callable[..., dict[str, Any]]
+EMPTY = ["", " ", "\n", "None", " None "]
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "optimize": DeltaOptimizeOperator,
+    "purge": DeltaReorgPurgeOperator,
+    "vacuum": DeltaVacuumOperator,
+    "checkpoint": DeltaCheckpointOperator,
+    "version": DeltaTableVersionSensor,
+    "ratio": DeltaDeletionVectorRatioSensor,
+    "health": lambda **more: DeltaTableHealthSensor(small_files=1, **more),
+}
+#: By operator or sensor, the attributes that refuse an empty text.
+REFUSING = {
+    "optimize": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan full",
+    "purge": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan",
+    "vacuum": "table delta_conn_id spark_conn_id engine plans_only memory_limit retain_hours retention_check lite where "
+    "require_proof approved_plan quarantine",
+    "checkpoint": "table delta_conn_id engine plans_only full if_due compact_log cleanup_log repair_checksum",
+    "version": "table delta_conn_id start_from baseline version newer_than transaction data_change_only operations "
+    "partitions on_cleaned",
+    "ratio": "table delta_conn_id per_partition file_ratio",
+    "health": "table delta_conn_id small_file_size",
+}
+#: Those without which less is done, or the same: an empty text means that they are absent.
+ABSENT = {
+    "optimize": "target_size max_deleted_rows_ratio max_bytes max_files max_duration batch_size quiet_minutes "
+    "hot_partitions on_broken_source output_uri parallelism spark_conf spark_binary min_file_size max_file_size",
+    "vacuum": "inventory output_uri purge_quarantine_hours parallelism spark_conf spark_binary",
+    "checkpoint": "policy top_format",
+    "version": "min_rows",
+    "ratio": "ratio files size",
+    "health": "small_files commits_since_checkpoint tombstones",
+}
+SAFETY = [
+    ("optimize", "plans_only"),
+    ("checkpoint", "plans_only"),
+    ("vacuum", "plans_only"),
+    ("vacuum", "retention_check"),
+    ("vacuum", "require_proof"),
+    ("vacuum", "quarantine"),
+]
+
+
+def cases(table: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(kind, name) for kind, names in table.items() for name in names.split()]
+
+
+def made(kind: str) -> CheckedArguments:
+    found = KINDS[kind](task_id="t", table="s3://lake/events")
+    assert isinstance(found, CheckedArguments)
+    return found
+
+
+@pytest.mark.parametrize("empty", EMPTY)
+@pytest.mark.parametrize(("kind", "name"), cases(REFUSING))
+def test_an_empty_text_is_refused_where_it_would_do_more(kind: str, name: str, empty: str) -> None:
+    task = made(kind)
+    setattr(task, name, empty)
+    with pytest.raises(ValueError) as caught:
+        task.value_of(name)
+    written = task.arguments[name].name
+    assert str(caught.value).startswith((f"{written}=", f"{written}:"))
+
+
+@pytest.mark.parametrize("empty", EMPTY)
+@pytest.mark.parametrize(("kind", "name"), cases(ABSENT))
+def test_an_empty_text_is_absent_where_it_does_no_more(kind: str, name: str, empty: str) -> None:
+    task = made(kind)
+    setattr(task, name, empty)
+    assert task.value_of(name) is None
+
+
+@pytest.mark.parametrize("kind", ["optimize", "vacuum", "checkpoint", "version", "ratio", "health"])
+def test_every_argument_is_in_one_of_the_two_tables(kind: str) -> None:
+    listed = {name for table in (REFUSING, ABSENT) for name in table[kind].split()}
+    assert set(made(kind).arguments) - listed <= {
+        "spark_conn_id",
+        "memory_limit",
+        "parallelism",
+        "spark_conf",
+        "spark_binary",
+    }
+
+
+@pytest.mark.parametrize(("kind", "name"), SAFETY)
+def test_only_the_word_false_takes_a_protection_away(kind: str, name: str) -> None:
+    task = made(kind)
+    for value in (False, "false", "False", " FALSE "):
+        setattr(task, name, value)
+        assert task.value_of(name) is False
+    for value in (True, "true", "True", "yes", "on", "1", 1):
+        setattr(task, name, value)
+        assert task.value_of(name) is True
+    for value in ("no", "off", "0", 0, None, "", "falsch", 7, []):
+        setattr(task, name, value)
+        with pytest.raises(ValueError, match="Write (false, or true|true or false|one of these)"):
+            task.value_of(name)
+
+
+def test_the_words_of_the_other_switches_are_few() -> None:
+    task = made("optimize")
+    for value, meant in {
+        "true": 1,
+        "YES": 1,
+        "on": 1,
+        "1": 1,
+        1: 1,
+        "false": 0,
+        "No": 0,
+        "off": 0,
+        "0": 0,
+        0: 0,
+    }.items():
+        task.full = value  # type: ignore[attr-defined]
+        assert task.value_of("full") is bool(meant)
+
+
+def test_every_partition_is_asked_for_by_a_predicate() -> None:
+    task = made("purge")
+    task.where = ""  # type: ignore[attr-defined]
+    with pytest.raises(
+        AirflowFailException, match="where='' is empty.*template.*every partition.*where='true'"
+    ):
+        task.check_all()
+    task.where = "true"  # type: ignore[attr-defined]
+    task.check_all()
+
+
+def test_an_empty_switch_starts_no_job(make_context: MakeContext) -> None:
+    runner = FakeJobRunner(committed)
+
+    class Operator(DeltaVacuumOperator):
+        def local_runner(self, storage_options: Mapping[str, Any]) -> FakeJobRunner:
+            return runner
+
+    operator = Operator(task_id="t", table="/t", retain_hours="0", retention_check="{{ params.absent }}")
+    operator.retention_check = ""
+    with pytest.raises(AirflowFailException, match="retention_check='' .*rendered to nothing"):
+        DeltaVacuumOperator.execute.__wrapped__(operator, make_context())  # type: ignore[attr-defined]
+    assert runner.specs == []
