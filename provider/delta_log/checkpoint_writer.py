@@ -8,7 +8,8 @@ the old pointer or a complete new checkpoint:
    (:mod:`delta_log.sidecar_reuse`), or everything where the checkpoint before is of no use;
 3. it is read back and compared with the replayed state: other actions one by one, files by a fingerprint; a version
    checksum that disagrees with the state stops it, too;
-4. it is created by put-if-absent, and thereby visible; sidecars that it took over must still be there;
+4. it is created by put-if-absent, and thereby visible; sidecars that it took over must still be there, and the table must
+   still be the one that was read (:mod:`delta_log.table_identity`), before and after;
 5. ``_last_checkpoint`` is moved, never backwards.
 
 Several writers of one version agree: a classic checkpoint is created once, and V2 ones have names of their own.
@@ -35,6 +36,7 @@ from delta_log.errors import (
     DeltaLogError,
     InvalidRequest,
     StorageError,
+    TableReplaced,
     UnsupportedFeature,
     VersionNotFound,
 )
@@ -54,6 +56,7 @@ from delta_log.sidecar_reuse import SidecarReuse, find_reuse, missing
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation, supports
+from delta_log.table_identity import require_same_log, taken_back
 from delta_log.version_checksum import disagreements, read_version_checksum
 
 CheckpointPolicy = Literal["classic", "v2"]
@@ -124,6 +127,7 @@ def write_checkpoint(
         write safely.
     :raises CheckpointMismatch: what is there, or what was drafted, is not the state of the log.
     :raises CorruptLog: the version checksum contradicts the log.
+    :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     chosen = _policy(snapshot, policy)
@@ -197,6 +201,7 @@ class _Writer:
                 draft.write_classic()
             _compare_draft(storage, draft)
             _compare_checksum(storage, snapshot, draft.counts)
+            require_same_log(storage, snapshot)
         if not storage.put_if_absent(draft.key, draft.body):
             there = _existing(storage, snapshot.version, self.policy)
             if there is None:
@@ -206,6 +211,14 @@ class _Writer:
             # Who deleted them could not see yet that they are named again; nobody can read what we published.
             storage.delete([draft.key, *draft.own_sidecar_keys])
             raise _SidecarsGone
+        try:
+            require_same_log(storage, snapshot, own_checkpoint=frozenset({draft.key}))
+        except TableReplaced as replaced:
+            error = taken_back(storage, replaced, draft.key, draft.body)
+            if error.left is None:
+                with suppress(StorageError):
+                    storage.delete(draft.own_sidecar_keys)
+            raise error from replaced
         _point_to(storage, _pointer(storage, draft))
         return CheckpointResult(
             snapshot.version,

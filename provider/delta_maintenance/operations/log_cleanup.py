@@ -24,6 +24,7 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table import Table
 from delta_log.table_features import Operation, supports
+from delta_log.table_identity import require_same_log
 from delta_log.time_travel import version_at
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.operations.log_deletion import LogCleanupRefused, LogDeletion
@@ -106,6 +107,7 @@ def survey(storage: Storage, snapshot: Snapshot, now_ms: int, progress: Progress
             f"{storage.uri}: the log ends at version {inventory.listing.latest}, and version {snapshot.version} was read "
             "from it a moment ago. Nothing was deleted. Run again when whoever replaces the table is done."
         )
+    require_same_log(storage, snapshot, inventory.listing)
     plan = replace(
         plan,
         version=inventory.listing.latest,

@@ -21,6 +21,7 @@ from delta_log.sidecar_references import referenced_sidecars
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation
+from delta_log.table_identity import require_same_log
 from delta_maintenance.plan.log_cleanup import DoomedFile, LogCleanupPlan, by_reason, is_cleanup_enabled
 from delta_maintenance.progress import ProgressReporter, format_bytes
 
@@ -70,6 +71,7 @@ class LogDeletion:
     def run(self, runtime: Runtime) -> None:
         """
         :raises LogCleanupRefused: before anything was deleted.
+        :raises TableReplaced: the same.
         :raises LogCleanupIncomplete: after something was; counts say how far it came.
         """
         plan = self._plan
@@ -124,7 +126,9 @@ class LogDeletion:
 
     def _look_again(self) -> None:
         known = self._snapshot
-        newest = known.refreshed()
+        listing = list_log(self._storage, known.version)
+        require_same_log(self._storage, known, listing)
+        newest = known.refreshed(listing)
         table_features.require(newest.protocol, Operation.CHECKPOINT)
         anchor = self._plan.anchor
         if newest.metadata.id != known.metadata.id or newest.version < known.version:

@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from delta_log.actions import decode_actions
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log_path import commit_key
+from delta_log.log_segment import list_log
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
+from delta_log.table_identity import require_same_log
 from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.operations.vacuum_survey import list_files, require_same_table
@@ -136,7 +138,10 @@ class Deletion:
         :param newest: the latest version, where it is known already.
         """
         known = self._snapshot
-        newest = newest or known.refreshed()
+        if newest is None:
+            listing = list_log(self._storage, known.version)
+            require_same_log(self._storage, known, listing)
+            newest = known.refreshed(listing)
         if newest is known:
             return
         require_same_table(known, newest)
