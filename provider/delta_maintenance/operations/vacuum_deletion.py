@@ -138,10 +138,9 @@ class Deletion:
         :param newest: the latest version, where it is known already.
         """
         known = self._snapshot
-        if newest is None:
-            listing = list_log(self._storage, known.version)
-            require_same_log(self._storage, known, listing)
-            newest = known.refreshed(listing)
+        listing = list_log(self._storage, known.version) if newest is None else None
+        require_same_log(self._storage, known, listing)
+        newest = newest or known.refreshed(listing)
         if newest is known:
             return
         require_same_table(known, newest)

@@ -25,7 +25,7 @@ from tests.random_log import DAY_MS, NOW_MS
 
 from delta_log.checkpoint_audit import UntrueCheckpoint
 from delta_log.checkpoint_writer import write_checkpoint
-from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
+from delta_log.errors import CorruptLog, StorageError, TableReplaced, UnsupportedFeature
 from delta_log.log_path import checksum_key, commit_key
 from delta_log.log_segment import list_log
 from delta_log.storage import Storage
