@@ -10,6 +10,7 @@
     │   ├── LogReplaced         the log ends before a version that was read from it
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
+    │   ├── ClockAhead          young files look old by this machine's clock
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
     ├── CommitFailed            nothing was committed
     │   ├── ConcurrentDelete    a file that we read was removed by somebody else
@@ -118,6 +119,19 @@ class CorruptLog(TableError):
             f"{path} contradicts the Delta protocol: {why}. Restore that file, or ask its writer."
         )
         self.path, self.why = path, why
+
+
+class ClockAhead(TableError):
+    """
+    :ivar ahead_ms: by how much this machine's clock is ahead of the store's.
+    """
+
+    def __init__(self, ahead_ms: int) -> None:
+        super().__init__(
+            f"This machine's clock is {ahead_ms / 60_000:,.0f} minutes ahead of the store's, so files that are needed may "
+            "look old enough to go. Nothing was deleted. Set the clock."
+        )
+        self.ahead_ms = ahead_ms
 
 
 class InvalidRequest(TableError):

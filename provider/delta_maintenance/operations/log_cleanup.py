@@ -78,6 +78,7 @@ def clean_up(
 
     :param snapshot: that the plan was made on.
     :raises LogCleanupRefused: the table is another one than it was; nothing was deleted.
+    :raises ClockAhead: by the store's clock the plan is about younger files; nothing was deleted.
     :raises LogCleanupIncomplete: some files were deleted, and running again goes on.
     """
     if plan.is_empty:

@@ -20,6 +20,7 @@ from delta_log.runtime import Runtime
 from delta_log.sidecar_references import referenced_sidecars
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
+from delta_log.store_clock import require_store_clock
 from delta_log.table_features import Operation
 from delta_log.table_identity import require_same_log
 from delta_maintenance.plan.log_cleanup import DoomedFile, LogCleanupPlan, by_reason, is_cleanup_enabled
@@ -72,11 +73,13 @@ class LogDeletion:
         """
         :raises LogCleanupRefused: before anything was deleted.
         :raises TableReplaced: the same.
+        :raises ClockAhead: the same.
         :raises LogCleanupIncomplete: after something was; counts say how far it came.
         """
         plan = self._plan
         try:
             self._look_again()
+            require_store_clock(self._storage, plan.retention.now_ms, new_id=runtime.new_id)
             if plan.compatible_copy_of is not None:
                 write_compatible_checkpoint(self._storage, plan.compatible_copy_of, runtime)
             self._progress.message(f"deleting {len(plan.files):,} files of the log")

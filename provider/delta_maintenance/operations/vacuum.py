@@ -30,6 +30,7 @@ from delta_log.log_path import commit_key
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
+from delta_log.store_clock import require_not_ahead
 from delta_log.table import Table
 from delta_log.table_features import Operation
 from delta_log.transaction import CommitResult, Transaction, find_transaction
@@ -49,7 +50,6 @@ from delta_maintenance.operations.vacuum_deletion import (
 from delta_maintenance.operations.vacuum_proof import Proof, prove
 from delta_maintenance.operations.vacuum_survey import Survey, survey
 from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.retention import CLOCK_MARGIN_MS
 from delta_maintenance.plan.vacuum import VacuumRefused
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
@@ -174,6 +174,7 @@ def vacuum(
     """Carry a plan out.
 
     :raises VacuumRefused: the plan could not be proved, and nothing was deleted.
+    :raises ClockAhead: by the store's clock the plan is about younger files; nothing was deleted.
     :raises VacuumIncomplete: some of it was deleted; a ``VACUUM END`` says ``FAILED``, if it could be committed.
     :raises LiveFilesMissing: afterwards, something alive is not there.
     """
@@ -191,7 +192,7 @@ def vacuum(
         basis.snapshot,
         Change(
             "VACUUM START",
-            parameters=_start_parameters(plan),
+            parameters=_start_parameters(plan) | (quarantine.parameters if quarantine is not None else {}),
             metrics={"numFilesToDelete": plan.candidates.num_rows, "sizeOfDataToDelete": plan.size_bytes},
         ),
     )
@@ -213,7 +214,7 @@ def vacuum(
         deletion.snapshot,
         Change(
             "VACUUM END",
-            parameters={"status": "COMPLETED", **kept},
+            parameters={"status": "COMPLETED", **(quarantine.parameters if quarantine is not None else {})},
             metrics=metrics,
             transaction=transaction,
         ),
@@ -247,15 +248,11 @@ def _checked(storage: Storage, found: Survey, hidden: HiddenNames, progress: Pro
 def _check_clock(storage: Storage, version: int, now_ms: int) -> None:
     """What the store wrote after the plan was made cannot be older than the plan.
 
-    :raises VacuumRefused: this machine's clock is ahead, so that young files look old.
+    :raises ClockAhead: this machine's clock is ahead, so that young files look old.
     """
     written = storage.head(commit_key(version))
-    ahead_ms = now_ms - written.modification_time_ms if written is not None else 0
-    if ahead_ms > CLOCK_MARGIN_MS:
-        raise VacuumRefused(
-            f"This machine's clock is {ahead_ms / 60_000:,.0f} minutes ahead of the store's, so files of transactions in "
-            "flight may look old enough to go. Nothing was deleted. Set the clock."
-        )
+    if written is not None:
+        require_not_ahead(now_ms, written.modification_time_ms)
 
 
 def _remember(storage: Storage, plan: VacuumPlan, num_young: int) -> None:
