@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -204,6 +205,10 @@ class Purge:
     size_bytes: int = 0
     num_needed: int = 0
     broken: Mapping[str, str] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """For the report; some of the broken ones, where there are many."""
+        return {"brokenQuarantines": dict(list(self.broken.items())[:_EXAMPLES])} if self.broken else {}
 
 
 def purge(

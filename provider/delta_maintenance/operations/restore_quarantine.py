@@ -54,7 +54,7 @@ def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtim
             "quarantines": found.names,
             "conflicts": found.conflicts[:_SHOWN_CONFLICTS],
             "leftFiles": found.examples,
-            "refusedQuarantines": found.refused,
+            "refusedQuarantines": dict(list(found.refused.items())[:_SHOWN_CONFLICTS]),
         },
         started_ms=started_ms,
         finished_ms=runtime.now_ms(),

@@ -119,26 +119,29 @@ def run(
                 "numQuarantinedFilesToDelete": purged.num_files,
                 "sizeOfQuarantinedDataToDelete": purged.size_bytes,
             }
+            plan |= purged.facts()
         if options.require_proof:
             plan["proof"] = prove(table.storage, found.basis, found.plan).strength
         return replace(report, plan=plan, finished_ms=runtime.now_ms())
     tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
     transaction = (identity.app_id, identity.version) if identity is not None else None
     outcome = vacuum(table.storage, found, progress, runtime, tags, transaction)
-    metrics = dict(outcome.metrics)
+    metrics, facts = dict(outcome.metrics), dict(outcome.facts)
     if hours is not None:
         purged = purge(
             table.storage, hours, started_ms, _live_keys(table.storage, found), progress, dry_run=False
         )
         metrics |= {"numPurgedFiles": purged.num_files, "sizeOfPurgedData": purged.size_bytes}
         metrics |= {"numNeededFilesInQuarantine": purged.num_needed} if purged.num_needed else {}
+        metrics |= {"numBrokenQuarantines": len(purged.broken)} if purged.broken else {}
+        facts |= purged.facts()
     otherwise = "cleaned" if metrics.get("numPurgedFiles") else "nothing_to_do"
     return replace(
         report,
         status=otherwise if outcome.version is None else "committed",
         version=outcome.version,
         metrics=metrics,
-        plan={**found.plan.to_dict(), **outcome.facts},
+        plan={**found.plan.to_dict(), **facts},
         finished_ms=runtime.now_ms(),
     )
 
