@@ -17,7 +17,7 @@ Several writers of one version agree: a classic checkpoint is created once, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
@@ -92,6 +92,7 @@ class CheckpointResult:
     :param stats_forms: some of ``json`` and ``struct``; empty where it was found.
     :param already_there: a complete checkpoint of this version was found; at most the pointer was written.
     :param reused_sidecars: how many of its files are those of the checkpoint before.
+    :param warnings: what went wrong after it was there: readers find it by listing, without the pointer.
     """
 
     version: int
@@ -103,6 +104,7 @@ class CheckpointResult:
     stats_forms: tuple[str, ...] = ()
     already_there: bool = False
     reused_sidecars: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 def write_checkpoint(
@@ -219,7 +221,7 @@ class _Writer:
                 with suppress(StorageError):
                     storage.delete(draft.own_sidecar_keys)
             raise error from replaced
-        _point_to(storage, _pointer(storage, draft))
+        warnings = _point_to(storage, lambda: _pointer(storage, draft))
         return CheckpointResult(
             snapshot.version,
             self.policy,
@@ -229,6 +231,7 @@ class _Writer:
             draft.keys,
             draft.schema.forms.names,
             reused_sidecars=0 if reuse is None else len(reuse.kept),
+            warnings=warnings,
         )
 
     @contextmanager
@@ -318,18 +321,23 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
     actions += policy == "v2" or bool(other.sidecars)
     size_bytes = sum(file.info.size for file in checkpoint.files)
     size_bytes += sum(sidecar.sizeInBytes for sidecar in other.sidecars)
-    if read_last_checkpoint(storage) != checkpoint.version:
-        top, parts = checkpoint.files[0].info, len(checkpoint.files)
-        pointer = LastCheckpoint(
-            checkpoint.version, actions, size_bytes, live.rows, parts if parts > 1 else None
-        )
-        if policy == "v2":
-            pointer.v2Checkpoint = V2Checkpoint(top.name, top.size, top.modification_time_ms)
-        _point_to(storage, pointer)
+    top, parts = checkpoint.files[0].info, len(checkpoint.files)
+    pointer = LastCheckpoint(checkpoint.version, actions, size_bytes, live.rows, parts if parts > 1 else None)
+    if policy == "v2":
+        pointer.v2Checkpoint = V2Checkpoint(top.name, top.size, top.modification_time_ms)
+    version = checkpoint.version
+    warnings = _point_to(storage, lambda: None if read_last_checkpoint(storage) == version else pointer)
     sidecars = [f"{SIDECAR_DIRECTORY}/{sidecar.path.rpartition('/')[2]}" for sidecar in other.sidecars]
     keys = (*(file.key for file in checkpoint.files), *sidecars)
     return CheckpointResult(
-        checkpoint.version, policy, actions, live.rows, size_bytes, keys, already_there=True
+        checkpoint.version,
+        policy,
+        actions,
+        live.rows,
+        size_bytes,
+        keys,
+        already_there=True,
+        warnings=warnings,
     )
 
 
@@ -359,11 +367,24 @@ def _pointer(storage: Storage, draft: CheckpointDraft) -> LastCheckpoint:
     return pointer
 
 
-def _point_to(storage: Storage, pointer: LastCheckpoint) -> None:
-    """Move the pointer, unless it names a newer checkpoint that is there."""
-    current = read_last_checkpoint(storage)
-    if current is not None and current > pointer.version:
-        newer = list_log(storage, current).checkpoints
-        if any(checkpoint.version == current for checkpoint in newer):
-            return
-    storage.put(LAST_CHECKPOINT, encode_last_checkpoint(pointer))
+def _point_to(storage: Storage, make_pointer: Callable[[], LastCheckpoint | None]) -> tuple[str, ...]:
+    """Move the pointer, unless it names a newer checkpoint that is there.
+
+    The checkpoint is there by then, and the pointer is advice: where the store fails, the checkpoint stands.
+
+    :param make_pointer: gives ``None`` where there is nothing to move.
+    :return: warnings.
+    """
+    try:
+        pointer = make_pointer()
+        if pointer is None:
+            return ()
+        current = read_last_checkpoint(storage)
+        if current is not None and current > pointer.version:
+            newer = list_log(storage, current).checkpoints
+            if any(checkpoint.version == current for checkpoint in newer):
+                return ()
+        storage.put(LAST_CHECKPOINT, encode_last_checkpoint(pointer))
+    except (StorageError, OSError) as error:
+        return (f"{LAST_CHECKPOINT} could not be moved to the checkpoint that was written: {error}",)
+    return ()

@@ -63,10 +63,13 @@ def compaction_key(start: int, end: int) -> str:
     return f"{LOG_DIRECTORY}/{start:020d}.{end:020d}.compacted.json"
 
 
-def write_log_compaction(storage: Storage, snapshot: Snapshot, start: int, end: int) -> CompactionResult:
+def write_log_compaction(
+    storage: Storage, snapshot: Snapshot, start: int, end: int
+) -> CompactionResult | None:
     """Write what the commits of some versions come to, or find it.
 
     :param snapshot: the latest version.
+    :return: ``None``: they come to nothing, as commits of VACUUM do, and there is nothing to write.
     :raises InvalidRequest: it would not be of at least two commits that are there.
     :raises UnsupportedFeature: one of these versions, or the latest, may hold actions that we do not know.
     :raises CorruptLog: a commit is missing, or contradicts another one.
@@ -93,9 +96,7 @@ def write_log_compaction(storage: Storage, snapshot: Snapshot, start: int, end: 
     body = b"".join(line + b"\n" for line in lines)
     key = compaction_key(start, end)
     if not lines:
-        raise InvalidRequest(
-            f"The commits {start} to {end} come to nothing at all: there is nothing to write."
-        )
+        return None
     _compare(tail, body, key, storage.uri, published=False)
     created = storage.put_if_absent(key, body)
     try:

@@ -68,7 +68,7 @@ def taken_back(
     :param follower: key of the next commit. Where it is there, that table's writers have built on ours, and it stays.
     """
     for _ in range(_MAX_TRIES):
-        with suppress(StorageError):
+        with suppress(StorageError, OSError):
             if follower is not None and storage.head(follower) is not None:
                 break
             storage.take_back(key, body)

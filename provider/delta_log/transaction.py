@@ -188,9 +188,9 @@ class Transaction:
         for tries in range(_MAX_PUTS):
             try:
                 return self._storage.put_if_absent(key, body)
-            except StorageError as error:
+            except (StorageError, OSError) as error:
                 failure = error
-            with suppress(StorageError):
+            with suppress(StorageError, OSError):
                 if self._storage.head(key) is not None:
                     return False
             self._runtime.sleep(_FIRST_WAIT_SECONDS * 2**tries * self._runtime.jitter())
@@ -213,7 +213,7 @@ class Transaction:
                 raise taken_back(
                     self._storage, replaced, commit_key(version), body, follower=commit_key(version + 1)
                 ) from replaced
-            except StorageError as error:
+            except (StorageError, OSError) as error:
                 failure = error
             else:
                 return
@@ -231,7 +231,7 @@ class Transaction:
         """
         try:
             return self._winners(version, version - 1)
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             raise CommitUnknown(
                 f"Version {version} is there, and whether it is ours cannot be read ({error}). Run again: a repetition "
                 "finds out and does nothing twice.",
@@ -265,7 +265,7 @@ class Transaction:
             snapshot = self._tip.advanced(
                 [(known_commit(winner.version, winner.size_bytes), winner.actions) for winner in newer]
             )
-        except DeltaLogError as error:
+        except (DeltaLogError, OSError) as error:
             _LOG.warning("%s: version %d cannot be read: %s", self._storage.uri, version, error)
             self._tip, self._passed = self._snapshot, ()
             return CommitResult(version, dropped=course.dropped, remapped=frozenset(course.remapped))

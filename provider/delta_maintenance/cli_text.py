@@ -115,6 +115,7 @@ def render_checkpoint(report: Mapping[str, Any]) -> str:
             )
     else:
         lines.append(f"No checkpoint written: version {version} has one already.")
+    lines += [f"  warning: {warning}" for warning in plan.get("warnings", ())]
     if "checksum" in plan:
         lines.append(f"  {_checksum(plan['checksum'])}")
     if "logCleanup" in plan:

@@ -41,13 +41,13 @@ class LogCleanupIncomplete(DeltaLogError):
     """
 
     def __init__(
-        self, cause: DeltaLogError, deleted_files: int, deleted_bytes: int, remaining_files: int
+        self, cause: DeltaLogError | OSError, deleted_files: int, deleted_bytes: int, remaining_files: int
     ) -> None:
         super().__init__(
             f"{cause} {deleted_files:,} files of the log ({format_bytes(deleted_bytes)}) were deleted, {remaining_files:,} "
             "are left. Every version that had to stay can be read; running again goes on from here."
         )
-        self.retryable = cause.retryable
+        self.retryable = getattr(cause, "retryable", True)
         self.deleted_files, self.deleted_bytes, self.remaining_files = (
             deleted_files,
             deleted_bytes,
@@ -87,7 +87,7 @@ class LogDeletion:
             self._delete(plan.rest)
             self._delete(self._still_orphans())
             self._confirm()
-        except DeltaLogError as error:
+        except (DeltaLogError, OSError) as error:
             if not self._deleted:
                 raise
             size_bytes = sum(file.size for file in self._deleted)
@@ -115,7 +115,7 @@ class LogDeletion:
             self._look_again()
             try:
                 self._storage.delete([file.key for file in batch])
-            except StorageError:
+            except (StorageError, OSError):
                 self._deleted += self._gone(batch)
                 raise
             self._deleted += batch
@@ -123,7 +123,7 @@ class LogDeletion:
     def _gone(self, batch: Sequence[DoomedFile]) -> list[DoomedFile]:
         """Of a batch that failed, what is gone; what cannot be looked at counts as left."""
         found: list[DoomedFile] = []
-        with suppress(StorageError):
+        with suppress(StorageError, OSError):
             found.extend(file for file in batch if self._storage.head(file.key) is None)
         return found
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from delta_log import table_features
 from delta_log.change import Change
-from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
 from delta_log.log_path import commit_key
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
@@ -183,8 +183,8 @@ def vacuum(
     """
     plan, basis = found.plan, found.basis
     if plan.is_empty:
-        _remember(storage, plan, 0)
-        return VacuumOutcome(None, _metrics(plan, 0, 0, 0), {})
+        warnings = _remember(storage, plan, 0, progress)
+        return VacuumOutcome(None, _metrics(plan, 0, 0, 0), _with_warnings(plan, warnings))
     hidden = HiddenNames.of(basis.snapshot)
     proof = _checked(storage, found, hidden, progress)
     quarantine = None
@@ -206,7 +206,7 @@ def vacuum(
         deletion.look_again(started.snapshot)
         deletion.run()
     except Exception:
-        with suppress(DeltaLogError):
+        with suppress(DeltaLogError, OSError):
             metrics = {"numDeletedFiles": deletion.num_files, "sizeOfDeletedData": deletion.size_bytes}
             end = Change("VACUUM END", parameters={"status": "FAILED"}, metrics=metrics)
             writing.commit(started.snapshot or deletion.snapshot, end)
@@ -222,10 +222,11 @@ def vacuum(
             transaction=transaction,
         ),
     )
-    _remember(storage, plan, deletion.num_young)
+    warnings = _remember(storage, plan, deletion.num_young, progress)
     latest = ended.snapshot or deletion.snapshot.refreshed()
     confirmed = confirm_live_files(storage, latest, plan, progress, hidden, found.lister)
     facts = {"proof": proof.strength, "numSparedFiles": deletion.num_spared, **confirmed, **kept}
+    facts |= _with_warnings(plan, warnings)
     if plan.is_unseen:
         facts |= {"numAbsentFiles": deletion.num_absent, "numYoungFiles": deletion.num_young}
     return VacuumOutcome(ended.version, metrics, facts)
@@ -258,11 +259,27 @@ def _check_clock(storage: Storage, version: int, now_ms: int) -> None:
         require_not_ahead(now_ms, written.modification_time_ms)
 
 
-def _remember(storage: Storage, plan: VacuumPlan, num_young: int) -> None:
-    """For the next lite vacuum. One of some partitions leaves others undone, and an inventory may be old."""
+def _remember(storage: Storage, plan: VacuumPlan, num_young: int, progress: ProgressReporter) -> tuple[str, ...]:
+    """Note it for the next lite vacuum. One of some partitions leaves others undone, and an inventory may be old.
+
+    The vacuum is done by then. Without the note, the next lite vacuum looks at more commits than it has to.
+
+    :return: warnings.
+    """
     is_whole = plan.where is None and plan.mode != "inventory" and not num_young
-    if is_whole and plan.settled_version is not None:
+    if not is_whole or plan.settled_version is None:
+        return ()
+    try:
         remember_settled_version(storage, plan.settled_version)
+    except (StorageError, OSError) as error:
+        warning = f"for the next lite vacuum no note could be left of how far this one came: {error}"
+        progress.message(warning)
+        return (warning,)
+    return ()
+
+
+def _with_warnings(plan: VacuumPlan, warnings: tuple[str, ...]) -> dict[str, Any]:
+    return {"warnings": [*plan.warnings, *warnings]} if warnings else {}
 
 
 def _metrics(plan: VacuumPlan, files: int, size_bytes: int, directories: int) -> dict[str, int]:

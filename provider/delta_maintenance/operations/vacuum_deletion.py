@@ -118,7 +118,7 @@ class Deletion:
                 batch = self._without_spared(batch)
                 is_under_way = True
                 self._delete(batch)
-            except DeltaLogError as error:
+            except (DeltaLogError, OSError) as error:
                 if is_under_way:
                     self._count_deleted(batch)
                 left = total - self.num_files - self.num_spared - self.num_absent - self.num_young
@@ -190,7 +190,7 @@ class Deletion:
     def _count_deleted(self, batch: pa.Table) -> None:
         """Of a batch that failed, what is gone; what cannot be looked at counts as left."""
         keys, sizes = batch.column("key").to_pylist(), batch.column("size").to_pylist()
-        with suppress(StorageError):
+        with suppress(StorageError, OSError):
             for info, size in zip(self._storage.head_many(keys), sizes, strict=True):
                 if info is None:
                     self.num_files += 1

@@ -62,8 +62,7 @@ def test_it_holds_what_a_naive_replay_of_its_commits_holds(
     end = data.draw(st.integers(start + 1, latest))
     expected = naive(log[start : end + 1])
     if not expected:
-        with pytest.raises(InvalidRequest, match="come to nothing"):
-            write_log_compaction(storage, snapshot_of(storage), start, end)
+        assert write_log_compaction(storage, snapshot_of(storage), start, end) is None
         return
     result = write_log_compaction(storage, snapshot_of(storage), start, end)
     lines = [json.loads(line) for line in storage.read(result.key).splitlines()]
