@@ -18,6 +18,7 @@ from delta_log.storage import Storage
 
 #: Differences between clocks that are taken for granted; retentions have the same margin.
 CLOCK_MARGIN_MS = 5 * 60_000
+_RUNTIME = Runtime()
 
 
 def require_store_clock(
@@ -25,7 +26,7 @@ def require_store_clock(
     now_ms: int,
     *,
     directory: str = LOG_DIRECTORY,
-    new_id: Callable[[], str] = Runtime().new_id,
+    new_id: Callable[[], str] = _RUNTIME.new_id,
 ) -> None:
     """Write a small file, see when the store says that it was written, and delete it.
 

@@ -302,5 +302,7 @@ def render_restoration(report: Mapping[str, Any]) -> str:
             f"  warning: {left:,} files stay in quarantine, since no vacuum took them from there: "
             f"{', '.join(plan['leftFiles'])}"
         )
-    lines += [f"  warning: {name} is left as it is: {why}" for name, why in plan["refusedQuarantines"].items()]
+    lines += [
+        f"  warning: {name} is left as it is: {why}" for name, why in plan["refusedQuarantines"].items()
+    ]
     return "\n".join(lines)

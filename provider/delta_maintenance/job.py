@@ -107,7 +107,7 @@ def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporte
 def _of_the_store(error: OSError, table: Table) -> StorageError:
     """A failure that some library told in its own words, as one of ours."""
     path = str(error.filename or table.uri)
-    wrapped = StorageError(f"{path}: {error.strerror or error or type(error).__name__}. Run again.", path)
+    wrapped = StorageError(f"{path}: {error.strerror or error}. Run again.", path)
     wrapped.__cause__ = error
     return wrapped
 

@@ -185,7 +185,7 @@ def _opened(quarantine: Quarantine) -> Quarantine:
         return replace(quarantine, broken="it has no manifest.json")
     except ValueError as error:
         return replace(quarantine, since_ms=written_ms, broken=f"its manifest.json cannot be read ({error})")
-    since_ms = max(manifest.quarantinedMs, written_ms)
+    since_ms = max(manifest.quarantined_ms, written_ms)
     return replace(quarantine, since_ms=since_ms, manifest=manifest, digest=digest)
 
 
@@ -334,9 +334,10 @@ def _trusted_keys(quarantine: Quarantine, *, is_vouched: bool) -> pa.ChunkedArra
         return nothing
     if manifest is None:
         raise QuarantineRefused(name, quarantine.broken)
-    if manifest.filesDigest is None:
+    if manifest.files_digest is None:
         raise QuarantineRefused(
-            name, "release 0.1.0 made it, which left nothing in the log that its record could be compared with"
+            name,
+            "release 0.1.0 made it, which left nothing in the log that its record could be compared with",
         )
     if not is_vouched:
         raise QuarantineRefused(
@@ -345,7 +346,7 @@ def _trusted_keys(quarantine: Quarantine, *, is_vouched: bool) -> pa.ChunkedArra
             "log, or the manifest is not the vacuum's",
         )
     try:
-        return recorded_keys(quarantine.storage, quarantine.lines_key, manifest.filesDigest)
+        return recorded_keys(quarantine.storage, quarantine.lines_key, manifest.files_digest)
     except FileNotFoundError:
         raise QuarantineRefused(name, "its files.jsonl is missing") from None
     except ValueError as error:
@@ -353,7 +354,12 @@ def _trusted_keys(quarantine: Quarantine, *, is_vouched: bool) -> pa.ChunkedArra
 
 
 def _restored(
-    quarantine: Quarantine, trusted: pa.ChunkedArray, hidden: HiddenNames, course: Restoration, *, dry_run: bool
+    quarantine: Quarantine,
+    trusted: pa.ChunkedArray,
+    hidden: HiddenNames,
+    course: Restoration,
+    *,
+    dry_run: bool,
 ) -> bool:
     """Whether nothing of it is left, so that it can be forgotten."""
     storage, conflicts, is_whole = quarantine.storage, len(course.conflicts), True
@@ -386,12 +392,12 @@ def _together(pages: Iterator[tuple[list[str], list[int | None]]]) -> Iterator[l
         yield taken
 
 
-def _allowed(
-    storage: Storage, quarantine: Quarantine, keys: Sequence[str], hidden: HiddenNames
-) -> list[str]:
+def _allowed(storage: Storage, quarantine: Quarantine, keys: Sequence[str], hidden: HiddenNames) -> list[str]:
     """Those that are keys of data, and to which no link leads, here or there."""
     mask = hidden.mask(pa.array(keys, pa.string())).to_pylist()
-    plain = [key for key, is_hidden in zip(keys, mask, strict=True) if not is_hidden and not _ODD_KEY.search(key)]
+    plain = [
+        key for key, is_hidden in zip(keys, mask, strict=True) if not is_hidden and not _ODD_KEY.search(key)
+    ]
     if not storage.has_directories:
         return plain
     held = [quarantine.prefix + key for key in plain]

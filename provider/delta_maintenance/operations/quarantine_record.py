@@ -49,19 +49,19 @@ class QuarantineRefused(TableError):
         self.name, self.why = name, why
 
 
-class QuarantineManifest(msgspec.Struct, frozen=True):
+class QuarantineManifest(msgspec.Struct, frozen=True, rename="camel"):
     """``manifest.json``, as far as somebody relies on it; the other members are for people.
 
     :param version: that the vacuum was planned on; its commits are newer.
-    :param filesDigest: SHA-256 of ``files.jsonl``; release 0.1.0 wrote none.
+    :param files_digest: SHA-256 of ``files.jsonl``; release 0.1.0 wrote none.
     """
 
     version: int
-    quarantinedMs: int
-    filesDigest: str | None = None
+    quarantined_ms: int
+    files_digest: str | None = None
 
     def __post_init__(self) -> None:
-        if not (0 <= self.version <= _LARGEST and 0 <= self.quarantinedMs <= _LARGEST):
+        if not (0 <= self.version <= _LARGEST and 0 <= self.quarantined_ms <= _LARGEST):
             raise ValueError("a number in it is out of range")
 
 

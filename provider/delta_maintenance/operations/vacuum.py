@@ -259,7 +259,9 @@ def _check_clock(storage: Storage, version: int, now_ms: int) -> None:
         require_not_ahead(now_ms, written.modification_time_ms)
 
 
-def _remember(storage: Storage, plan: VacuumPlan, num_young: int, progress: ProgressReporter) -> tuple[str, ...]:
+def _remember(
+    storage: Storage, plan: VacuumPlan, num_young: int, progress: ProgressReporter
+) -> tuple[str, ...]:
     """Note it for the next lite vacuum. One of some partitions leaves others undone, and an inventory may be old.
 
     The vacuum is done by then. Without the note, the next lite vacuum looks at more commits than it has to.

@@ -150,9 +150,8 @@ def test_winners_of_another_table_are_not_followed(storage: MemoryStorage) -> No
 
     lost, replaced = once(is_commit, lose), replaces(storage, READ + 3)
     hook = once(lambda name, key: name == "read" and key == commit_key(READ + 1), replaced)
-    both = FaultyStorage(storage, before=lambda name, key: (lost(name, key), hook(name, key))[0])
     with pytest.raises(errors.TableReplaced):
-        commit(both, snapshot_of(storage))
+        commit(FaultyStorage(FaultyStorage(storage, before=hook), before=lost), snapshot_of(storage))
     assert log_of(storage) == new_log(READ + 3)
 
 
@@ -245,7 +244,7 @@ def test_a_checkpoint_that_cannot_be_taken_back_is_named(storage: MemoryStorage)
             raise StorageError("forbidden", key)
 
     replaced = once(lambda name, key: name == "put_if_absent" and "checkpoint" in key, replaces(storage, 3))
-    faulty = FaultyStorage(storage, before=lambda name, key: (replaced(name, key), fail(name, key))[0])
+    faulty = FaultyStorage(FaultyStorage(storage, before=fail), before=replaced)
     with pytest.raises(errors.TableReplaced, match="Remove that file") as caught:
         write_checkpoint(faulty, snapshot_of(storage), NO_WAIT)
     assert caught.value.left is not None

@@ -126,7 +126,9 @@ def wait(table: Path, days: float) -> None:
         written = path.stat().st_mtime - days * 86_400
         with suppress(ValueError, TypeError, RecursionError):
             manifest = json.loads(path.read_bytes())
-            path.write_text(json.dumps({**manifest, "quarantinedMs": manifest["quarantinedMs"] - int(days * DAY_MS)}))
+            path.write_text(
+                json.dumps({**manifest, "quarantinedMs": manifest["quarantinedMs"] - int(days * DAY_MS)})
+            )
         os.utime(path, (written, written))
 
 
@@ -221,7 +223,8 @@ def place(table: Path) -> Path:
     """The directory of the one quarantine of a table."""
     report = done(run_vacuum(table, **NO_CHECK, quarantine=True))
     assert report.plan is not None
-    return table / QUARANTINE_DIRECTORY / report.plan["quarantine"]
+    name: str = report.plan["quarantine"]
+    return table / QUARANTINE_DIRECTORY / name
 
 
 def contents_of_log(table: Path) -> dict[str, bytes]:
@@ -231,7 +234,10 @@ def contents_of_log(table: Path) -> dict[str, bytes]:
 def test_planted_files_never_become_commits_nor_anything_else(table: Path, place: Path) -> None:
     log, rows = contents_of_log(table), DeltaTable(str(table)).to_pyarrow_table().num_rows
     version = Table(str(table)).snapshot().version
-    removes = [json.dumps({"remove": {"path": key, "deletionTimestamp": 1, "dataChange": True}}) for key in live(table)]
+    removes = [
+        json.dumps({"remove": {"path": key, "deletionTimestamp": 1, "dataChange": True}})
+        for key in live(table)
+    ]
     planted = {
         f"_delta_log/{version + 1:020d}.json": "\n".join(removes),
         "_maintenance/run/bin.json": "{}",
@@ -254,7 +260,9 @@ def test_planted_files_never_become_commits_nor_anything_else(table: Path, place
         assert not (table / key).exists()
 
 
-def test_a_key_that_leads_out_of_the_table_by_a_link_is_left_alone(table: Path, place: Path, tmp_path: Path) -> None:
+def test_a_key_that_leads_out_of_the_table_by_a_link_is_left_alone(
+    table: Path, place: Path, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     inside = place / "files" / "day=2024-01-01"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def test_an_optimize_commits_nothing_to_the_new_table(tmp_path: Path, versions: 
     write_days(table)
     replace = Replacement(table, versions)
     with pytest.raises(errors.TableReplaced, match="version 5"):
-        run(table, engine=WatchedEngine(lambda finished: finished == 2 and replace()))
+        run(table, engine=WatchedEngine(lambda finished: replace() if finished == 2 else None))
     assert replace.expected is not None
     log = {name for name in contents(table) if name.startswith("_delta_log")}
     assert log == {name for name in replace.expected if name.startswith("_delta_log")}
@@ -121,13 +120,15 @@ def test_a_log_cleanup_deletes_nothing_of_the_new_log(table: Path, versions: int
 def test_a_vacuum_that_ends_in_a_new_log_takes_its_commit_back(table: Path, moment: str) -> None:
     replace = Replacement(table, 4)
     end = f"_delta_log/{commit_name(8)}"
-    hooks: dict[str, Callable[[str, str], None]] = {
-        moment: lambda name, key: replace() if (name, key) == ("put_if_absent", end) else None
-    }
+
+    def hook(name: str, key: str) -> None:
+        if (name, key) == ("put_if_absent", end):
+            replace()
+
     opened = Table(str(table))
     options = VacuumOptions(retain_hours=0, retention_check=False)
     storage, now_ms = opened.storage, Runtime().now_ms()
     found = survey(storage, opened.storage_at, opened.snapshot(), options, now_ms, SilentProgress())
     with pytest.raises(errors.TableReplaced):
-        vacuum(FaultyStorage(storage, **hooks), found, SilentProgress(), Runtime(), {})
+        vacuum(FaultyStorage(storage, **{moment: hook}), found, SilentProgress(), Runtime(), {})
     assert contents(table) == replace.expected
