@@ -33,7 +33,7 @@ def snapshot_of(storage: Storage, version: int | None = None) -> Snapshot:
 
 def copy_of(storage: MemoryStorage) -> MemoryStorage:
     copy = MemoryStorage(storage.uri)
-    copy.objects = dict(storage.objects)
+    copy.objects, copy._clock_ms = dict(storage.objects), storage._clock_ms
     return copy
 
 
@@ -79,6 +79,7 @@ def aged_logs(draw: st.DrawFn, max_versions: int = 10) -> MemoryStorage:
     for name in draw(st.sets(st.sampled_from(LITTER), max_size=4)):
         storage.put(f"_delta_log/{name}", b"x" if "empty" not in name else b"")
         age(storage, f"_delta_log/{name}", draw(st.sampled_from([0.1, 5.0])))
+    storage._clock_ms = NOW_MS
     return storage
 
 

@@ -96,7 +96,7 @@ class AzureStorage(ObjectStorage):
         found = await self._properties(key)
         if found is None:
             return None
-        return file_info(key, found.size, found.last_modified.timestamp()), found.metadata
+        return file_info(key, found.size, found.last_modified.timestamp(), found.etag), found.metadata
 
     async def _properties(self, key: str) -> Any:
         """Of a blob, which is no directory; ``None``: there is none."""
@@ -122,7 +122,12 @@ class AzureStorage(ObjectStorage):
         )
         pages = pages.by_page(page)
         found = [
-            file_info(f"{directory}{item.name[len(prefix) :]}", item.size, item.last_modified.timestamp())
+            file_info(
+                f"{directory}{item.name[len(prefix) :]}",
+                item.size,
+                item.last_modified.timestamp(),
+                item.etag,
+            )
             async for item in await anext(pages)
             if hasattr(item, "size") and not _is_directory(item)
         ]

@@ -8,7 +8,8 @@ the old pointer or a complete new checkpoint:
    (:mod:`delta_log.sidecar_reuse`), or everything where the checkpoint before is of no use;
 3. it is read back and compared with the replayed state: other actions one by one, files by a fingerprint; a version
    checksum that disagrees with the state stops it, too;
-4. it is created by put-if-absent, and thereby visible; sidecars that it took over must still be there;
+4. it is created by put-if-absent, and thereby visible; sidecars that it took over must still be there, and the table must
+   still be the one that was read (:mod:`delta_log.table_identity`), before and after;
 5. ``_last_checkpoint`` is moved, never backwards.
 
 Several writers of one version agree: a classic checkpoint is created once, and V2 ones have names of their own.
@@ -16,7 +17,7 @@ Several writers of one version agree: a classic checkpoint is created once, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
@@ -35,6 +36,7 @@ from delta_log.errors import (
     DeltaLogError,
     InvalidRequest,
     StorageError,
+    TableReplaced,
     UnsupportedFeature,
     VersionNotFound,
 )
@@ -54,6 +56,7 @@ from delta_log.sidecar_reuse import SidecarReuse, find_reuse, missing
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_features import Operation, supports
+from delta_log.table_identity import require_same_log, taken_back
 from delta_log.version_checksum import disagreements, read_version_checksum
 
 CheckpointPolicy = Literal["classic", "v2"]
@@ -89,6 +92,7 @@ class CheckpointResult:
     :param stats_forms: some of ``json`` and ``struct``; empty where it was found.
     :param already_there: a complete checkpoint of this version was found; at most the pointer was written.
     :param reused_sidecars: how many of its files are those of the checkpoint before.
+    :param warnings: what went wrong after it was there: readers find it by listing, without the pointer.
     """
 
     version: int
@@ -100,6 +104,7 @@ class CheckpointResult:
     stats_forms: tuple[str, ...] = ()
     already_there: bool = False
     reused_sidecars: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 def write_checkpoint(
@@ -124,6 +129,7 @@ def write_checkpoint(
         write safely.
     :raises CheckpointMismatch: what is there, or what was drafted, is not the state of the log.
     :raises CorruptLog: the version checksum contradicts the log.
+    :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     chosen = _policy(snapshot, policy)
@@ -197,6 +203,7 @@ class _Writer:
                 draft.write_classic()
             _compare_draft(storage, draft)
             _compare_checksum(storage, snapshot, draft.counts)
+            require_same_log(storage, snapshot)
         if not storage.put_if_absent(draft.key, draft.body):
             there = _existing(storage, snapshot.version, self.policy)
             if there is None:
@@ -206,7 +213,15 @@ class _Writer:
             # Who deleted them could not see yet that they are named again; nobody can read what we published.
             storage.delete([draft.key, *draft.own_sidecar_keys])
             raise _SidecarsGone
-        _point_to(storage, _pointer(storage, draft))
+        try:
+            require_same_log(storage, snapshot, own_checkpoint=frozenset({draft.key}))
+        except TableReplaced as replaced:
+            error = taken_back(storage, replaced, draft.key, draft.body)
+            if error.left is None:
+                with suppress(StorageError):
+                    storage.delete(draft.own_sidecar_keys)
+            raise error from replaced
+        warnings = _point_to(storage, lambda: _pointer(storage, draft))
         return CheckpointResult(
             snapshot.version,
             self.policy,
@@ -216,6 +231,7 @@ class _Writer:
             draft.keys,
             draft.schema.forms.names,
             reused_sidecars=0 if reuse is None else len(reuse.kept),
+            warnings=warnings,
         )
 
     @contextmanager
@@ -305,18 +321,23 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
     actions += policy == "v2" or bool(other.sidecars)
     size_bytes = sum(file.info.size for file in checkpoint.files)
     size_bytes += sum(sidecar.sizeInBytes for sidecar in other.sidecars)
-    if read_last_checkpoint(storage) != checkpoint.version:
-        top, parts = checkpoint.files[0].info, len(checkpoint.files)
-        pointer = LastCheckpoint(
-            checkpoint.version, actions, size_bytes, live.rows, parts if parts > 1 else None
-        )
-        if policy == "v2":
-            pointer.v2Checkpoint = V2Checkpoint(top.name, top.size, top.modification_time_ms)
-        _point_to(storage, pointer)
+    top, parts = checkpoint.files[0].info, len(checkpoint.files)
+    pointer = LastCheckpoint(checkpoint.version, actions, size_bytes, live.rows, parts if parts > 1 else None)
+    if policy == "v2":
+        pointer.v2Checkpoint = V2Checkpoint(top.name, top.size, top.modification_time_ms)
+    version = checkpoint.version
+    warnings = _point_to(storage, lambda: None if read_last_checkpoint(storage) == version else pointer)
     sidecars = [f"{SIDECAR_DIRECTORY}/{sidecar.path.rpartition('/')[2]}" for sidecar in other.sidecars]
     keys = (*(file.key for file in checkpoint.files), *sidecars)
     return CheckpointResult(
-        checkpoint.version, policy, actions, live.rows, size_bytes, keys, already_there=True
+        checkpoint.version,
+        policy,
+        actions,
+        live.rows,
+        size_bytes,
+        keys,
+        already_there=True,
+        warnings=warnings,
     )
 
 
@@ -346,11 +367,24 @@ def _pointer(storage: Storage, draft: CheckpointDraft) -> LastCheckpoint:
     return pointer
 
 
-def _point_to(storage: Storage, pointer: LastCheckpoint) -> None:
-    """Move the pointer, unless it names a newer checkpoint that is there."""
-    current = read_last_checkpoint(storage)
-    if current is not None and current > pointer.version:
-        newer = list_log(storage, current).checkpoints
-        if any(checkpoint.version == current for checkpoint in newer):
-            return
-    storage.put(LAST_CHECKPOINT, encode_last_checkpoint(pointer))
+def _point_to(storage: Storage, make_pointer: Callable[[], LastCheckpoint | None]) -> tuple[str, ...]:
+    """Move the pointer, unless it names a newer checkpoint that is there.
+
+    The checkpoint is there by then, and the pointer is advice: where the store fails, the checkpoint stands.
+
+    :param make_pointer: gives ``None`` where there is nothing to move.
+    :return: warnings.
+    """
+    try:
+        pointer = make_pointer()
+        if pointer is None:
+            return ()
+        current = read_last_checkpoint(storage)
+        if current is not None and current > pointer.version:
+            newer = list_log(storage, current).checkpoints
+            if any(checkpoint.version == current for checkpoint in newer):
+                return ()
+        storage.put(LAST_CHECKPOINT, encode_last_checkpoint(pointer))
+    except (StorageError, OSError) as error:
+        return (f"{LAST_CHECKPOINT} could not be moved to the checkpoint that was written: {error}",)
+    return ()

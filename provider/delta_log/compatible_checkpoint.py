@@ -41,7 +41,8 @@ def write_compatible_checkpoint(storage: Storage, checkpoint: Checkpoint, runtim
     """
     key = f"{LOG_DIRECTORY}/{checkpoint.version:020d}.checkpoint.parquet"
     other = CheckpointReader(storage, checkpoint).other
-    snapshot = Snapshot(storage, LogSegment(checkpoint.version, checkpoint, (), ()))
+    last_commit = list_log(storage, checkpoint.version).commits.get(checkpoint.version)
+    snapshot = Snapshot(storage, LogSegment(checkpoint.version, checkpoint, (), (), last_commit))
     if not other.sidecars:
         write_checkpoint(storage, snapshot, runtime, "classic")
         return key

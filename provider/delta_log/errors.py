@@ -10,6 +10,7 @@
     │   ├── LogReplaced         the log ends before a version that was read from it
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
+    │   ├── ClockAhead          young files look old by this machine's clock
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
     │       └── OutsideAllowedRoots  the address lies outside of where tables may lie
     ├── CommitFailed            nothing was committed
@@ -17,7 +18,8 @@
     │   ├── ConcurrentAppend    somebody else changed rows of a table that we read as a whole
     │   ├── MetadataChanged     schema or properties changed meanwhile
     │   ├── ProtocolChanged     the protocol changed meanwhile
-    │   └── CommitContention    others were faster, time and again
+    │   ├── CommitContention    others were faster, time and again
+    │   └── TableReplaced       the table was deleted and made anew
     ├── CheckpointMismatch      a checkpoint is not what the log replays to; of delta_log.checkpoint_writer
     └── StorageError            the store is at fault; the original error is ``__cause__``
         ├── AccessDenied        it answers, and refuses
@@ -122,6 +124,19 @@ class CorruptLog(TableError):
         self.path, self.why = path, why
 
 
+class ClockAhead(TableError):
+    """
+    :ivar ahead_ms: by how much this machine's clock is ahead of the store's.
+    """
+
+    def __init__(self, ahead_ms: int) -> None:
+        super().__init__(
+            f"This machine's clock is {ahead_ms / 60_000:,.0f} minutes ahead of the store's, so files that are needed may "
+            "look old enough to go. Nothing was deleted. Set the clock."
+        )
+        self.ahead_ms = ahead_ms
+
+
 class InvalidRequest(TableError):
     """The message says what is wrong with the request."""
 
@@ -178,6 +193,41 @@ class ProtocolChanged(CommitFailed):
 
 class CommitContention(CommitFailed):
     """Every version that was tried had been taken by somebody else."""
+
+
+class TableReplaced(CommitFailed):
+    """The table that was read is not at its address any more: it was deleted, and perhaps another one made there.
+
+    :ivar table_uri: the address.
+    :ivar read_version: the version that was read, whose commit is gone or is another one; ``why`` says which.
+    :ivar left: the key of a file of the run that could not be taken back from the log that is there now. ``None``, which is
+        the rule: there is none.
+    """
+
+    def __init__(
+        self,
+        table_uri: str,
+        read_version: int,
+        why: str,
+        *,
+        version: int | None = None,
+        left: str | None = None,
+    ) -> None:
+        remedy = (
+            f"{left}, which this run wrote for the table that is gone, could not be taken back from the log that is there "
+            "now. Remove that file; where it is a commit that others have followed, restore the table to the version "
+            "before it."
+            if left is not None
+            else "Nothing was committed, and nothing more is written or deleted for the table that is gone. Run again: the "
+            "next run works on what is there then."
+        )
+        super().__init__(
+            f"{table_uri} was deleted or made anew while this ran: {why}. {remedy}",
+            version=version,
+        )
+        self.table_uri, self.read_version, self.why = table_uri, read_version, why
+        self.left = left
+        self.retryable = left is None
 
 
 class StorageError(DeltaLogError):

@@ -248,7 +248,10 @@ class _ResumableUpload(Upload):
 
 def _info(key: str, item: Mapping[str, Any]) -> FileInfo:
     updated = datetime.fromisoformat(item["updated"].replace("Z", "+00:00"))
-    return file_info(key, int(item["size"]), updated.timestamp())
+    generation = item.get("generation")
+    return file_info(
+        key, int(item["size"]), updated.timestamp(), None if generation is None else str(generation)
+    )
 
 
 def _status_of(error: Exception) -> int:

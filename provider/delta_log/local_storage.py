@@ -101,7 +101,7 @@ class LocalStorage(Storage):
             os.replace(temporary, path)
             _sync_directory(os.path.dirname(path))
         # Hadoop's local file system keeps a checksum beside each file it wrote and fails on one that does not fit.
-        with suppress(FileNotFoundError):
+        with _write_errors(path), suppress(FileNotFoundError):
             Path(path).with_name(f".{Path(path).name}.crc").unlink()
 
     def put_if_absent(self, key: str, data: bytes) -> bool:

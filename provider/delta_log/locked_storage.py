@@ -80,7 +80,7 @@ class LockedStorage(Storage):
         if latest is not None:
             self._repair(latest)
             if latest.file_name >= name:
-                self._require_there(name)
+                self._require_there(name, latest)
                 return False
         entry = LockEntry(name, f".tmp/{name}.{self._new_id()}")
         self._inner.put(_temporary_key(entry), data)
@@ -188,12 +188,15 @@ class LockedStorage(Storage):
             "this table was deleted and made anew, delete its old entries from the lock table; otherwise",
         )
 
-    def _require_there(self, name: str) -> None:
-        """What the lock table says of a version holds for the log: its commit is there, or nobody knows of it."""
+    def _require_there(self, name: str, latest: LockEntry) -> None:
+        """What the lock table says of a version holds for the log: its commit is there, or its writer gave it up.
+
+        It is also there where the table has a later entry, whose writer followed it.
+        """
         key = f"{_LOG_DIRECTORY}/{name}"
         if self.head(key) is None:
             entry = self._lock.get(name)
-            if entry is not None and entry.complete:
+            if entry.complete if entry is not None else latest.file_name > name:
                 raise CorruptLog(
                     key,
                     "the lock table says that it is committed, and it is not in the log. If this table was deleted "
@@ -260,6 +263,14 @@ class LockedStorage(Storage):
 
     def delete(self, keys: Iterable[str]) -> None:
         self._inner.delete(keys)
+
+    def take_back(self, key: str, data: bytes) -> None:
+        # An entry that is not complete would have the next one through here put the commit in its place again.
+        commit = _COMMIT.fullmatch(key)
+        entry = self._lock.get(commit[1]) if commit is not None else None
+        if entry is not None and not entry.complete:
+            self._lock.complete(entry, int(self._now_s()) + EXPIRY_SECONDS)
+        self._inner.take_back(key, data)
 
     def copy(self, source: str, target: str) -> bool:
         return self._inner.copy(source, target)

@@ -17,13 +17,14 @@ from typing import Any
 
 from delta_log import table_features
 from delta_log.actions import Action, decode_actions
-from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest
+from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest, TableReplaced
 from delta_log.log_path import LOG_DIRECTORY, LogFile, LogFileKind
 from delta_log.log_replay import Tail, reconcile
 from delta_log.log_segment import find_log_segment, list_log
 from delta_log.snapshot import Snapshot
 from delta_log.storage import FileInfo, Storage
 from delta_log.table_features import Operation
+from delta_log.table_identity import require_same_log, taken_back
 
 
 class CompactionMismatch(DeltaLogError):
@@ -62,14 +63,18 @@ def compaction_key(start: int, end: int) -> str:
     return f"{LOG_DIRECTORY}/{start:020d}.{end:020d}.compacted.json"
 
 
-def write_log_compaction(storage: Storage, snapshot: Snapshot, start: int, end: int) -> CompactionResult:
+def write_log_compaction(
+    storage: Storage, snapshot: Snapshot, start: int, end: int
+) -> CompactionResult | None:
     """Write what the commits of some versions come to, or find it.
 
     :param snapshot: the latest version.
+    :return: ``None``: they come to nothing, as commits of VACUUM do, and there is nothing to write.
     :raises InvalidRequest: it would not be of at least two commits that are there.
     :raises UnsupportedFeature: one of these versions, or the latest, may hold actions that we do not know.
     :raises CorruptLog: a commit is missing, or contradicts another one.
     :raises CompactionMismatch: see there.
+    :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     storage.require_writable()
@@ -79,7 +84,7 @@ def write_log_compaction(storage: Storage, snapshot: Snapshot, start: int, end: 
             "least two versions that were committed."
         )
     _require_protocol_before(storage, start)
-    commits = _commits(storage, start, end)
+    commits = _commits(storage, snapshot, start, end)
     bodies = list(storage.read_many([commit.key for commit in commits]))
     written = [list(_lines(body, commit.key)) for commit, body in zip(commits, bodies, strict=True)]
     tail = _reconciled(commits, written, storage.uri)
@@ -91,11 +96,15 @@ def write_log_compaction(storage: Storage, snapshot: Snapshot, start: int, end: 
     body = b"".join(line + b"\n" for line in lines)
     key = compaction_key(start, end)
     if not lines:
-        raise InvalidRequest(
-            f"The commits {start} to {end} come to nothing at all: there is nothing to write."
-        )
+        return None
     _compare(tail, body, key, storage.uri, published=False)
     created = storage.put_if_absent(key, body)
+    try:
+        require_same_log(storage, snapshot)
+    except TableReplaced as replaced:
+        if created:
+            raise taken_back(storage, replaced, key, body) from replaced
+        raise
     found = storage.read(key)
     _compare(tail, found, key, storage.uri, published=True)
     return CompactionResult(
@@ -117,8 +126,10 @@ def _require_protocol_before(storage: Storage, start: int) -> None:
     table_features.require(before.protocol, Operation.CHECKPOINT)
 
 
-def _commits(storage: Storage, start: int, end: int) -> list[LogFile]:
-    listed = list_log(storage, start).commits
+def _commits(storage: Storage, snapshot: Snapshot, start: int, end: int) -> list[LogFile]:
+    listing = list_log(storage, start)
+    require_same_log(storage, snapshot, listing)
+    listed = listing.commits
     for version in range(start, end + 1):
         if version not in listed:
             raise CorruptLog(

@@ -42,7 +42,10 @@ def look_after(
         _LOG.warning("%s: no checksum file for version %d: %s", storage.uri, snapshot.version, error)
     try:
         if is_checkpoint_due(snapshot, checkpointed):
-            checkpointed = write_checkpoint(storage, snapshot, runtime).version
+            result = write_checkpoint(storage, snapshot, runtime)
+            checkpointed = result.version
+            for warning in result.warnings:
+                _LOG.warning("%s: %s", storage.uri, warning)
     except Exception as error:  # noqa: BLE001 - the same
         _LOG.warning("%s: no checkpoint of version %d: %s", storage.uri, snapshot.version, error)
     return checkpointed

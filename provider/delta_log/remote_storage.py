@@ -218,8 +218,10 @@ def tree_page(files: Sequence[FileInfo], others: Sequence[str] = ()) -> TreePage
     )
 
 
-def file_info(key: str, size: int, modified_seconds: float) -> FileInfo:
-    return FileInfo(key, key.rpartition("/")[2], size, int(modified_seconds * 1000))
+def file_info(key: str, size: int, modified_seconds: float, tag: str | None = None) -> FileInfo:
+    """:param tag: a listing may leave out its quotation marks."""
+    name, time_ms = key.rpartition("/")[2], int(modified_seconds * 1000)
+    return FileInfo(key, name, size, time_ms, tag.strip('"') if tag else None)
 
 
 #: Reads a range: its start, and its length.

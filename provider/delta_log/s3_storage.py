@@ -122,7 +122,8 @@ class S3Storage(ObjectStorage):
             answer = await self.call("head_object", Key=self.object_key(key))
         except FileNotFoundError:
             return None
-        info = file_info(key, answer["ContentLength"], answer["LastModified"].timestamp())
+        modified = answer["LastModified"].timestamp()
+        info = file_info(key, answer["ContentLength"], modified, answer.get("ETag"))
         return info, answer.get("Metadata", {})
 
     async def _list_page(
@@ -143,7 +144,10 @@ class S3Storage(ObjectStorage):
         answer = await self.call("list_objects_v2", **asked)
         found = [
             file_info(
-                f"{directory}{entry['Key'][len(prefix) :]}", entry["Size"], entry["LastModified"].timestamp()
+                f"{directory}{entry['Key'][len(prefix) :]}",
+                entry["Size"],
+                entry["LastModified"].timestamp(),
+                entry.get("ETag"),
             )
             for entry in answer.get("Contents", ())
         ]

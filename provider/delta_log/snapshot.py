@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import chain, islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -227,6 +227,16 @@ class Snapshot:
         return commit_timestamp_ms(
             self._storage, self._segment, self.properties, self._tail.commit_infos.get(self.version)
         )
+
+    @property
+    def last_commit(self) -> LogFile | None:
+        """The commit of this version, as the log was listed; ``None``: it was cleaned, and a checkpoint stands for it."""
+        return self._segment.last_commit
+
+    @property
+    def commit_info(self) -> dict[str, Any] | None:
+        """``commitInfo`` of this version, where its commit was read."""
+        return self._tail.commit_infos.get(self.version)
 
     @property
     def checkpoint_version(self) -> int | None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -36,12 +36,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One object of a listing; ``modification_time_ms`` is since the epoch, by the store's clock."""
+    """One object of a listing.
+
+    :param modification_time_ms: since the epoch, by the store's clock.
+    :param tag: tells this content from another one under the same key (an ETag, a generation). ``None``: this store has no
+        such thing, or this kind of listing does not give it.
+    """
 
     key: str
     name: str
     size: int
     modification_time_ms: int
+    tag: str | None = None
+
+    def is_same_content(self, other: FileInfo) -> bool:
+        """Whether both were told of the same object, as far as size, time and tag can tell.
+
+        A listing and a single look at an object may round its time differently, but give the same tag.
+        """
+        if self.size != other.size:
+            return False
+        if self.tag is not None and other.tag is not None:
+            return self.tag == other.tag
+        return self.modification_time_ms == other.modification_time_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +212,12 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files; absent ones are no error."""
+
+    def take_back(self, key: str, data: bytes) -> None:
+        """Delete what :meth:`put_if_absent` has just created, unless something else is there by now."""
+        with suppress(FileNotFoundError):
+            if self.read(key) == data:
+                self.delete([key])
 
     def copy(self, source: str, target: str) -> bool:
         """A file under a second name, whole or not at all; made by the store itself, where it can do that.

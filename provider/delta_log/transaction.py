@@ -6,7 +6,12 @@ tries the next version. An outcome that is not known (the store failed after it 
 repeated a request behind our back) is found out by reading the object back and comparing ``txnId``; another body is
 never sent before that verdict.
 
-In the quiet case a commit costs three requests: one LIST, the commit, its checksum file.
+A commit stands only in the log that it rests on. The version that was read is looked at before the commit is sent, after
+each lost race, and again when the commit is there: where the table was deleted or made anew meanwhile, the commit is taken
+back (:mod:`delta_log.table_identity`).
+
+In the quiet case a commit costs four requests: one LIST, the commit, a look at the version that was read, the checksum
+file of the commit.
 """
 
 from __future__ import annotations
@@ -20,7 +25,14 @@ from delta_log import table_features
 from delta_log.actions import Add, decode_actions
 from delta_log.change import TRANSACTION_TAG, Attempt, Change, FileGroup, Remap, body_of
 from delta_log.conflict import Basis, Conflict, Head, Winner, adopted_rows, conflicts_of
-from delta_log.errors import CommitContention, CommitFailed, CommitUnknown, DeltaLogError, StorageError
+from delta_log.errors import (
+    CommitContention,
+    CommitFailed,
+    CommitUnknown,
+    DeltaLogError,
+    StorageError,
+    TableReplaced,
+)
 from delta_log.history import ICT_ENABLED
 from delta_log.log_path import commit_key, known_commit
 from delta_log.log_segment import list_log
@@ -31,6 +43,7 @@ from delta_log.snapshot import Snapshot
 from delta_log.source_state import SourceStates
 from delta_log.storage import Storage
 from delta_log.table_features import Operation
+from delta_log.table_identity import require_same_log, taken_back
 from delta_log.table_properties import flag
 
 _LOG = logging.getLogger(__name__)
@@ -79,6 +92,7 @@ class Transaction:
         """Make the change the table's next version.
 
         :raises CommitFailed: another writer's commit contradicts ours; nothing was committed.
+        :raises TableReplaced: the table was deleted or made anew; nothing was committed, unless the error says so.
         :raises UnsupportedFeature: another writer made the table one that we must not write to; the same.
         :raises CommitUnknown: the store failed so that nobody can tell yet whether ours is in the log.
         :raises StorageError: the store failed, and ours is not in the log.
@@ -102,10 +116,16 @@ class Transaction:
                     course.remap(change.remap)
                 body = body_of(change, self._attempt(course, transaction_id))
                 if self._put(version, body):
+                    self._look_again(version, body)
                     return self._finished(course, _winner(version, body), transaction_id)
-            winners = self._winners(version, latest) if latest >= version else self._judges(version)
-            if winners and _is_ours(winners[0], transaction_id):
-                return self._finished(course, winners[0], transaction_id)
+                winners = self._judges(version)
+                if winners and _is_ours(winners[0], transaction_id):
+                    self._look_again(version, body)
+                    return self._finished(course, winners[0], transaction_id)
+                # The winners may be those of another table.
+                require_same_log(self._storage, self._snapshot)
+            else:
+                winners = self._winners(version, latest)
             done = next((w.version for w in winners if _is_same_work(w, change.transaction)), None)
             if done is not None:
                 return CommitResult(done, already_done=True)
@@ -134,10 +154,12 @@ class Transaction:
     def _latest(self, version: int) -> int:
         """The newest version that others have committed while we worked; less than ``version``: none.
 
+        :raises TableReplaced: the version that was read is not in the log any more.
         :raises CommitFailed: a version between was committed long ago and cleaned from the log: it is free, and yet
             taken.
         """
-        listing = list_log(self._storage, version - 1)
+        listing = list_log(self._storage, self._snapshot.version)
+        require_same_log(self._storage, self._snapshot, listing)
         if not all(winner in listing.commits for winner in range(version, listing.latest + 1)):
             raise _cleaned(version, listing.latest)
         return listing.latest
@@ -166,9 +188,9 @@ class Transaction:
         for tries in range(_MAX_PUTS):
             try:
                 return self._storage.put_if_absent(key, body)
-            except StorageError as error:
+            except (StorageError, OSError) as error:
                 failure = error
-            with suppress(StorageError):
+            with suppress(StorageError, OSError):
                 if self._storage.head(key) is not None:
                     return False
             self._runtime.sleep(_FIRST_WAIT_SECONDS * 2**tries * self._runtime.jitter())
@@ -178,6 +200,30 @@ class Transaction:
             key,
         ) from failure
 
+    def _look_again(self, version: int, body: bytes) -> None:
+        """See that a commit of ours, which is there, follows what it rests on; else take it back.
+
+        :raises TableReplaced: it did not.
+        :raises CommitUnknown: the store failed, so that nobody can tell.
+        """
+        for tries in range(_MAX_PUTS):
+            try:
+                require_same_log(self._storage, self._snapshot)
+            except TableReplaced as replaced:
+                raise taken_back(
+                    self._storage, replaced, commit_key(version), body, follower=commit_key(version + 1)
+                ) from replaced
+            except (StorageError, OSError) as error:
+                failure = error
+            else:
+                return
+            self._runtime.sleep(_FIRST_WAIT_SECONDS * 2**tries * self._runtime.jitter())
+        raise CommitUnknown(
+            f"Version {version} was written, and whether the table was made anew meanwhile cannot be found out "
+            f"({failure}). Run again: a repetition finds out and does nothing twice.",
+            commit_key(version),
+        ) from failure
+
     def _judges(self, version: int) -> Sequence[Winner]:
         """The winners from a version on, of which the first may be ours: a put came back without a verdict.
 
@@ -185,7 +231,7 @@ class Transaction:
         """
         try:
             return self._winners(version, version - 1)
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             raise CommitUnknown(
                 f"Version {version} is there, and whether it is ours cannot be read ({error}). Run again: a repetition "
                 "finds out and does nothing twice.",
@@ -219,7 +265,7 @@ class Transaction:
             snapshot = self._tip.advanced(
                 [(known_commit(winner.version, winner.size_bytes), winner.actions) for winner in newer]
             )
-        except DeltaLogError as error:
+        except (DeltaLogError, OSError) as error:
             _LOG.warning("%s: version %d cannot be read: %s", self._storage.uri, version, error)
             self._tip, self._passed = self._snapshot, ()
             return CommitResult(version, dropped=course.dropped, remapped=frozenset(course.remapped))

@@ -115,6 +115,7 @@ def render_checkpoint(report: Mapping[str, Any]) -> str:
             )
     else:
         lines.append(f"No checkpoint written: version {version} has one already.")
+    lines += [f"  warning: {warning}" for warning in plan.get("warnings", ())]
     if "checksum" in plan:
         lines.append(f"  {_checksum(plan['checksum'])}")
     if "logCleanup" in plan:
@@ -227,7 +228,9 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
         return f"Already done: version {report['version']} holds this very transaction."
     if report["status"] == "planned":
         return "\n".join([render_vacuum_plan(plan), *_quarantine_plan_lines(plan)])
+    broken = plan.get("brokenQuarantines", {}).items()
     warnings = [f"  warning: {warning}" for warning in plan["warnings"]]
+    warnings += [f"  warning: the quarantine {name} is broken: {why}" for name, why in broken]
     if report["status"] == "nothing_to_do":
         looked = f"{plan['numListedFiles']:,} files looked at"
         return "\n".join([f"Nothing to delete at version {report['read_version']}; {looked}.", *warnings])
@@ -256,7 +259,9 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
 
 
 def _quarantine_plan_lines(plan: Mapping[str, Any]) -> list[str]:
+    broken = plan.get("brokenQuarantines", {}).items()
     lines = ["  into quarantine"] if plan.get("quarantine") else []
+    lines += [f"  warning: the quarantine {name} is broken: {why}" for name, why in broken]
     if "numQuarantinedFilesToDelete" in plan:
         size = format_bytes(plan["sizeOfQuarantinedDataToDelete"])
         lines.append(f"  and {plan['numQuarantinedFilesToDelete']:,} files, {size}, of older quarantines")
@@ -291,4 +296,13 @@ def render_restoration(report: Mapping[str, Any]) -> str:
             f"  warning: {metrics['numConflictingFiles']:,} files stay in quarantine, since others are in their place: "
             f"{', '.join(plan['conflicts'])}"
         )
+    left = metrics["numRefusedFiles"] + metrics["numUnnamedFiles"]
+    if left:
+        lines.append(
+            f"  warning: {left:,} files stay in quarantine, since no vacuum took them from there: "
+            f"{', '.join(plan['leftFiles'])}"
+        )
+    lines += [
+        f"  warning: {name} is left as it is: {why}" for name, why in plan["refusedQuarantines"].items()
+    ]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
 from delta_log.table import Table
@@ -77,6 +77,15 @@ def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobRepo
         for address in places(spec.table, spec.options):
             require_within(address, spec.allowed_roots)
         table = Table(spec.table, dict(site.storage_options))
+    except Exception as error:  # noqa: BLE001 - it becomes part of the report
+        return failure(spec, error, started_ms, site.runtime.now_ms())
+    return run_on(table, spec, site, progress)
+
+
+def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobReport:
+    """The same, on a table that is opened already."""
+    started_ms = site.runtime.now_ms()
+    try:
         if spec.operation == "vacuum":
             return vacuum.run(
                 spec,
@@ -97,8 +106,18 @@ def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobRepo
                 site.run_key or RunKey(site.runtime.new_secret()),
             )
         return _OPERATIONS[spec.operation](spec, table, progress, site.runtime)
+    except OSError as error:
+        return failure(spec, _of_the_store(error, table), started_ms, site.runtime.now_ms())
     except Exception as error:  # noqa: BLE001 - it becomes part of the report
         return failure(spec, error, started_ms, site.runtime.now_ms())
+
+
+def _of_the_store(error: OSError, table: Table) -> StorageError:
+    """A failure that some library told in its own words, as one of ours."""
+    path = str(error.filename or table.uri)
+    wrapped = StorageError(f"{path}: {error.strerror or error}. Run again.", path)
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def failure(spec: JobSpec, error: BaseException, started_ms: int, finished_ms: int) -> JobReport:

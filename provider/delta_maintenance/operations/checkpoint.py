@@ -136,11 +136,14 @@ def run(
             "numReusedSidecars": result.reused_sidecars,
         }
         told["checkpointWritten"] = not result.already_there
+        if result.warnings:
+            told["warnings"] = list(result.warnings)
         written, version = written or not result.already_there, result.version
     elif options.compact_log and compaction.worth_it:
         progress.message(compaction.reason)
-        metrics |= compact_log(storage, snapshot, compaction)
-        written = True
+        compacted = compact_log(storage, snapshot, compaction)
+        metrics |= compacted
+        written = written or bool(compacted)
     status = "written" if written else "nothing_to_do"
     if cleanup is not None:
         done, deleted = clean_up(storage, snapshot, cleanup, runtime, progress)

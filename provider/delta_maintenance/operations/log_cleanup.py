@@ -24,6 +24,7 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table import Table
 from delta_log.table_features import Operation, supports
+from delta_log.table_identity import require_same_log
 from delta_log.time_travel import version_at
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.operations.log_deletion import LogCleanupRefused, LogDeletion
@@ -77,6 +78,7 @@ def clean_up(
 
     :param snapshot: that the plan was made on.
     :raises LogCleanupRefused: the table is another one than it was; nothing was deleted.
+    :raises ClockAhead: by the store's clock the plan is about younger files; nothing was deleted.
     :raises LogCleanupIncomplete: some files were deleted, and running again goes on.
     """
     if plan.is_empty:
@@ -106,6 +108,7 @@ def survey(storage: Storage, snapshot: Snapshot, now_ms: int, progress: Progress
             f"{storage.uri}: the log ends at version {inventory.listing.latest}, and version {snapshot.version} was read "
             "from it a moment ago. Nothing was deleted. Run again when whoever replaces the table is done."
         )
+    require_same_log(storage, snapshot, inventory.listing)
     plan = replace(
         plan,
         version=inventory.listing.latest,

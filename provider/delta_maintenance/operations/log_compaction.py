@@ -45,19 +45,29 @@ def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtim
     if not spec.dry_run:
         progress.message(plan.reason)
         metrics = {} if plan.start is None else compact_log(table.storage, snapshot, plan)
-        status = "written" if metrics else "nothing_to_do"
-        report = replace(report, status=status, metrics=metrics, version=plan.end)
+        if metrics:
+            report = replace(report, status="written", metrics=metrics, version=plan.end)
+        else:
+            told = plan if plan.start is None else _nothing_left(plan)
+            report = replace(report, status="nothing_to_do", plan=told.to_dict())
     return replace(report, finished_ms=runtime.now_ms())
 
 
+def _nothing_left(plan: LogCompactionPlan) -> LogCompactionPlan:
+    why = f"the commits {plan.start} to {plan.end} come to nothing at all: there is nothing to write"
+    return replace(plan, worth_it=False, reason=why)
+
+
 def compact_log(storage: Storage, snapshot: Snapshot, plan: LogCompactionPlan) -> dict[str, Any]:
-    """Write what a plan says; gives metrics.
+    """Write what a plan says; gives metrics, or none where the commits come to nothing.
 
     :raises DeltaLogError: see :func:`~delta_log.log_compaction.write_log_compaction`.
     """
     assert plan.start is not None
     assert plan.end is not None
     result = write_log_compaction(storage, snapshot, plan.start, plan.end)
+    if result is None:
+        return {}
     return {
         "numCompactedCommits": result.end - result.start + 1,
         "numCompactedActions": result.actions,

@@ -20,7 +20,9 @@ from delta_log.runtime import Runtime
 from delta_log.sidecar_references import referenced_sidecars
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
+from delta_log.store_clock import require_store_clock
 from delta_log.table_features import Operation
+from delta_log.table_identity import require_same_log
 from delta_maintenance.plan.log_cleanup import DoomedFile, LogCleanupPlan, by_reason, is_cleanup_enabled
 from delta_maintenance.progress import ProgressReporter, format_bytes
 
@@ -39,13 +41,13 @@ class LogCleanupIncomplete(DeltaLogError):
     """
 
     def __init__(
-        self, cause: DeltaLogError, deleted_files: int, deleted_bytes: int, remaining_files: int
+        self, cause: DeltaLogError | OSError, deleted_files: int, deleted_bytes: int, remaining_files: int
     ) -> None:
         super().__init__(
             f"{cause} {deleted_files:,} files of the log ({format_bytes(deleted_bytes)}) were deleted, {remaining_files:,} "
             "are left. Every version that had to stay can be read; running again goes on from here."
         )
-        self.retryable = cause.retryable
+        self.retryable = getattr(cause, "retryable", True)
         self.deleted_files, self.deleted_bytes, self.remaining_files = (
             deleted_files,
             deleted_bytes,
@@ -70,11 +72,14 @@ class LogDeletion:
     def run(self, runtime: Runtime) -> None:
         """
         :raises LogCleanupRefused: before anything was deleted.
+        :raises TableReplaced: the same.
+        :raises ClockAhead: the same.
         :raises LogCleanupIncomplete: after something was; counts say how far it came.
         """
         plan = self._plan
         try:
             self._look_again()
+            require_store_clock(self._storage, plan.retention.now_ms, new_id=runtime.new_id)
             if plan.compatible_copy_of is not None:
                 write_compatible_checkpoint(self._storage, plan.compatible_copy_of, runtime)
             self._progress.message(f"deleting {len(plan.files):,} files of the log")
@@ -82,7 +87,7 @@ class LogDeletion:
             self._delete(plan.rest)
             self._delete(self._still_orphans())
             self._confirm()
-        except DeltaLogError as error:
+        except (DeltaLogError, OSError) as error:
             if not self._deleted:
                 raise
             size_bytes = sum(file.size for file in self._deleted)
@@ -110,7 +115,7 @@ class LogDeletion:
             self._look_again()
             try:
                 self._storage.delete([file.key for file in batch])
-            except StorageError:
+            except (StorageError, OSError):
                 self._deleted += self._gone(batch)
                 raise
             self._deleted += batch
@@ -118,13 +123,15 @@ class LogDeletion:
     def _gone(self, batch: Sequence[DoomedFile]) -> list[DoomedFile]:
         """Of a batch that failed, what is gone; what cannot be looked at counts as left."""
         found: list[DoomedFile] = []
-        with suppress(StorageError):
+        with suppress(StorageError, OSError):
             found.extend(file for file in batch if self._storage.head(file.key) is None)
         return found
 
     def _look_again(self) -> None:
         known = self._snapshot
-        newest = known.refreshed()
+        listing = list_log(self._storage, known.version)
+        require_same_log(self._storage, known, listing)
+        newest = known.refreshed(listing)
         table_features.require(newest.protocol, Operation.CHECKPOINT)
         anchor = self._plan.anchor
         if newest.metadata.id != known.metadata.id or newest.version < known.version:

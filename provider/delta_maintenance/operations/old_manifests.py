@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from delta_log.store_clock import require_store_clock
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def forget_old_manifests(table: Table, now_ms: int) -> int:
     """How many there were.
 
     :raises StorageError: the store failed.
+    :raises ClockAhead: by the store's clock they may be younger; nothing was deleted.
     """
     storage = table.storage_at(f"{table.uri}/{MANIFEST_DIRECTORY}")
     try:
@@ -38,6 +40,8 @@ def forget_old_manifests(table: Table, now_ms: int) -> int:
         for name, time_ms in zip(found, times_ms, strict=True)
         if time_ms is not None and time_ms < now_ms - MANIFEST_DAYS * _DAY_MS
     ]
+    if old:
+        require_store_clock(storage, now_ms, directory="")
     storage.delete(old)
     for directory in {name.rpartition("/")[0] for name in old}:
         storage.remove_dir(directory)

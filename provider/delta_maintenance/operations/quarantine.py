@@ -8,15 +8,20 @@ No order of failures loses a file:
 1. the manifest is there before the first file, and goes after the last;
 2. a file is copied (on a disk: gets a second name), the copy is looked at, and only then the first one is deleted;
 3. the way back is the same. What was interrupted is there twice, and its repetition ends it.
+
+What lies there is not trusted (:mod:`delta_maintenance.operations.quarantine_record`). A file comes back only where the
+record names it, and the log vouches for the record. Hidden keys, such as those of the log, never come back, nor does
+anything that a symbolic link leads to or from. Everything else below ``files/`` is left alone and counted.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +30,19 @@ from delta_log.errors import InvalidRequest, StorageError
 from delta_log.object_tree import KeySpan
 from delta_log.runtime import Runtime
 from delta_log.storage import Storage
+from delta_log.store_clock import require_store_clock
+from delta_maintenance.operations.quarantine_record import (
+    DIGEST_PARAMETER,
+    NAME_PARAMETER,
+    QuarantineManifest,
+    QuarantineRefused,
+    read_manifest,
+    recorded_keys,
+    vouched_for,
+    write_manifest,
+    write_record,
+)
+from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.retention import HOUR_MS
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
 from delta_maintenance.progress import ProgressReporter
@@ -32,18 +50,29 @@ from delta_maintenance.progress import ProgressReporter
 QUARANTINE_DIRECTORY = "_delta_quarantine"
 _BATCH_FILES = 1_000
 _COMPARED_BYTES = 8 << 20
+#: So many listed files are looked up in a record at once, which costs as much as the record is large.
+_LOOKED_UP_FILES = 1 << 16
+_EXAMPLES = 10
+#: Segments of a key that spell no file of a table: empty ones, ``.`` and ``..``.
+_ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
     """What one vacuum took.
 
-    :param since_ms: when, by its own clock or the store's, whichever is later.
+    :param since_ms: when, by its own clock or the store's, whichever is later. ``None``: there is no manifest, so nothing
+        tells.
+    :param manifest: what it says of itself. ``None``: that cannot be read, and ``broken`` says why.
+    :param digest: of the manifest.
     """
 
     storage: Storage
     name: str
-    since_ms: int
+    since_ms: int | None
+    manifest: QuarantineManifest | None = None
+    digest: str = ""
+    broken: str = ""
 
     @property
     def manifest_key(self) -> str:
@@ -64,10 +93,9 @@ class Quarantine:
         now_ms = runtime.now_ms()
         day = datetime.fromtimestamp(now_ms / 1000, timezone.utc)
         quarantine = cls(storage, f"{day:%Y%m%dT%H%M%SZ}-{runtime.new_id()}", now_ms)
-        with storage.open_write(quarantine.lines_key) as file:
-            for lines in plan.lines():
-                file.write(lines)
         manifest = {
+            "name": quarantine.name,
+            "filesDigest": write_record(storage, plan, quarantine.lines_key),
             "tableId": plan.table_id,
             "version": plan.read_version,
             "quarantinedMs": now_ms,
@@ -76,8 +104,13 @@ class Quarantine:
             "numBytes": plan.size_bytes,
             "digest": plan.digest,
         }
-        storage.put(quarantine.manifest_key, json.dumps(manifest).encode())
-        return quarantine
+        digest = write_manifest(storage, quarantine.manifest_key, manifest)
+        return replace(quarantine, digest=digest)
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What the vacuum's commits say of it."""
+        return {NAME_PARAMETER: self.name, DIGEST_PARAMETER: self.digest}
 
     def keep(self, batch: pa.Table) -> None:
         """Before some files are deleted: a copy of each that is there.
@@ -123,7 +156,7 @@ class Quarantine:
 
 
 def quarantines(storage: Storage) -> list[Quarantine]:
-    """The oldest first. What has no manifest is none of ours."""
+    """The oldest first. A directory in which no file waits and which has no manifest is none of ours."""
     names: list[str] = []
 
     def told(directories: Sequence[str]) -> tuple[()]:
@@ -134,23 +167,48 @@ def quarantines(storage: Storage) -> list[Quarantine]:
         pass
     found = []
     for name in names:
-        quarantine = Quarantine(storage, name, 0)
-        info = storage.head(quarantine.manifest_key)
-        if info is not None:
-            said = json.loads(storage.read(quarantine.manifest_key)).get("quarantinedMs", 0)
-            found.append(Quarantine(storage, name, max(said, info.modification_time_ms)))
-    return sorted(found, key=lambda quarantine: (quarantine.since_ms, quarantine.name))
+        quarantine = _opened(Quarantine(storage, name, None))
+        if quarantine.since_ms is not None or _has_files(quarantine):
+            found.append(quarantine)
+    return sorted(found, key=lambda quarantine: (quarantine.since_ms or 0, quarantine.name))
+
+
+def _opened(quarantine: Quarantine) -> Quarantine:
+    key = quarantine.manifest_key
+    info = quarantine.storage.head(key)
+    if info is None:
+        return replace(quarantine, broken="it has no manifest.json")
+    written_ms = info.modification_time_ms
+    try:
+        manifest, digest = read_manifest(quarantine.storage, key)
+    except FileNotFoundError:  # gone just now
+        return replace(quarantine, broken="it has no manifest.json")
+    except ValueError as error:
+        return replace(quarantine, since_ms=written_ms, broken=f"its manifest.json cannot be read ({error})")
+    since_ms = max(manifest.quarantined_ms, written_ms)
+    return replace(quarantine, since_ms=since_ms, manifest=manifest, digest=digest)
+
+
+def _has_files(quarantine: Quarantine) -> bool:
+    return any(keys for keys, _ in quarantine.files())
 
 
 @dataclass(frozen=True, slots=True)
 class Purge:
     """
     :param num_needed: files that the table needs again; they stay where they are, to be restored.
+    :param broken: quarantines whose manifest cannot be read, and why, by name. They are deleted by the store's time of the
+        manifest alone; where there is none, they stay.
     """
 
     num_files: int = 0
     size_bytes: int = 0
     num_needed: int = 0
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """For the report; some of the broken ones, where there are many."""
+        return {"brokenQuarantines": dict(list(self.broken.items())[:_EXAMPLES])} if self.broken else {}
 
 
 def purge(
@@ -165,11 +223,17 @@ def purge(
     """Delete what has been in quarantine for so long.
 
     :param protected: live files of the latest version, which somebody brought back from the log's past.
+    :raises ClockAhead: by the store's clock they may be younger; nothing was deleted.
     """
+    there = quarantines(storage)
+    due = [one for one in there if one.since_ms is not None and one.since_ms <= now_ms - hours * HOUR_MS]
+    broken = {one.name: one.broken for one in there if one.broken}
+    for name, why in broken.items():
+        progress.message(f"the quarantine {name} is broken: {why}")
+    if due and not dry_run:
+        require_store_clock(storage, now_ms)
     files = size_bytes = num_needed = 0
-    for quarantine in quarantines(storage):
-        if quarantine.since_ms > now_ms - hours * HOUR_MS:
-            continue
+    for quarantine in due:
         progress.message(
             f"deleting the quarantine {quarantine.name}" if not dry_run else "looking at quarantines"
         )
@@ -185,28 +249,43 @@ def purge(
         num_needed += needed_here
         if not dry_run and not needed_here:
             quarantine.forget()
-    return Purge(files, size_bytes, num_needed)
+    return Purge(files, size_bytes, num_needed, broken)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Restoration:
     """
-    :param num_present: files that are in their place already, as an interrupted vacuum or restoration leaves them.
-    :param conflicts: keys at which there is another file; both stay where they are.
+    :ivar names: of the quarantines that were gone through; ``refused``: of others, and why.
+    :ivar num_present: files that are in their place already, as an interrupted vacuum or restoration leaves them.
+    :ivar conflicts: keys at which there is another file; both stay where they are.
+    :ivar num_refused: files that the record names and that are never brought back: hidden ones, and those behind links.
+    :ivar num_unnamed: files in quarantine that the record does not name; they stay. ``examples`` has some of both.
     """
 
-    names: tuple[str, ...] = ()
+    names: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
     num_files: int = 0
     size_bytes: int = 0
     num_present: int = 0
-    conflicts: tuple[str, ...] = ()
+    conflicts: list[str] = field(default_factory=list)
+    num_refused: int = 0
+    num_unnamed: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def leave(self, keys: Sequence[str]) -> int:
+        self.examples += keys[: max(0, _EXAMPLES - len(self.examples))]
+        return len(keys)
 
 
-def restore(storage: Storage, name: str | None, progress: ProgressReporter, *, dry_run: bool) -> Restoration:
+def restore(
+    storage: Storage, hidden: HiddenNames, name: str | None, progress: ProgressReporter, *, dry_run: bool
+) -> Restoration:
     """Bring files back to where they were.
 
+    :param hidden: of the table; such keys never come back.
     :param name: of one quarantine; ``None``: of all.
     :raises InvalidRequest: there is none of that name.
+    :raises QuarantineRefused: that one cannot be trusted; or none of those that hold files.
     :raises StorageError: a file could not be copied; repeating goes on.
     """
     there = quarantines(storage)
@@ -214,37 +293,143 @@ def restore(storage: Storage, name: str | None, progress: ProgressReporter, *, d
     if name is not None and not chosen:
         known = ", ".join(quarantine.name for quarantine in there) or "there are none"
         raise InvalidRequest(f"This table has no quarantine {name}. Its quarantines: {known}.")
-    files = size_bytes = num_present = 0
-    conflicts: list[str] = []
+    course = Restoration()
+    vouched = _vouched(storage, chosen)
     # What was taken last was there last.
     for quarantine in reversed(chosen):
         progress.message(f"restoring the quarantine {quarantine.name}")
-        conflicts_here = []
-        for keys, sizes in quarantine.files():
-            moving, done = [], []
-            for key, ours, theirs in zip(keys, sizes, storage.sizes_and_times(keys)[0], strict=True):
-                if ours is None:
-                    continue
-                # What has no size may be a link.
-                if theirs is None and not (storage.has_directories and storage.head(key) is not None):
-                    moving.append(key)
-                    size_bytes += ours
-                elif theirs == ours and _same_content(storage, key, quarantine.prefix + key, ours):
-                    done.append(key)
-                else:
-                    conflicts_here.append(key)
-            files += len(moving)
-            num_present += len(done)
-            if dry_run:
-                continue
-            _bring_back(storage, quarantine, moving)
-            storage.delete([quarantine.prefix + key for key in (*moving, *done)])
-        conflicts += conflicts_here
-        if not dry_run and not conflicts_here:
+        try:
+            keys = _trusted_keys(quarantine, is_vouched=quarantine.name in vouched)
+        except QuarantineRefused as error:
+            if name is not None:
+                raise
+            progress.message(str(error))
+            course.refused[quarantine.name] = error.why
+            continue
+        course.names.append(quarantine.name)
+        if _restored(quarantine, keys, hidden, course, dry_run=dry_run) and not dry_run:
             quarantine.forget()
-    return Restoration(
-        tuple(quarantine.name for quarantine in chosen), files, size_bytes, num_present, tuple(conflicts)
-    )
+    if course.refused and not (course.num_files or course.num_present):
+        raise QuarantineRefused(*next(iter(course.refused.items())))
+    return course
+
+
+def _vouched(storage: Storage, chosen: Sequence[Quarantine]) -> set[str]:
+    known = [(one, one.manifest) for one in chosen if one.manifest is not None]
+    if not known:
+        return set()
+    wanted = {one.name: one.digest for one, _ in known}
+    return vouched_for(storage, wanted, min(manifest.version for _, manifest in known))
+
+
+def _trusted_keys(quarantine: Quarantine, *, is_vouched: bool) -> pa.ChunkedArray:
+    """The keys of the files that may come back; none where no file waits.
+
+    :raises QuarantineRefused: files wait, and nothing shows that a vacuum put them there.
+    """
+    nothing = pa.chunked_array([], pa.string())
+    manifest, name = quarantine.manifest, quarantine.name
+    if not _has_files(quarantine):
+        # A vacuum that has just begun, or an end that was interrupted.
+        return nothing
+    if manifest is None:
+        raise QuarantineRefused(name, quarantine.broken)
+    if manifest.files_digest is None:
+        raise QuarantineRefused(
+            name,
+            "release 0.1.0 made it, which left nothing in the log that its record could be compared with",
+        )
+    if not is_vouched:
+        raise QuarantineRefused(
+            name,
+            "no VACUUM START or VACUUM END in the log has the digest of its manifest.json; that commit was cleaned from the "
+            "log, or the manifest is not the vacuum's",
+        )
+    try:
+        return recorded_keys(quarantine.storage, quarantine.lines_key, manifest.files_digest)
+    except FileNotFoundError:
+        raise QuarantineRefused(name, "its files.jsonl is missing") from None
+    except ValueError as error:
+        raise QuarantineRefused(name, str(error)) from error
+
+
+def _restored(
+    quarantine: Quarantine,
+    trusted: pa.ChunkedArray,
+    hidden: HiddenNames,
+    course: Restoration,
+    *,
+    dry_run: bool,
+) -> bool:
+    """Whether nothing of it is left, so that it can be forgotten."""
+    storage, conflicts, is_whole = quarantine.storage, len(course.conflicts), True
+    has_lines = storage.head(quarantine.lines_key) is not None
+    brought = course.num_files + course.num_present
+    for listed in _together(quarantine.files()):
+        is_named = pc.is_in(pa.array(listed, pa.string()), value_set=trusted).to_pylist()
+        unnamed = [key for key, named in zip(listed, is_named, strict=True) if not named]
+        named = [key for key, named in zip(listed, is_named, strict=True) if named]
+        allowed = _allowed(storage, quarantine, named, hidden)
+        course.num_unnamed += course.leave(unnamed)
+        course.num_refused += course.leave(sorted(set(named) - set(allowed)))
+        is_whole = is_whole and len(allowed) == len(listed)
+        for start in range(0, len(allowed), _BATCH_FILES):
+            _restore_batch(quarantine, allowed[start : start + _BATCH_FILES], course, dry_run=dry_run)
+    if not is_whole or len(course.conflicts) > conflicts:
+        return False
+    # One without files and with a record is that of a vacuum which is about to begin.
+    return course.num_files + course.num_present > brought or not has_lines
+
+
+def _together(pages: Iterator[tuple[list[str], list[int | None]]]) -> Iterator[list[str]]:
+    taken: list[str] = []
+    for keys, _ in pages:
+        taken += keys
+        if len(taken) >= _LOOKED_UP_FILES:
+            yield taken
+            taken = []
+    if taken:
+        yield taken
+
+
+def _allowed(storage: Storage, quarantine: Quarantine, keys: Sequence[str], hidden: HiddenNames) -> list[str]:
+    """Those that are keys of data, and to which no link leads, here or there."""
+    mask = hidden.mask(pa.array(keys, pa.string())).to_pylist()
+    plain = [
+        key for key, is_hidden in zip(keys, mask, strict=True) if not is_hidden and not _ODD_KEY.search(key)
+    ]
+    if not storage.has_directories:
+        return plain
+    held = [quarantine.prefix + key for key in plain]
+    return [
+        key
+        for key, there, its_place, here in zip(
+            plain, storage.followed(held), storage.followed(plain), held, strict=True
+        )
+        if there == here and its_place == key
+    ]
+
+
+def _restore_batch(quarantine: Quarantine, keys: list[str], course: Restoration, *, dry_run: bool) -> None:
+    storage = quarantine.storage
+    moving, done = [], []
+    ours_of, _ = storage.sizes_and_times([quarantine.prefix + key for key in keys])
+    for key, ours, theirs in zip(keys, ours_of, storage.sizes_and_times(keys)[0], strict=True):
+        if ours is None:
+            continue
+        # What has no size may be a link.
+        if theirs is None and not (storage.has_directories and storage.head(key) is not None):
+            moving.append(key)
+            course.size_bytes += ours
+        elif theirs == ours and _same_content(storage, key, quarantine.prefix + key, ours):
+            done.append(key)
+        else:
+            course.conflicts.append(key)
+    course.num_files += len(moving)
+    course.num_present += len(done)
+    if not dry_run:
+        _bring_back(storage, quarantine, moving)
+        storage.delete([quarantine.prefix + key for key in (*moving, *done)])
 
 
 def _bring_back(storage: Storage, quarantine: Quarantine, keys: Sequence[str]) -> None:

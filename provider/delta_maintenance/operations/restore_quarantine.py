@@ -10,6 +10,7 @@ from delta_log.runtime import Runtime
 from delta_log.table import Table
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.operations.quarantine import restore
+from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.progress import ProgressReporter
 
 _SHOWN_CONFLICTS = 10
@@ -18,6 +19,7 @@ _SHOWN_CONFLICTS = 10
 def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtime) -> JobReport:
     """Do what the spec asks; its one option is ``name``, that of a quarantine.
 
+    :raises QuarantineRefused: the log vouches for none of what is there.
     :raises DeltaLogError: the store failed; repeating goes on.
     """
     started_ms = runtime.now_ms()
@@ -28,7 +30,7 @@ def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtim
     snapshot = table.snapshot()
     if not spec.dry_run:
         table.storage.require_writable()
-    found = restore(table.storage, name, progress, dry_run=spec.dry_run)
+    found = restore(table.storage, HiddenNames.of(snapshot), name, progress, dry_run=spec.dry_run)
     if spec.dry_run:
         status = "planned"
     else:
@@ -44,8 +46,16 @@ def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtim
             "sizeOfRestoredData": found.size_bytes,
             "numPresentFiles": found.num_present,
             "numConflictingFiles": len(found.conflicts),
+            "numRefusedFiles": found.num_refused,
+            "numUnnamedFiles": found.num_unnamed,
+            "numRefusedQuarantines": len(found.refused),
         },
-        plan={"quarantines": list(found.names), "conflicts": list(found.conflicts[:_SHOWN_CONFLICTS])},
+        plan={
+            "quarantines": found.names,
+            "conflicts": found.conflicts[:_SHOWN_CONFLICTS],
+            "leftFiles": found.examples,
+            "refusedQuarantines": dict(list(found.refused.items())[:_SHOWN_CONFLICTS]),
+        },
         started_ms=started_ms,
         finished_ms=runtime.now_ms(),
     )

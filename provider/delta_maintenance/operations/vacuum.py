@@ -25,11 +25,12 @@ import pyarrow as pa
 
 from delta_log import table_features
 from delta_log.change import Change
-from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
 from delta_log.log_path import commit_key
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
+from delta_log.store_clock import require_not_ahead
 from delta_log.table import Table
 from delta_log.table_features import Operation
 from delta_log.transaction import CommitResult, Transaction, find_transaction
@@ -49,7 +50,6 @@ from delta_maintenance.operations.vacuum_deletion import (
 from delta_maintenance.operations.vacuum_proof import Proof, prove
 from delta_maintenance.operations.vacuum_survey import Survey, survey
 from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.retention import CLOCK_MARGIN_MS
 from delta_maintenance.plan.vacuum import VacuumRefused
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.plan.vacuum_plan import VacuumPlan
@@ -119,26 +119,29 @@ def run(
                 "numQuarantinedFilesToDelete": purged.num_files,
                 "sizeOfQuarantinedDataToDelete": purged.size_bytes,
             }
+            plan |= purged.facts()
         if options.require_proof:
             plan["proof"] = prove(table.storage, found.basis, found.plan).strength
         return replace(report, plan=plan, finished_ms=runtime.now_ms())
     tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
     transaction = (identity.app_id, identity.version) if identity is not None else None
     outcome = vacuum(table.storage, found, progress, runtime, tags, transaction)
-    metrics = dict(outcome.metrics)
+    metrics, facts = dict(outcome.metrics), dict(outcome.facts)
     if hours is not None:
         purged = purge(
             table.storage, hours, started_ms, _live_keys(table.storage, found), progress, dry_run=False
         )
         metrics |= {"numPurgedFiles": purged.num_files, "sizeOfPurgedData": purged.size_bytes}
         metrics |= {"numNeededFilesInQuarantine": purged.num_needed} if purged.num_needed else {}
+        metrics |= {"numBrokenQuarantines": len(purged.broken)} if purged.broken else {}
+        facts |= purged.facts()
     otherwise = "cleaned" if metrics.get("numPurgedFiles") else "nothing_to_do"
     return replace(
         report,
         status=otherwise if outcome.version is None else "committed",
         version=outcome.version,
         metrics=metrics,
-        plan={**found.plan.to_dict(), **outcome.facts},
+        plan={**found.plan.to_dict(), **facts},
         finished_ms=runtime.now_ms(),
     )
 
@@ -174,13 +177,14 @@ def vacuum(
     """Carry a plan out.
 
     :raises VacuumRefused: the plan could not be proved, and nothing was deleted.
+    :raises ClockAhead: by the store's clock the plan is about younger files; nothing was deleted.
     :raises VacuumIncomplete: some of it was deleted; a ``VACUUM END`` says ``FAILED``, if it could be committed.
     :raises LiveFilesMissing: afterwards, something alive is not there.
     """
     plan, basis = found.plan, found.basis
     if plan.is_empty:
-        _remember(storage, plan, 0)
-        return VacuumOutcome(None, _metrics(plan, 0, 0, 0), {})
+        warnings = _remember(storage, plan, 0, progress)
+        return VacuumOutcome(None, _metrics(plan, 0, 0, 0), _with_warnings(plan, warnings))
     hidden = HiddenNames.of(basis.snapshot)
     proof = _checked(storage, found, hidden, progress)
     quarantine = None
@@ -191,7 +195,7 @@ def vacuum(
         basis.snapshot,
         Change(
             "VACUUM START",
-            parameters=_start_parameters(plan),
+            parameters=_start_parameters(plan) | (quarantine.parameters if quarantine is not None else {}),
             metrics={"numFilesToDelete": plan.candidates.num_rows, "sizeOfDataToDelete": plan.size_bytes},
         ),
     )
@@ -202,7 +206,7 @@ def vacuum(
         deletion.look_again(started.snapshot)
         deletion.run()
     except Exception:
-        with suppress(DeltaLogError):
+        with suppress(DeltaLogError, OSError):
             metrics = {"numDeletedFiles": deletion.num_files, "sizeOfDeletedData": deletion.size_bytes}
             end = Change("VACUUM END", parameters={"status": "FAILED"}, metrics=metrics)
             writing.commit(started.snapshot or deletion.snapshot, end)
@@ -213,15 +217,16 @@ def vacuum(
         deletion.snapshot,
         Change(
             "VACUUM END",
-            parameters={"status": "COMPLETED", **kept},
+            parameters={"status": "COMPLETED", **(quarantine.parameters if quarantine is not None else {})},
             metrics=metrics,
             transaction=transaction,
         ),
     )
-    _remember(storage, plan, deletion.num_young)
+    warnings = _remember(storage, plan, deletion.num_young, progress)
     latest = ended.snapshot or deletion.snapshot.refreshed()
     confirmed = confirm_live_files(storage, latest, plan, progress, hidden, found.lister)
     facts = {"proof": proof.strength, "numSparedFiles": deletion.num_spared, **confirmed, **kept}
+    facts |= _with_warnings(plan, warnings)
     if plan.is_unseen:
         facts |= {"numAbsentFiles": deletion.num_absent, "numYoungFiles": deletion.num_young}
     return VacuumOutcome(ended.version, metrics, facts)
@@ -247,22 +252,36 @@ def _checked(storage: Storage, found: Survey, hidden: HiddenNames, progress: Pro
 def _check_clock(storage: Storage, version: int, now_ms: int) -> None:
     """What the store wrote after the plan was made cannot be older than the plan.
 
-    :raises VacuumRefused: this machine's clock is ahead, so that young files look old.
+    :raises ClockAhead: this machine's clock is ahead, so that young files look old.
     """
     written = storage.head(commit_key(version))
-    ahead_ms = now_ms - written.modification_time_ms if written is not None else 0
-    if ahead_ms > CLOCK_MARGIN_MS:
-        raise VacuumRefused(
-            f"This machine's clock is {ahead_ms / 60_000:,.0f} minutes ahead of the store's, so files of transactions in "
-            "flight may look old enough to go. Nothing was deleted. Set the clock."
-        )
+    if written is not None:
+        require_not_ahead(now_ms, written.modification_time_ms)
 
 
-def _remember(storage: Storage, plan: VacuumPlan, num_young: int) -> None:
-    """For the next lite vacuum. One of some partitions leaves others undone, and an inventory may be old."""
+def _remember(
+    storage: Storage, plan: VacuumPlan, num_young: int, progress: ProgressReporter
+) -> tuple[str, ...]:
+    """Note it for the next lite vacuum. One of some partitions leaves others undone, and an inventory may be old.
+
+    The vacuum is done by then. Without the note, the next lite vacuum looks at more commits than it has to.
+
+    :return: warnings.
+    """
     is_whole = plan.where is None and plan.mode != "inventory" and not num_young
-    if is_whole and plan.settled_version is not None:
+    if not is_whole or plan.settled_version is None:
+        return ()
+    try:
         remember_settled_version(storage, plan.settled_version)
+    except (StorageError, OSError) as error:
+        warning = f"for the next lite vacuum no note could be left of how far this one came: {error}"
+        progress.message(warning)
+        return (warning,)
+    return ()
+
+
+def _with_warnings(plan: VacuumPlan, warnings: tuple[str, ...]) -> dict[str, Any]:
+    return {"warnings": [*plan.warnings, *warnings]} if warnings else {}
 
 
 def _metrics(plan: VacuumPlan, files: int, size_bytes: int, directories: int) -> dict[str, int]:

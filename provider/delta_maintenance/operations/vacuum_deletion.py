@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from delta_log.actions import decode_actions
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log_path import commit_key
+from delta_log.log_segment import list_log
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
+from delta_log.table_identity import require_same_log
 from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.operations.vacuum_survey import list_files, require_same_table
@@ -116,7 +118,7 @@ class Deletion:
                 batch = self._without_spared(batch)
                 is_under_way = True
                 self._delete(batch)
-            except DeltaLogError as error:
+            except (DeltaLogError, OSError) as error:
                 if is_under_way:
                     self._count_deleted(batch)
                 left = total - self.num_files - self.num_spared - self.num_absent - self.num_young
@@ -136,7 +138,9 @@ class Deletion:
         :param newest: the latest version, where it is known already.
         """
         known = self._snapshot
-        newest = newest or known.refreshed()
+        listing = list_log(self._storage, known.version) if newest is None else None
+        require_same_log(self._storage, known, listing)
+        newest = newest or known.refreshed(listing)
         if newest is known:
             return
         require_same_table(known, newest)
@@ -186,7 +190,7 @@ class Deletion:
     def _count_deleted(self, batch: pa.Table) -> None:
         """Of a batch that failed, what is gone; what cannot be looked at counts as left."""
         keys, sizes = batch.column("key").to_pylist(), batch.column("size").to_pylist()
-        with suppress(StorageError):
+        with suppress(StorageError, OSError):
             for info, size in zip(self._storage.head_many(keys), sizes, strict=True):
                 if info is None:
                     self.num_files += 1

@@ -18,6 +18,7 @@ from delta_log.log_segment import LogListing, list_log
 from delta_log.snapshot import Snapshot
 from delta_log.storage import FileInfo, Storage
 from delta_log.table_features import Operation
+from delta_log.table_identity import require_same_log
 from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.operations.inventory import OpenPlace, read_inventory
 from delta_maintenance.operations.listing_sieve import ListingSieve, with_times
@@ -76,6 +77,7 @@ def survey(
     :raises VacuumRefused: see :mod:`delta_maintenance.plan.vacuum`.
     :raises InvalidRequest: the options make no sense for this table.
     :raises UnsupportedFeature: the table needs what we do not know of.
+    :raises TableReplaced: the table was deleted or made anew meanwhile.
     """
     retention = retention_of(snapshot.properties, options, now_ms)
     scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
@@ -99,6 +101,7 @@ def survey(
         elif not options.lite:
             listing = list_files(storage, hidden, scope, progress, sieve.offer)
         log = list_log(storage)
+        require_same_log(storage, snapshot, log)
         latest = snapshot.refreshed(log)
         require_same_table(snapshot, latest)
         latest_retention = retention_of(latest.properties, options, now_ms)

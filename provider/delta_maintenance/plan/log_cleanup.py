@@ -58,11 +58,13 @@ class LogRetention:
     :param retention_ms: how long the table's log keeps its commits.
     :param cutoff_ms: of versions since this moment, a midnight in UTC, nothing goes.
     :param leftover_cutoff_ms: what is older than this moment is nobody's work in progress.
+    :param now_ms: by this machine's clock; the other moments follow from it.
     """
 
     retention_ms: int
     cutoff_ms: int
     leftover_cutoff_ms: int
+    now_ms: int
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -83,7 +85,7 @@ class LogRetention:
             warnings = (shorter,)
         midnight = now_ms - now_ms % DAY_MS
         oldest = now_ms - retention
-        return cls(retention, oldest - oldest % DAY_MS, midnight - DAY_MS, warnings)
+        return cls(retention, oldest - oldest % DAY_MS, midnight - DAY_MS, now_ms, warnings)
 
 
 def is_cleanup_enabled(properties: Mapping[str, str]) -> bool:

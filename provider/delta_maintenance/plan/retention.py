@@ -1,7 +1,7 @@
 """How long a file is kept after the last version that needed it, and the moment that follows from it.
 
 Times come from three clocks: a file's from the store, a tombstone's from its committer, now from this machine. A
-:data:`CLOCK_MARGIN_MS` is taken off for their differences, but never more than the retention itself: whoever asks for
+:data:`~delta_log.store_clock.CLOCK_MARGIN_MS` is taken off for their differences, but never more than the retention itself: whoever asks for
 no retention gets none.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delta_log.errors import InvalidRequest
+from delta_log.store_clock import CLOCK_MARGIN_MS
 from delta_log.table_properties import interval_ms
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 
@@ -19,7 +20,6 @@ LOG_RETENTION = "delta.logRetentionDuration"
 HOUR_MS = 3_600_000
 DEFAULT_RETENTION_MS = 7 * 24 * HOUR_MS
 DEFAULT_LOG_RETENTION_MS = 30 * 24 * HOUR_MS
-CLOCK_MARGIN_MS = 5 * 60_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -570,12 +570,12 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown(storage: MemorySt
         commit(FaultyStorage(storage, before=silent), compaction())
 
 
-def test_a_quiet_commit_costs_three_requests(storage: MemoryStorage) -> None:
+def test_a_quiet_commit_costs_four_requests(storage: MemoryStorage) -> None:
     calls: list[tuple[str, str]] = []
     snapshot = snapshot_of(storage)
     counted = FaultyStorage(storage, before=lambda name, key: calls.append((name, key)))
     Transaction(counted, snapshot, Operation.OPTIMIZE, NO_WAIT).commit(compaction())
-    assert [name for name, _ in calls] == ["list_from", "put_if_absent", "put_if_absent"]
+    assert [name for name, _ in calls] == ["list_from", "put_if_absent", "head", "put_if_absent"]
 
 
 def test_many_commits_of_one_transaction_are_followed_by_a_checkpoint_for_each_interval(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,13 +136,17 @@ def test_manifests_of_a_run_that_nobody_went_on_with_are_forgotten_after_thirty_
     others = [table / "_maintenance" / "probe-1", directory / "notes.json"]
     for other in others:
         other.write_text("somebody else's")
-    left = [path for path in directory.iterdir() if path not in others]
-    assert len(left) == len(PARTS)
-    made_ms = min(path.stat().st_mtime_ns for path in left) // 1_000_000
-    for number, days in enumerate((29, 31)):
+    manifests = [path for path in directory.iterdir() if path not in others]
+    assert len(manifests) == len(PARTS)
+    made_ms = min(path.stat().st_mtime_ns for path in manifests) // 1_000_000
+    # The second clock is ahead of the store's.
+    for number, (days, ahead_days) in enumerate(((29, 0), (31, 31), (31, 0))):
         rows = pa.table({"id": [30 + number, 40 + number], "part": ["a", "a"]})
         deltalake.write_deltalake(str(table), rows, mode="append")
-        past = Runtime(now_ms=lambda days=days: made_ms + days * 86_400_000)  # type: ignore[misc]
-        assert run(table, run_id=f"after-{days}-days", runtime=past).status == "committed"
-        assert [path.exists() for path in left] == [days < 30] * len(PARTS)
+        for path in manifests:
+            made_s = made_ms / 1000 - (days - ahead_days) * 86_400
+            os.utime(path, (made_s, made_s))
+        clock = Runtime(now_ms=lambda ahead=ahead_days: made_ms + ahead * 86_400_000)  # type: ignore[misc]
+        assert run(table, run_id=f"run-{number}", runtime=clock).status == "committed"
+        assert [path.exists() for path in manifests] == [number < 2] * len(PARTS)
     assert all(other.exists() for other in others)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,7 @@ from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.operations.quarantine import QUARANTINE_DIRECTORY, purge, quarantines, restore
 from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
 from delta_maintenance.operations.vacuum_survey import survey
+from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.progress import SilentProgress
 
@@ -71,7 +77,14 @@ def test_what_goes_waits_under_a_hidden_name_and_comes_back_whole(table: Path) -
     assert waiting == before.keys() - live(table)
     assert len(waiting) == report.metrics["numDeletedFiles"] == 7
     end = Table(str(table)).history(1)[0]
-    assert end["operationParameters"] == {"status": "COMPLETED", "quarantine": report.plan["quarantine"]}
+    place = table / QUARANTINE_DIRECTORY / report.plan["quarantine"]
+    named = {
+        "quarantine": report.plan["quarantine"],
+        "quarantineDigest": hashlib.sha256((place / "manifest.json").read_bytes()).hexdigest(),
+    }
+    start = Table(str(table)).history(2)[1]
+    assert end["operationParameters"] == {"status": "COMPLETED", **named}
+    assert start["operationParameters"].items() >= named.items()
     # No vacuum looks there, neither ours nor another's.
     assert done(run_vacuum(table, **NO_CHECK)).status == "nothing_to_do"
     theirs = DeltaTable(str(table)).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
@@ -101,25 +114,44 @@ def test_an_older_version_can_be_read_again(table: Path) -> None:
     assert Table(str(table)).snapshot(version=1).to_arrow().num_rows > 0
 
 
+def later(days: float) -> Runtime:
+    """A machine whose clock is ahead."""
+    runtime = Runtime()
+    return Runtime(now_ms=lambda: runtime.now_ms() + int(days * DAY_MS))
+
+
+def wait(table: Path, days: float) -> None:
+    """Let every manifest be older by so many days, by its own word and by the store's clock."""
+    for path in (table / QUARANTINE_DIRECTORY).glob("*/manifest.json"):
+        written = path.stat().st_mtime - days * 86_400
+        with suppress(ValueError, TypeError, RecursionError):
+            manifest = json.loads(path.read_bytes())
+            path.write_text(
+                json.dumps({**manifest, "quarantinedMs": manifest["quarantinedMs"] - int(days * DAY_MS)})
+            )
+        os.utime(path, (written, written))
+
+
+def purge_after_a_week(table: Path, *, dry_run: bool = False, runtime: Runtime | None = None) -> JobReport:
+    options = {"retain_hours": 24 * 365, "purge_quarantine_hours": 7 * 24}
+    return run_vacuum(table, runtime=runtime, dry_run=dry_run, **options)
+
+
 def test_a_later_run_deletes_what_has_waited_long_enough(table: Path) -> None:
     done(run_vacuum(table, **NO_CHECK, quarantine=True))
     waiting = files_below(table) - live(table)
 
-    def later(days: int) -> Runtime:
-        runtime = Runtime()
-        return Runtime(now_ms=lambda: runtime.now_ms() + days * DAY_MS)
-
     def purged(days: int, *, dry_run: bool = False) -> JobReport:
-        options = {"retain_hours": 24 * 365, "purge_quarantine_hours": 7 * 24}
-        return done(run_vacuum(table, runtime=later(days), dry_run=dry_run, **options))
+        wait(table, days)
+        return done(purge_after_a_week(table, dry_run=dry_run))
 
     early = purged(6)
     assert (early.status, early.metrics["numPurgedFiles"]) == ("nothing_to_do", 0)
     assert files_below(table) - live(table) == waiting
-    planned = purged(8, dry_run=True)
+    planned = purged(2, dry_run=True)
     assert planned.plan is not None
     assert planned.plan["numQuarantinedFilesToDelete"] == 7
-    late = purged(8)
+    late = purged(0)
     assert (late.status, late.metrics["numPurgedFiles"]) == ("cleaned", 7)
     assert late.metrics["sizeOfPurgedData"] == planned.plan["sizeOfQuarantinedDataToDelete"] > 0
     assert files_below(table) == live(table)
@@ -130,6 +162,7 @@ def test_what_the_table_needs_again_is_not_deleted(table: Path) -> None:
     report = done(run_vacuum(table, **NO_CHECK, quarantine=True))
     storage = Table(str(table)).storage
     (quarantine,) = quarantines(storage)
+    assert quarantine.since_ms is not None
     (((key, *_), _),) = quarantine.files()
     needed = pa.chunked_array([[key]], pa.string())
     found = purge(storage, 0, quarantine.since_ms, needed, SilentProgress(), dry_run=False)
@@ -182,6 +215,218 @@ def test_the_command_line_says_what_it_did(table: Path, capsys: pytest.CaptureFi
     assert "of older quarantines were deleted" in text
 
 
+# -- what somebody else puts there ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(table: Path) -> Path:
+    """The directory of the one quarantine of a table."""
+    report = done(run_vacuum(table, **NO_CHECK, quarantine=True))
+    assert report.plan is not None
+    name: str = report.plan["quarantine"]
+    return table / QUARANTINE_DIRECTORY / name
+
+
+def contents_of_log(table: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (table / "_delta_log").iterdir()}
+
+
+def test_planted_files_never_become_commits_nor_anything_else(table: Path, place: Path) -> None:
+    log, rows = contents_of_log(table), DeltaTable(str(table)).to_pyarrow_table().num_rows
+    version = Table(str(table)).snapshot().version
+    removes = [
+        json.dumps({"remove": {"path": key, "deletionTimestamp": 1, "dataChange": True}})
+        for key in live(table)
+    ]
+    planted = {
+        f"_delta_log/{version + 1:020d}.json": "\n".join(removes),
+        "_maintenance/run/bin.json": "{}",
+        ".hidden": "x",
+        "day=2024-01-01/unnamed": "x",
+    }
+    for key, body in planted.items():
+        path = place / "files" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(body)
+    for dry_run in (True, False):
+        report = done(bring_back(table, dry_run=dry_run))
+        assert (report.metrics["numRestoredFiles"], report.metrics["numUnnamedFiles"]) == (7, 4)
+        assert report.plan is not None
+        assert sorted(report.plan["leftFiles"]) == sorted(planted)
+    assert contents_of_log(table) == log
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows
+    for key in planted:
+        assert (place / "files" / key).exists()
+        assert not (table / key).exists()
+
+
+def test_a_key_that_leads_out_of_the_table_by_a_link_is_left_alone(
+    table: Path, place: Path, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    inside = place / "files" / "day=2024-01-01"
+    # One directory to write into, and one to read from.
+    shutil.move(table / "day=2024-01-01", tmp_path / "kept")
+    (table / "day=2024-01-01").symlink_to(victim)
+    shutil.move(place / "files" / "day=2024-01-02", victim / "other")
+    (place / "files" / "day=2024-01-02").symlink_to(victim / "other")
+    before = contents(victim)
+    report = done(bring_back(table))
+    assert report.metrics["numRestoredFiles"] == 0
+    assert report.metrics["numRefusedFiles"] == len(list(inside.iterdir())) > 0
+    assert contents(victim) == before
+
+
+def add_a_line(place: Path) -> None:
+    line = json.dumps({"path": "../../victim", "size": 1, "reason": "orphan"})
+    with (place / "files.jsonl").open("a") as file:
+        file.write(line + "\n")
+
+
+def rewrite_both(place: Path) -> None:
+    add_a_line(place)
+    manifest = json.loads((place / "manifest.json").read_bytes())
+    manifest["filesDigest"] = hashlib.sha256((place / "files.jsonl").read_bytes()).hexdigest()
+    (place / "manifest.json").write_text(json.dumps(manifest))
+
+
+def as_before(place: Path) -> None:
+    """As release 0.1.0 made it."""
+    manifest = json.loads((place / "manifest.json").read_bytes())
+    del manifest["filesDigest"], manifest["name"]
+    (place / "manifest.json").write_text(json.dumps(manifest))
+
+
+def rename(place: Path) -> None:
+    place.rename(place.with_name("another"))
+
+
+def without_commits(place: Path) -> None:
+    table = place.parent.parent
+    DeltaTable(str(table)).create_checkpoint()
+    for commit in (table / "_delta_log").glob("*.json"):
+        if b"VACUUM" in commit.read_bytes():
+            commit.unlink()
+
+
+def manifest_of(data: bytes) -> Callable[[Path], None]:
+    def write(place: Path) -> None:
+        (place / "manifest.json").write_bytes(data)
+
+    write.__name__ = f"manifest {data[:20]!r}"
+    return write
+
+
+BROKEN = [
+    manifest_of(data)
+    for data in (
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"x":' * 100_000,
+        b"[]",
+        b"null",
+        b'{"version": "1", "quarantinedMs": 1}',
+        b'{"version": 1, "quarantinedMs": null}',
+        b'{"version": 1, "quarantinedMs": 1e400}',
+        b'{"version": 1, "quarantinedMs": %d}' % 10**40,
+        b'{"version": %d, "quarantinedMs": 1}' % -1,
+        b'{"version": 1, "quarantinedMs": 1, "filesDigest": 7}',
+        b'{"version": NaN, "quarantinedMs": 1}',
+        b" " * (1 << 20),
+    )
+]
+UNTRUE: list[tuple[Callable[[Path], None], str]] = [
+    (add_a_line, "files.jsonl is not what it was"),
+    (rewrite_both, "has the digest of its manifest.json"),
+    (rename, "has the digest of its manifest.json"),
+    (without_commits, "has the digest of its manifest.json"),
+    (as_before, "release 0.1.0 made it"),
+    (lambda place: (place / "files.jsonl").unlink(), "its files.jsonl is missing"),
+    (lambda place: (place / "manifest.json").unlink(), "it has no manifest.json"),
+    *((broken, "its manifest.json cannot be read") for broken in BROKEN),
+]
+
+
+@pytest.mark.parametrize(("spoil", "why"), UNTRUE)
+def test_a_record_that_the_log_does_not_vouch_for_is_refused_by_name(
+    table: Path, place: Path, spoil: Callable[[Path], None], why: str
+) -> None:
+    spoil(place)
+    before, name = contents(table), next(place.parent.iterdir()).name
+    for options in ({}, {"name": name}):
+        for dry_run in (True, False):
+            report = bring_back(table, dry_run=dry_run, **options)
+            assert report.error is not None
+            assert (report.error["type"], report.error["kind"]) == ("QuarantineRefused", "refused")
+            assert f"The quarantine {name} is not restored" in report.error["message"]
+            assert why in report.error["message"]
+            assert "copy by hand" in report.error["message"]
+    assert contents(table) == before
+
+
+@pytest.mark.parametrize("spoil", [BROKEN[1], lambda place: (place / "manifest.json").unlink(), as_before])
+def test_a_broken_quarantine_does_not_block_the_others(
+    table: Path, place: Path, spoil: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    orphan = table / "day=2024-01-02" / "orphan"
+    orphan.write_bytes(b"another")
+    os.utime(orphan, (0, 0))
+    second = done(run_vacuum(table, **NO_CHECK, quarantine=True)).plan or {}
+    spoil(place)
+    waiting = contents(place)
+    assert cli.main(["restore-quarantine", str(table)]) == 0
+    assert f"{place.name} is left as it is" in capsys.readouterr().out
+    assert orphan.read_bytes() == b"another"
+    assert not (place.parent / second["quarantine"]).exists()
+    assert contents(place) == waiting
+
+
+def test_an_interrupted_vacuum_is_restored_by_what_its_start_says(table: Path, place: Path) -> None:
+    end = max((table / "_delta_log").glob("*.json"))
+    assert b"VACUUM END" in end.read_bytes()
+    end.unlink()
+    assert done(bring_back(table)).metrics["numRestoredFiles"] == 7
+
+
+@pytest.mark.parametrize("spoil", [*BROKEN[:4], as_before])
+def test_a_broken_quarantine_is_deleted_by_the_time_of_its_manifest_alone(
+    table: Path, place: Path, spoil: Callable[[Path], None]
+) -> None:
+    spoil(place)
+    if spoil is as_before:  # as old as it says
+        manifest = json.loads((place / "manifest.json").read_bytes())
+        (place / "manifest.json").write_text(json.dumps({**manifest, "quarantinedMs": 0}))
+    assert done(purge_after_a_week(table)).metrics["numPurgedFiles"] == 0
+    wait(table, 8)
+    assert done(purge_after_a_week(table)).metrics["numPurgedFiles"] == 7
+    assert files_below(table) == live(table)
+
+
+def test_a_quarantine_without_a_manifest_is_named_and_left(table: Path, place: Path) -> None:
+    (place / "manifest.json").unlink()
+    waiting = contents(place)
+    report = done(run_vacuum(table, purge_quarantine_hours=0))
+    assert report.metrics["numBrokenQuarantines"] == 1
+    assert report.plan is not None
+    assert report.plan["brokenQuarantines"] == {place.name: "it has no manifest.json"}
+    assert contents(place) == waiting
+
+
+def test_a_clock_that_is_ahead_of_the_store_deletes_no_quarantine(table: Path, place: Path) -> None:
+    before = contents(table)
+    # A dry run writes nothing, so that it cannot know.
+    planned = done(purge_after_a_week(table, runtime=later(40), dry_run=True))
+    assert planned.plan is not None
+    assert planned.plan["numQuarantinedFilesToDelete"] == 7
+    report = purge_after_a_week(table, runtime=later(40))
+    assert report.error is not None
+    assert report.error["type"] == "ClockAhead"
+    assert contents(table) == before
+
+
 # -- whatever fails, and wherever ----------------------------------------------------------------------------
 
 
@@ -190,6 +435,10 @@ def execute(storage: Storage, **options: Any) -> VacuumOutcome:
     wanted = VacuumOptions(retention_check=False, quarantine=True, **options)
     found = survey(storage, open_storage, snapshot, wanted, NOW_MS, SilentProgress())
     return vacuum(storage, found, SilentProgress(), RUNTIME, {})
+
+
+def end_restoration(history: History, storage: Storage) -> None:
+    restore(storage, HiddenNames.of(history.snapshot()), None, SilentProgress(), dry_run=False)
 
 
 def data(history: History) -> dict[str, bytes]:
@@ -222,7 +471,7 @@ def test_a_vacuum_that_dies_anywhere_loses_nothing(history: History, hours: floa
             assert {**waiting(history), **data(history)} == before
             execute(history.storage, retain_hours=hours)
             assert data(history) == expected
-            restore(history.storage, None, SilentProgress(), dry_run=False)
+            end_restoration(history, history.storage)
             assert data(history) == before
             assert not waiting(history)
 
@@ -233,12 +482,10 @@ def test_a_restoration_that_dies_anywhere_loses_nothing(history: History) -> Non
     before = data(history)
     execute(history.storage, retain_hours=0)
 
-    for died in dying_everywhere(
-        history, lambda storage: restore(storage, None, SilentProgress(), dry_run=False)
-    ):
+    for died in dying_everywhere(history, lambda storage: end_restoration(history, storage)):
         if died:
             assert {**waiting(history), **data(history)} == before
-            restore(history.storage, None, SilentProgress(), dry_run=False)
+            end_restoration(history, history.storage)
             assert data(history) == before
             assert not waiting(history)
 
@@ -248,6 +495,7 @@ def test_a_restoration_that_dies_anywhere_loses_nothing(history: History) -> Non
 def test_a_deletion_of_a_quarantine_that_dies_anywhere_is_ended_by_the_next(history: History) -> None:
     execute(history.storage, retain_hours=0)
     left = data(history)
+    history.storage._clock_ms = NOW_MS + DAY_MS
 
     def end(storage: Storage) -> None:
         purge(storage, 1, NOW_MS + DAY_MS, NOTHING, SilentProgress(), dry_run=False)

@@ -26,12 +26,12 @@ from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage, open_storage
+from delta_log.store_clock import CLOCK_MARGIN_MS
 from delta_log.testing import FaultyStorage
 from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
 from delta_maintenance.operations.vacuum_proof import prove
 from delta_maintenance.operations.vacuum_survey import Survey, survey
 from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.retention import CLOCK_MARGIN_MS
 from delta_maintenance.plan.vacuum import VacuumRefused
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.plan.vacuum_plan import CANDIDATE_SCHEMA, ORPHAN
