@@ -23,13 +23,16 @@
         │   └── ListingDenied   reading is allowed and listing is not, so nobody can tell what is not there
         └── CommitUnknown       and nobody can tell yet whether the commit took effect
 
-A message says the problem, the reason and the remedy; the facts are attributes, see :meth:`DeltaLogError.facts`.
+A message says the problem, the reason and the remedy, in one printable line, whatever it quotes; the facts are attributes,
+with their text as it is, see :meth:`DeltaLogError.facts`.
 Any other exception that leaves this package is a bug of ours.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
+
+from delta_log.printable import printable
 
 
 class DeltaLogError(Exception):
@@ -39,6 +42,10 @@ class DeltaLogError(Exception):
     retryable: bool = False
     #: ``refused`` (table or request at fault), ``conflict`` (lost to another writer) or ``failed``.
     kind: ClassVar[str] = "failed"
+
+    def __str__(self) -> str:
+        # Every way out, logs and tracebacks too, goes through here: messages quote paths and values of tables.
+        return printable(super().__str__())
 
     def facts(self) -> dict[str, Any]:
         """The attributes of this error as JSON values."""

@@ -7,13 +7,12 @@ whatever happens: an error becomes part of it.
 from __future__ import annotations
 
 import importlib.util
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.printable import print_traceback
 from delta_log.runtime import Runtime
 from delta_log.table import Table
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
@@ -97,7 +96,7 @@ def failure(spec: JobSpec, error: BaseException, started_ms: int, finished_ms: i
     """The report of a job that failed; where nobody foresaw the error, its traceback goes to standard
     error."""
     if not isinstance(error, DeltaLogError):
-        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+        print_traceback(error)
     description = describe_error(error)
     if isinstance(error, ContractError):
         description |= {"kind": "refused", "retryable": False}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
+from delta_log.printable import printable
 from delta_maintenance.contract import PROGRESS_PREFIX
 
 
@@ -125,6 +126,7 @@ class HumanProgress(_Counting):
         self._first: tuple[float, float] | None = None
 
     def _line(self, message: str) -> str:
+        message = printable(message)
         if not self.total_bins:
             return message
         share = self.done_bytes / self.total_bytes if self.total_bytes else 1.0
