@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 from airflow.sdk.log import mask_secret
 
 from airflow_delta.provider_info import CONNECTION_FIELDS
+from delta_log.printable import printable
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -76,9 +77,9 @@ class DeltaTableHook(BaseHook):
                     "name a table under 'Table to test with' to have it opened."
                 )
             snapshot = self.get_table(address).snapshot()
-            return True, f"Opened {address}: version {snapshot.version}, {snapshot.num_files} files."
+            return True, f"Opened {printable(address)}: version {snapshot.version}, {snapshot.num_files} files."
         except Exception as error:  # noqa: BLE001 - the button shows whatever it was
-            return False, f"{type(error).__name__}: {error}"
+            return False, printable(f"{type(error).__name__}: {error}")
 
     def _extra(self) -> dict[str, Any]:
         if self.delta_conn_id is None:

@@ -1,21 +1,25 @@
-"""What runs inside of a Spark task: rows of tasks in, rows of manifests out. Knows Arrow, not PySpark."""
+"""What runs inside of a Spark task: rows of tasks in, rows of manifests out. Knows Arrow, not PySpark.
+
+Spark tells the driver of an error by its text alone, in which it also quotes what the table holds. So an error of ours
+stands there as JSON behind a mark with a nonce, which the driver draws for each engine and sends with the task.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from delta_log.printable import print_traceback
 from delta_log.storage import Storage, open_storage
+from delta_maintenance.checked_json import ContractError, first_object
 from delta_maintenance.engine.engine import describe_error, is_too_late
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import RewriteTask
 
-#: Spark tells the driver of an error by its text; what follows is the error as JSON.
-ERROR_MARK = "DELTA_TASK_ERROR "
 _SCHEMA = pa.schema([("bin", pa.int32()), ("manifest", pa.string()), ("error", pa.string())])
 
 
@@ -29,10 +33,35 @@ def _opened(table_uri: str, storage_options: str) -> Storage:
     return open_storage(table_uri, json.loads(storage_options))
 
 
-def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+def error_mark(nonce: str) -> str:
+    return f"DELTA_TASK_ERROR {nonce} "
+
+
+def raise_for_spark(description: Mapping[str, Any], error: Exception, nonce: str) -> NoReturn:
+    """Let Spark try a task again, and if it gives up, let the driver know why.
+
+    The traceback goes to the standard error of the executor: in Spark's text the original error would be quoted raw.
+    """
+    print_traceback(error)
+    raise RuntimeError(error_mark(nonce) + json.dumps(description)) from None
+
+
+def described_error(text: str, nonce: str) -> dict[str, Any] | None:
+    """What :func:`raise_for_spark` put into the text of an error of Spark, if this is one."""
+    before, mark, rest = text.partition(error_mark(nonce))
+    try:
+        return first_object("error of a task", rest)[0] if mark else None
+    except ContractError:
+        return None
+
+
+def rewrite_batch(
+    batch: pa.RecordBatch, storage_options: Mapping[str, Any], nonce: str
+) -> Iterator[pa.RecordBatch]:
     """Rewrite each task of a batch; a row each, with the manifest or with the error that repeating cannot
     change.
 
+    :param nonce: marks errors for the driver.
     :raises RuntimeError: an error that repeating may change; its message says all about the original.
     """
     for number, text in zip(*batch.select(["bin", "task"]).to_pydict().values(), strict=True):
@@ -45,6 +74,6 @@ def rewrite_batch(batch: pa.RecordBatch, storage_options: Mapping[str, Any]) -> 
         except Exception as error:
             description = {**describe_error(error), "bin_id": task.bin_id}
             if description["retryable"]:
-                raise RuntimeError(ERROR_MARK + json.dumps(description)) from error
+                raise_for_spark(description, error, nonce)
             failure = json.dumps(description)
         yield pa.record_batch([[number], [manifest], [failure]], schema=_SCHEMA)

@@ -2,7 +2,9 @@
 given to spark-submit with the bundle as ``--py-files``.
 
 It prints ``DELTA_PROGRESS {…}`` lines as it goes and one ``DELTA_REPORT {…}`` line at the end, whatever
-happens; its exit code is the report's. Credentials come in the environment
+happens; its exit code is the report's. The process that starts it may give a nonce in the environment
+(``DELTA_MAINTENANCE_OUTPUT_NONCE``), which then stands behind both prefixes; it is taken out of the environment
+before anything else, so that no process that the job starts has it. Credentials come in the environment, too
 (``DELTA_MAINTENANCE_STORAGE_OPTIONS``). What the environment calls ``DELTA_MAINTENANCE_PARENT_PID`` is
 watched: when that process is gone, nobody wants the job any more, and it ends.
 
@@ -20,7 +22,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -37,26 +38,35 @@ class Terminated(BaseException):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
+    _find_library()
+    nonce = _take_nonce()
     parser = argparse.ArgumentParser(prog="run_job", description="Run one maintenance job on a Delta table.")
     parser.add_argument("--spec", required=True, help="the job spec as JSON, or @FILE")
     text = parser.parse_args(arguments).spec
-    _find_library()
     _watch_parent()
     try:
         missing = _missing()
         if missing:
-            return _print_report(_incomplete(text, missing))
+            return _print_report(_incomplete(text, missing), nonce)
         signal.signal(signal.SIGTERM, _terminate)
-        report = _run(text)
+        report = _run(text, nonce)
     except Terminated:
-        return _print_report(_failed(text, "Terminated", "The job was told to end."))
+        return _print_report(_failed(text, "Terminated", "The job was told to end."), nonce)
     except Exception as error:  # noqa: BLE001 - even a broken installation must not end without a report
-        traceback.print_exc()
-        report = _failed(text, type(error).__name__, str(error) or "no message")
-    return _print_report(report)
+        from delta_log.printable import print_traceback, printable
+
+        print_traceback(error)
+        report = _failed(text, type(error).__name__, printable(str(error)) or "no message")
+    return _print_report(report, nonce)
 
 
-def _run(text: str) -> dict[str, Any]:
+def _take_nonce() -> str | None:
+    from delta_maintenance.contract import OUTPUT_NONCE_VARIABLE
+
+    return os.environ.pop(OUTPUT_NONCE_VARIABLE, None)
+
+
+def _run(text: str, nonce: str | None) -> dict[str, Any]:
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
     from delta_maintenance.engine.engine import describe_error, is_spark_driver
     from delta_maintenance.job import JobSite, run_job
@@ -65,12 +75,12 @@ def _run(text: str) -> dict[str, Any]:
     try:
         spec = JobSpec.from_json(_read(text))
         options = _storage_options(os.environ.get(STORAGE_OPTIONS_VARIABLE), STORAGE_OPTIONS_VARIABLE)
-    except (ContractError, OSError, TypeError) as error:
+    except (ContractError, OSError) as error:
         refused = {**describe_error(error), "kind": "refused", "retryable": False}
         return {**_failed(text, "", ""), "error": refused}
     master = os.environ.get(SPARK_MASTER_VARIABLE)
     site = JobSite(options, master, can_use_spark=is_spark_driver())
-    return run_job(spec, site, ProgressLines(sys.stdout)).to_dict()
+    return run_job(spec, site, ProgressLines(sys.stdout, nonce=nonce)).to_dict()
 
 
 def _storage_options(text: str | None, name: str) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def _storage_options(text: str | None, name: str) -> dict[str, Any]:
 
     try:
         options = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         options = None  # and no word of what it was: it may be a secret
     if not isinstance(options, dict):
         raise ContractError(f"{name} must hold a JSON object with the table's storage options.")
@@ -89,10 +99,10 @@ def _read(text: str) -> str:
     return Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
 
 
-def _print_report(report: dict[str, Any]) -> int:
-    from delta_maintenance.contract import REPORT_PREFIX
+def _print_report(report: dict[str, Any], nonce: str | None) -> int:
+    from delta_maintenance.contract import REPORT_PREFIX, line_prefix
 
-    print(REPORT_PREFIX + json.dumps(report, sort_keys=True), flush=True)
+    print(line_prefix(REPORT_PREFIX, nonce) + json.dumps(report, sort_keys=True), flush=True)
     kind = (report.get("error") or {}).get("kind")
     return 0 if kind is None else {"refused": 2, "conflict": 3}.get(kind, 1)
 
@@ -122,9 +132,9 @@ def _failed(text: str, kind: str, message: str) -> dict[str, Any]:
 
     try:
         spec = json.loads(_read(text))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         spec = {}
-    spec = spec if isinstance(spec, dict) else {}
+    spec = {name: value for name, value in spec.items() if isinstance(value, str)} if isinstance(spec, dict) else {}
     return {
         "contract_version": CONTRACT_VERSION,
         "operation": spec.get("operation", ""),
