@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from tests.written_log import add, write_log
 
 #: Sets a terminal's title, rings, clears the screen, turns text around, ends lines in ways few think of.

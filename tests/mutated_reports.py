@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 import msgspec
 from airflow.sdk.exceptions import AirflowException
@@ -48,7 +47,9 @@ _REPORTS = (
         started_ms=1,
         finished_ms=2,
     ),
-    JobReport("vacuum", "/t", "planned", plan={"files": [{"path": "a"}], "reasons": {"orphan": {"numFiles": 1}}}),
+    JobReport(
+        "vacuum", "/t", "planned", plan={"files": [{"path": "a"}], "reasons": {"orphan": {"numFiles": 1}}}
+    ),
     JobReport(
         "optimize",
         "/t",
@@ -135,7 +136,9 @@ def _member(text: str, rng: random.Random) -> str:
         raw = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    holders = [raw, *(value for value in raw.values() if isinstance(value, dict))] if isinstance(raw, dict) else []
+    holders = (
+        [raw, *(value for value in raw.values() if isinstance(value, dict))] if isinstance(raw, dict) else []
+    )
     holder = rng.choice([held for held in holders if held] or [{"": ""}])
     name = rng.choice(sorted(holder))
     if rng.random() < 0.1:
@@ -201,10 +204,12 @@ def _use(report: JobReport) -> None:
     operator = DeltaOptimizeOperator(task_id="t", table="/t")
     with contextlib.redirect_stdout(io.StringIO()):
         operator._tell(report)
+    problem = ""
     try:
         operator._raise_for(report)
     except AirflowException as error:
-        assert str(error).isprintable()
+        problem = str(error)
+    assert problem.isprintable()
 
 
 def _refused(error: ContractError) -> str:

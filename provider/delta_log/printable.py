@@ -26,9 +26,7 @@ def printable(text: str) -> str:
     """One line that says what `text` says, and does nothing."""
     if text.isprintable():
         return text
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in text
-    )
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def printable_lines(lines: Iterable[str]) -> str:
@@ -48,7 +46,7 @@ def printable_traceback(error: BaseException) -> str:
 
 def print_traceback(error: BaseException, stream: TextIO | None = None) -> None:
     """To standard error, where no stream is given."""
-    print(printable_traceback(error), file=stream or sys.stderr, flush=True)  # noqa: T201 - what it is for
+    print(printable_traceback(error), file=stream or sys.stderr, flush=True)
 
 
 def printable_logger(name: str) -> logging.Logger:

@@ -235,11 +235,15 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
     warnings = [f"  warning: {warning}" for warning in plan["warnings"]]
     if report["status"] == "nothing_to_do":
         looked = f"{plan['numListedFiles']:,} files looked at"
-        return printable_lines([f"Nothing to delete at version {report['read_version']}; {looked}.", *warnings])
+        return printable_lines(
+            [f"Nothing to delete at version {report['read_version']}; {looked}.", *warnings]
+        )
     metrics, seconds = report["metrics"], (report["finished_ms"] - report["started_ms"]) / 1000
     purged = _purged_lines(metrics)
     if report["status"] == "cleaned":
-        return printable_lines([f"Nothing to delete at version {report['read_version']}.", *purged, *warnings])
+        return printable_lines(
+            [f"Nothing to delete at version {report['read_version']}.", *purged, *warnings]
+        )
     done = "Moved into quarantine" if "quarantine" in plan else "Deleted"
     lines = [
         f"{done} {metrics['numDeletedFiles']:,} files, {format_bytes(metrics['sizeOfDeletedData'])}, in {seconds:.1f} s",

@@ -37,7 +37,7 @@ from delta_maintenance.checked_json import (
     storable,
     whole_object,
 )
-from delta_maintenance.checked_json import ContractError as ContractError
+from delta_maintenance.checked_json import ContractError as ContractError  # noqa: PLC0414 - an error of the contract
 
 CONTRACT_VERSION = 1
 
@@ -276,7 +276,6 @@ _REPORT_MEMBERS: Mapping[str, Kind] = {
     "error": _ERROR.or_none(),
     "contract_version": INTEGER,
 }
-
 
 
 def _members(

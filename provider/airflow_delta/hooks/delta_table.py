@@ -77,7 +77,10 @@ class DeltaTableHook(BaseHook):
                     "name a table under 'Table to test with' to have it opened."
                 )
             snapshot = self.get_table(address).snapshot()
-            return True, f"Opened {printable(address)}: version {snapshot.version}, {snapshot.num_files} files."
+            return (
+                True,
+                f"Opened {printable(address)}: version {snapshot.version}, {snapshot.num_files} files.",
+            )
         except Exception as error:  # noqa: BLE001 - the button shows whatever it was
             return False, printable(f"{type(error).__name__}: {error}")
 

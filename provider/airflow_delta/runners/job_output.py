@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import IO, Any
 
 from delta_log.printable import printable
 from delta_maintenance.checked_json import INTEGER, TEXT, Kind, checked_members, first_object
@@ -137,7 +137,7 @@ class JobOutput:
         yield shown
 
 
-def bounded_lines(stream: TextIO) -> Iterator[str]:
+def bounded_lines(stream: IO[str]) -> Iterator[str]:
     """The lines of a stream; of one that is longer than :data:`LONGEST_LINE` the beginning, and a note."""
     while line := stream.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE and not line.endswith("\n"):

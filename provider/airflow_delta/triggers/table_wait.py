@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
+
 from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
@@ -37,18 +37,18 @@ def error_mark(nonce: str) -> str:
     return f"DELTA_TASK_ERROR {nonce} "
 
 
-def raise_for_spark(description: Mapping[str, Any], error: Exception, nonce: str) -> NoReturn:
-    """Let Spark try a task again, and if it gives up, let the driver know why.
+def error_for_spark(description: Mapping[str, Any], error: Exception, nonce: str) -> RuntimeError:
+    """What to raise so that Spark tries a task again, and lets the driver know why if it gives up.
 
-    The traceback goes to the standard error of the executor: in Spark's text the original error would be quoted raw.
+    To be raised without its cause, which Spark would quote raw; the traceback of that goes to the executor's standard error.
     """
     print_traceback(error)
-    raise RuntimeError(error_mark(nonce) + json.dumps(description)) from None
+    return RuntimeError(error_mark(nonce) + json.dumps(description))
 
 
 def described_error(text: str, nonce: str) -> dict[str, Any] | None:
-    """What :func:`raise_for_spark` put into the text of an error of Spark, if this is one."""
-    before, mark, rest = text.partition(error_mark(nonce))
+    """What :func:`error_for_spark` put into the text of an error of Spark, if this is one."""
+    _, mark, rest = text.partition(error_mark(nonce))
     try:
         return first_object("error of a task", rest)[0] if mark else None
     except ContractError:
@@ -71,9 +71,9 @@ def rewrite_batch(
         manifest = failure = None
         try:
             manifest = rewrite_bin(task, opened(task.table_uri, storage_options)).to_json()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the driver decides, by what it is told
             description = {**describe_error(error), "bin_id": task.bin_id}
             if description["retryable"]:
-                raise_for_spark(description, error, nonce)
+                raise error_for_spark(description, error, nonce) from None
             failure = json.dumps(description)
         yield pa.record_batch([[number], [manifest], [failure]], schema=_SCHEMA)

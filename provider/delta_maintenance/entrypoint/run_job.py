@@ -134,7 +134,11 @@ def _failed(text: str, kind: str, message: str) -> dict[str, Any]:
         spec = json.loads(_read(text))
     except (OSError, ValueError, RecursionError):
         spec = {}
-    spec = {name: value for name, value in spec.items() if isinstance(value, str)} if isinstance(spec, dict) else {}
+    spec = (
+        {name: value for name, value in spec.items() if isinstance(value, str)}
+        if isinstance(spec, dict)
+        else {}
+    )
     return {
         "contract_version": CONTRACT_VERSION,
         "operation": spec.get("operation", ""),

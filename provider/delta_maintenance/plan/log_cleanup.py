@@ -23,9 +23,9 @@ from typing import Any
 
 from delta_log.log_inventory import LogInventory
 from delta_log.log_segment import Checkpoint
+from delta_log.printable import printable_lines
 from delta_log.storage import FileInfo
 from delta_log.table_properties import flag, interval_ms
-from delta_log.printable import printable_lines
 from delta_maintenance.plan.retention import (
     DEFAULT_LOG_RETENTION_MS,
     DEFAULT_RETENTION_MS,

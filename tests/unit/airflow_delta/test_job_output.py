@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
-from collections.abc import Sequence
 
 import pytest
 from tests import mutated_reports

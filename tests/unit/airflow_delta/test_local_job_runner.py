@@ -18,7 +18,13 @@ from airflow_delta.runners import job_output
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.local import LocalJobRunner
-from delta_maintenance.contract import OUTPUT_NONCE_VARIABLE, STORAGE_OPTIONS_VARIABLE, ContractError, JobReport, JobSpec
+from delta_maintenance.contract import (
+    OUTPUT_NONCE_VARIABLE,
+    STORAGE_OPTIONS_VARIABLE,
+    ContractError,
+    JobReport,
+    JobSpec,
+)
 from delta_maintenance.entrypoint.run_job import PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE
 
 SPEC = JobSpec("optimize", "/t", "run-1", engine="local")
@@ -152,7 +158,7 @@ def test_the_workers_own_nonce_is_not_the_jobs(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(OUTPUT_NONCE_VARIABLE, "of somebody else")
     program = (
         "import os\n"
-        "print('DELTA_REPORT of somebody else {\"contract_version\": 1, \"status\": \"committed\"}')\n"
+        'print(\'DELTA_REPORT of somebody else {"contract_version": 1, "status": "committed"}\')\n'
         "print(len(os.environ['DELTA_MAINTENANCE_OUTPUT_NONCE']))\n"
     )
     with pytest.raises(JobLost) as caught:
