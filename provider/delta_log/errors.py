@@ -26,8 +26,9 @@
         │   └── ListingDenied   reading is allowed and listing is not, so nobody can tell what is not there
         └── CommitUnknown       and nobody can tell yet whether the commit took effect
 
-A message says the problem, the reason and the remedy; the facts are attributes, see :meth:`DeltaLogError.facts`.
-Messages and facts show no credentials of an address: a path in a log, or a client library's error, may hold some.
+A message says the problem, the reason and the remedy, in one printable line, whatever it quotes; the facts are attributes,
+see :meth:`DeltaLogError.facts`. Neither shows the credentials of an address: a path in a log, or a client library's error,
+may hold some.
 Any other exception that leaves this package is a bug of ours.
 """
 
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from delta_log.printable import printable
 from delta_log.redaction import redact, redacted
 
 
@@ -48,6 +50,10 @@ class DeltaLogError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(redact(message))
+
+    def __str__(self) -> str:
+        # Every way out, logs and tracebacks too, goes through here: messages quote paths and values of tables.
+        return printable(super().__str__())
 
     def facts(self) -> dict[str, Any]:
         """The attributes of this error as JSON values."""

@@ -6,17 +6,17 @@ Neither is part of the commit. Whatever goes wrong here is told in the log of th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from delta_log.checkpoint_writer import write_checkpoint
+from delta_log.printable import printable_logger
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.table_properties import positive_number
 from delta_log.version_checksum import write_version_checksum
 
-_LOG = logging.getLogger(__name__)
+_LOG = printable_logger(__name__)
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 #: The protocol names no default; this is Spark's.
 _DEFAULT_INTERVAL = 10

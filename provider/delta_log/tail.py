@@ -13,7 +13,6 @@ a log that is not the one that was read before (:class:`~delta_log.errors.LogRep
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from delta_log.errors import AccessDenied, CorruptLog, ListingDenied, LogCleaned
 from delta_log.last_checkpoint import read_last_checkpoint
 from delta_log.log_path import LOG_DIRECTORY, LogFileKind, commit_key, commit_name, parse_log_file
 from delta_log.log_segment import find_log_segment, list_log
+from delta_log.printable import printable_logger
 from delta_log.runtime import Runtime
 from delta_log.schema import parse_schema
 from delta_log.snapshot import Snapshot
@@ -306,7 +306,7 @@ def follow(
                 raise
             failures += 1
             if failures == 1:
-                logging.getLogger(__name__).warning("%s Trying again, less and less often.", error)
+                printable_logger(__name__).warning("%s Trying again, less and less often.", error)
         held += filter(chosen.passes, found)
         if chosen.is_enough(held):
             yield from held

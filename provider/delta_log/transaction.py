@@ -16,7 +16,6 @@ file of the commit.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -37,6 +36,7 @@ from delta_log.history import ICT_ENABLED
 from delta_log.log_path import commit_key, known_commit
 from delta_log.log_segment import list_log
 from delta_log.post_commit import look_after
+from delta_log.printable import printable_logger
 from delta_log.row_tracking import DOMAIN, high_water_mark
 from delta_log.runtime import Runtime
 from delta_log.snapshot import Snapshot
@@ -46,7 +46,7 @@ from delta_log.table_features import Operation
 from delta_log.table_identity import require_same_log, taken_back
 from delta_log.table_properties import flag
 
-_LOG = logging.getLogger(__name__)
+_LOG = printable_logger(__name__)
 _MAX_ATTEMPTS = 50
 _MAX_PUTS = 4
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.005, 2.0

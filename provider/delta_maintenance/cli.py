@@ -11,12 +11,12 @@ import argparse
 import json
 import os
 import sys
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TextIO
 
+from delta_log.printable import print_traceback, printable, printable_lines
 from delta_log.redaction import redact, redacted
 from delta_maintenance.cli_arguments import UsageError, make_parser, storage_options
 from delta_maintenance.contract import (
@@ -55,9 +55,9 @@ def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) ->
     if as_json:
         print(json.dumps(result, sort_keys=True), file=output, flush=True)
     elif error is None:
-        print(text, file=output, flush=True)
+        print(printable_lines(text.split("\n")), file=output, flush=True)
     else:
-        print(f"delta-maintenance: {error['message']}", file=sys.stderr)
+        print(f"delta-maintenance: {printable(error['message'])}", file=sys.stderr)
     return EXIT_DONE if error is None else _EXIT_CODES.get(error.get("kind", ""), EXIT_FAILED)
 
 
@@ -69,7 +69,7 @@ def _described(error: Exception) -> dict[str, Any]:
     if isinstance(error, (UsageError, ContractError)):
         return {**description, "kind": "refused", "retryable": False}
     if not isinstance(error, DeltaLogError):
-        print(redact("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+        print_traceback(error)
     return description
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
+from delta_log.version import VERSION
 from delta_maintenance.contract import (
     BROKEN_SOURCES,
     CHECKPOINT_POLICIES,
@@ -39,6 +40,9 @@ class _Parser(argparse.ArgumentParser):
 def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """The parser; what it gives has the chosen command as ``command``."""
     parser = _Parser(prog="delta-maintenance", description="Look after Delta Lake tables.")
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {VERSION}", help="print it and exit"
+    )
     group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
     added = {name: _add_command(group, name, commands[name], summary) for name, summary in _SUMMARIES.items()}
     added["history"].add_argument("--limit", type=_positive, metavar="N", help="at most so many commits")

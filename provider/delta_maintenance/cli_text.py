@@ -1,4 +1,7 @@
-"""The results of the command line, for people: aligned, and no longer than they have to be."""
+"""The results of the command line, for people: aligned, and no longer than they have to be.
+
+Every line goes through :mod:`delta_log.printable`: what a table says may neither steer a terminal nor begin a line.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from delta_log.printable import printable, printable_lines
 from delta_maintenance.plan.log_cleanup import log_cleanup_lines, render_log_cleanup_plan
 from delta_maintenance.plan.optimize_plan import render_plan
 from delta_maintenance.plan.vacuum_plan import reason_lines, render_vacuum_plan
@@ -51,7 +55,7 @@ def render_facts(facts: Mapping[str, Any]) -> str:
         ),
         *(("domain", f"{name}: {text}") for name, text in sorted(facts["domainMetadata"].items())),
     ]
-    return "\n".join(f"{name:<14}  {value}" for name, value in lines if value)
+    return printable_lines(f"{name:<14}  {value}" for name, value in lines if value)
 
 
 def _column(raw: Mapping[str, Any]) -> str:
@@ -83,8 +87,9 @@ def _first(metrics: Mapping[str, Any], *names: str) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
+    return printable_lines(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
 
@@ -120,7 +125,7 @@ def render_checkpoint(report: Mapping[str, Any]) -> str:
         lines.append(f"  {_checksum(plan['checksum'])}")
     if "logCleanup" in plan:
         lines += _log_cleanup(plan["logCleanup"], metrics)
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def _checksum(found: Mapping[str, Any]) -> str:
@@ -141,7 +146,7 @@ def render_log_cleanup(report: Mapping[str, Any]) -> str:
     plan = report["plan"]
     if report["status"] == "planned":
         return render_log_cleanup_plan(plan)
-    return "\n".join(_log_cleanup(plan, report["metrics"]))
+    return printable_lines(_log_cleanup(plan, report["metrics"]))
 
 
 def _log_cleanup(plan: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[str]:
@@ -177,7 +182,7 @@ def render_report(report: Mapping[str, Any]) -> str:
     if status == "already_done":
         return f"Already done: version {report['version']} holds this very transaction."
     if status == "nothing_to_do":
-        return "\n".join(
+        return printable_lines(
             [
                 f"Nothing to do at version {report['read_version']}; nothing was committed.",
                 *_left_lines(report),
@@ -209,7 +214,7 @@ def render_report(report: Mapping[str, Any]) -> str:
     if report.get("broken_bins"):
         lines.append(f"  {report['broken_bins']:,} bins left out, a file of theirs cannot be read:")
         lines += [f"    {broken['message']}" for broken in report["broken"]]
-    return "\n".join([*lines, *_left_lines(report)])
+    return printable_lines([*lines, *_left_lines(report)])
 
 
 def _left_lines(report: Mapping[str, Any]) -> list[str]:
@@ -227,17 +232,21 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
     if report["status"] == "already_done" or plan is None:
         return f"Already done: version {report['version']} holds this very transaction."
     if report["status"] == "planned":
-        return "\n".join([render_vacuum_plan(plan), *_quarantine_plan_lines(plan)])
+        return printable_lines([*render_vacuum_plan(plan).split("\n"), *_quarantine_plan_lines(plan)])
     broken = plan.get("brokenQuarantines", {}).items()
     warnings = [f"  warning: {warning}" for warning in plan["warnings"]]
     warnings += [f"  warning: the quarantine {name} is broken: {why}" for name, why in broken]
     if report["status"] == "nothing_to_do":
         looked = f"{plan['numListedFiles']:,} files looked at"
-        return "\n".join([f"Nothing to delete at version {report['read_version']}; {looked}.", *warnings])
+        return printable_lines(
+            [f"Nothing to delete at version {report['read_version']}; {looked}.", *warnings]
+        )
     metrics, seconds = report["metrics"], (report["finished_ms"] - report["started_ms"]) / 1000
     purged = _purged_lines(metrics)
     if report["status"] == "cleaned":
-        return "\n".join([f"Nothing to delete at version {report['read_version']}.", *purged, *warnings])
+        return printable_lines(
+            [f"Nothing to delete at version {report['read_version']}.", *purged, *warnings]
+        )
     done = "Moved into quarantine" if "quarantine" in plan else "Deleted"
     lines = [
         f"{done} {metrics['numDeletedFiles']:,} files, {format_bytes(metrics['sizeOfDeletedData'])}, in {seconds:.1f} s",
@@ -255,7 +264,7 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
     )
     where = "found in the store" if plan["confirmedBy"] == "listing" else "not among what was deleted"
     lines.append(f"  all {plan['liveFilesConfirmed']:,} live files were {where} afterwards")
-    return "\n".join([*lines, *warnings])
+    return printable_lines([*lines, *warnings])
 
 
 def _quarantine_plan_lines(plan: Mapping[str, Any]) -> list[str]:
@@ -305,4 +314,4 @@ def render_restoration(report: Mapping[str, Any]) -> str:
     lines += [
         f"  warning: {name} is left as it is: {why}" for name, why in plan["refusedQuarantines"].items()
     ]
-    return "\n".join(lines)
+    return printable_lines(lines)

@@ -10,15 +10,35 @@ Rules of this file:
 2. No secret is ever part of a spec or a report: credentials and the run's key travel in the environment of the job
    (:data:`STORAGE_OPTIONS_VARIABLE`, :data:`RUN_KEY_VARIABLE`) or are ambient.
 3. Both ends state :data:`CONTRACT_VERSION`; a reader accepts its own version and the one before.
+4. What is read is checked member by member: whatever arrives, the only error is :class:`ContractError`.
+5. The lines of a job carry the nonce of its run (:func:`line_prefix`), which no text from a table can know.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from delta_maintenance.checked_json import (
+    FLAG,
+    INTEGER,
+    INTEGERS,
+    OBJECT,
+    OBJECTS,
+    TEXT,
+    TEXTS,
+    Kind,
+    checked_members,
+    object_with,
+    one_of,
+    storable,
+    whole_object,
+)
+from delta_maintenance.checked_json import ContractError as ContractError  # noqa: PLC0414 - an error of the contract
 
 CONTRACT_VERSION = 1
 
@@ -28,9 +48,21 @@ STORAGE_OPTIONS_VARIABLE = "DELTA_MAINTENANCE_STORAGE_OPTIONS"
 #: Environment variable with the secret key that all tries of one run share: at least 32 hexadecimal digits.
 RUN_KEY_VARIABLE = "DELTA_MAINTENANCE_RUN_KEY"
 
-#: A job's lines on standard output that are meant for a program: the prefix, then one JSON object.
+#: Environment variable with the nonce of the lines below; drawn for each run by the process that starts the job.
+OUTPUT_NONCE_VARIABLE = "DELTA_MAINTENANCE_OUTPUT_NONCE"
+
+#: A job's lines on standard output that are meant for a program: the prefix, the nonce if there is one, one JSON object.
 PROGRESS_PREFIX = "DELTA_PROGRESS "
 REPORT_PREFIX = "DELTA_REPORT "
+
+
+def line_prefix(prefix: str, nonce: str | None) -> str:
+    """What a line for a program begins with.
+
+    :param nonce: of the run; ``None``: a person started the job by hand, and nobody parses its output.
+    """
+    return f"{prefix}{nonce} " if nonce else prefix
+
 
 OPERATIONS = (
     "optimize",
@@ -69,10 +101,6 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 MAX_DROPPED = 20
 
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_CONFLICT = 0, 1, 2, 3
-
-
-class ContractError(ValueError):
-    """A spec or report that this release cannot read; the message says which side to upgrade."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +178,11 @@ class JobSpec:
 
     @classmethod
     def from_json(cls, text: str) -> JobSpec:
-        raw = _parse("job spec", text)
-        transaction = raw.pop("transaction", None)
-        return cls(**raw, transaction=TransactionId(**transaction) if transaction else None)
+        """
+        :raises ContractError: it is no spec, or one that this release does not read.
+        """
+        raw = whole_object("job spec", text)
+        return cls(**_members("job spec", raw, _SPEC_MEMBERS, ("operation", "table", "run_id")))
 
 
 def _are_roots(value: Any) -> bool:
@@ -229,9 +259,19 @@ class JobReport:
 
     @classmethod
     def from_json(cls, text: str) -> JobReport:
-        raw = _parse("job report", text)
-        transaction = raw.pop("transaction", None)
-        return cls(**raw, transaction=TransactionId(**transaction) if transaction else None)
+        """
+        :raises ContractError: it is no report, or one that this release does not read.
+        """
+        return cls.from_dict(whole_object("job report", text))
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> JobReport:
+        """
+        :param raw: as :func:`~delta_maintenance.checked_json.first_object` reads it.
+        :raises ContractError: it is no report, or one that this release does not read.
+        """
+        required = ("operation", "table", "status")
+        return cls(**_members("job report", storable(raw), _REPORT_MEMBERS, required))
 
     @property
     def exit_code(self) -> int:
@@ -242,18 +282,60 @@ class JobReport:
         )
 
 
-def _parse(what: str, text: str) -> dict[str, Any]:
-    try:
-        raw = json.loads(text)
-    except ValueError as error:
-        raise ContractError(f"This {what} is not JSON: {error}. Was it cut short?") from error
-    if not isinstance(raw, dict):
-        raise ContractError(f"This {what} is not a JSON object.")
+_TRANSACTION = object_with({"app_id": TEXT, "version": INTEGER}, required=True)
+_ERROR = object_with({"type": TEXT, "message": TEXT, "kind": TEXT, "retryable": FLAG})
+#: The members of both, and what each has to be.
+_SPEC_MEMBERS: Mapping[str, Kind] = {
+    "operation": TEXT,
+    "table": TEXT,
+    "run_id": TEXT,
+    "options": OBJECT,
+    "engine": TEXT,
+    "transaction": _TRANSACTION.or_none(),
+    "memory_limit_bytes": INTEGER,
+    "parallelism": INTEGER.or_none(),
+    "dry_run": FLAG,
+    "tags": TEXTS,
+    "allowed_roots": Kind("lists of addresses, by who set them", _are_roots),
+    "contract_version": INTEGER,
+}
+_REPORT_MEMBERS: Mapping[str, Kind] = {
+    "operation": TEXT,
+    "table": TEXT,
+    "status": one_of(STATUSES),
+    "run_id": TEXT,
+    "version": INTEGER.or_none(),
+    "read_version": INTEGER.or_none(),
+    "engine": TEXT.or_none(),
+    "engine_reason": TEXT.or_none(),
+    "transaction": _TRANSACTION.or_none(),
+    "metrics": INTEGERS,
+    "plan": OBJECT.or_none(),
+    "dropped_bins": INTEGER,
+    "dropped": OBJECTS.or_none(),
+    "remapped_bins": INTEGER,
+    "broken_bins": INTEGER,
+    "broken": OBJECTS.or_none(),
+    "num_batches": INTEGER.or_none(),
+    "left": INTEGERS.or_none(),
+    "started_ms": INTEGER.or_none(),
+    "finished_ms": INTEGER.or_none(),
+    "error": _ERROR.or_none(),
+    "contract_version": INTEGER,
+}
+
+
+def _members(
+    what: str, raw: Mapping[str, Any], kinds: Mapping[str, Kind], required: Sequence[str]
+) -> dict[str, Any]:
+    """Those of a spec or report that this release knows, as its constructor takes them."""
     version = raw.get("contract_version")
-    if version not in (CONTRACT_VERSION, CONTRACT_VERSION - 1):
+    if not INTEGER.fits(version) or version not in (CONTRACT_VERSION, CONTRACT_VERSION - 1):
         raise ContractError(
-            f"This {what} has contract version {version!r}, but this release of airflow-provider-delta reads "
+            f"This {what} has contract version {reprlib.repr(version)}, but this release of airflow-provider-delta reads "
             f"{CONTRACT_VERSION - 1} and {CONTRACT_VERSION}. Install the same release on both sides."
         )
-    known = {f.name for f in fields(JobSpec if what == "job spec" else JobReport)}
-    return {key: value for key, value in raw.items() if key in known}
+    known = checked_members(what, raw, kinds, required)
+    if known.get("transaction") is not None:
+        known["transaction"] = TransactionId(**known["transaction"])
+    return known

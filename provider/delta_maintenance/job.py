@@ -7,13 +7,12 @@ whatever happens: an error becomes part of it.
 from __future__ import annotations
 
 import importlib.util
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
+from delta_log.printable import print_traceback
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
 from delta_log.table import Table
@@ -124,7 +123,7 @@ def failure(spec: JobSpec, error: BaseException, started_ms: int, finished_ms: i
     """The report of a job that failed; where nobody foresaw the error, its traceback goes to standard
     error."""
     if not isinstance(error, DeltaLogError):
-        sys.stderr.write(redact("".join(traceback.format_exception(error))))
+        print_traceback(error)
     description = describe_error(error)
     if isinstance(error, ContractError):
         description |= {"kind": "refused", "retryable": False}

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
+from delta_log.printable import printable
 from delta_log.redaction import redact
-from delta_maintenance.contract import PROGRESS_PREFIX
+from delta_maintenance.contract import PROGRESS_PREFIX, line_prefix
 
 
 class ProgressReporter(Protocol):
@@ -98,12 +99,20 @@ class _Counting:
 
 
 class ProgressLines(_Counting):
-    """A :class:`ProgressReporter` that prints the lines of the contract."""
+    """A :class:`ProgressReporter` that prints the lines of the contract.
+
+    :param nonce: of the run, where a program reads the lines.
+    """
 
     def __init__(
-        self, stream: TextIO, interval_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic
+        self,
+        stream: TextIO,
+        interval_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        nonce: str | None = None,
     ) -> None:
         super().__init__(stream, interval_seconds, clock)
+        self._prefix = line_prefix(PROGRESS_PREFIX, nonce)
 
     def _line(self, message: str) -> str:
         facts = {
@@ -113,7 +122,7 @@ class ProgressLines(_Counting):
             "total_bytes": self.total_bytes,
             "message": message,
         }
-        return PROGRESS_PREFIX + json.dumps(facts)
+        return self._prefix + json.dumps(facts)
 
 
 class HumanProgress(_Counting):
@@ -126,6 +135,7 @@ class HumanProgress(_Counting):
         self._first: tuple[float, float] | None = None
 
     def _line(self, message: str) -> str:
+        message = printable(message)
         if not self.total_bins:
             return message
         share = self.done_bytes / self.total_bytes if self.total_bytes else 1.0

@@ -20,7 +20,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_delta.allowed_roots import require_allowed, roots_of_connection, roots_of_setting
 from airflow_delta.provider_info import CONNECTION_FIELDS
-from delta_log.redaction import redact
+from delta_log.printable import printable
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -103,9 +103,12 @@ class DeltaTableHook(BaseHook):
                     "name a table under 'Table to test with' to have it opened."
                 )
             snapshot = self.get_table(address).snapshot()
-            return True, f"Opened {address}: version {snapshot.version}, {snapshot.num_files} files."
+            return (
+                True,
+                f"Opened {printable(address)}: version {snapshot.version}, {snapshot.num_files} files.",
+            )
         except Exception as error:  # noqa: BLE001 - the button shows whatever it was
-            return False, redact(f"{type(error).__name__}: {error}")
+            return False, printable(f"{type(error).__name__}: {error}")
 
     @cached_property
     def _extra(self) -> dict[str, Any]:

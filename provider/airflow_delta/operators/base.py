@@ -22,6 +22,7 @@ from airflow_delta.operators import arguments
 from airflow_delta.operators.arguments import Argument, CheckedArguments
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
+from delta_log.printable import printable
 from delta_maintenance.contract import ENGINES, ContractError, JobReport, JobSpec, places
 
 if TYPE_CHECKING:
@@ -199,14 +200,19 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         if report.status != "needs_spark":
             return report
         self.log.info(
-            "Going over to Spark: %s", report.engine_reason or "the work is too large for a local process."
+            "Going over to Spark: %s",
+            printable(report.engine_reason or "the work is too large for a local process."),
         )
         return self._run_with(self.spark_runner(storage_options), replace(spec, engine="spark"), run_key)
 
     def _run_with(self, runner: JobRunner, spec: JobSpec, run_key: str) -> JobReport:
         self._runner = runner
         self.log.info(
-            "%s of %s in %s, run %s.", spec.operation.upper(), spec.table, runner.place, spec.run_id
+            "%s of %s in %s, run %s.",
+            spec.operation.upper(),
+            printable(spec.table),
+            runner.place,
+            spec.run_id,
         )
         return runner.run(spec, self._show, run_key)
 
@@ -223,6 +229,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         )
         if facts.get("type"):
             problem = f"{problem} [{facts['type']}]"
+        problem = printable(problem)
         if facts.get("kind") == "refused":
             raise AirflowFailException(problem)
         raise AirflowException(problem)
@@ -238,7 +245,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         }.get(report.status, report.status)
         self.log.info("%s", what)
         for name, value in sorted(report.metrics.items()):
-            self.log.info("    %s: %s", name, value)
+            self.log.info("    %s: %s", printable(name), value)
 
     def _emit(self, context: Context, report: JobReport) -> None:
         """Also for ``already_done``: the try that committed did not live to tell."""

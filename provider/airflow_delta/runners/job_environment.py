@@ -1,4 +1,4 @@
-"""The environment that a job is given: the one way on which credentials, and the key of the run, reach it.
+"""The environment that a job is given: the one way on which credentials, the run's key and nonce reach it.
 
 Not argv, which every user of the machine can read, nor Spark's configuration, which its UI and event log show.
 """
@@ -12,27 +12,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
+from delta_maintenance.contract import OUTPUT_NONCE_VARIABLE, RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
 from delta_maintenance.entrypoint.run_job import PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE
 
 
 def job_environment(
     storage_options: Mapping[str, Any],
     spark_master: str | None = None,
+    *,
     run_key: str | None = None,
+    output_nonce: str | None = None,
     **more: str,
 ) -> dict[str, str]:
     """The worker's environment, and what belongs to this job alone.
 
     :param spark_master: where ``engine="auto"`` may send what is too large.
     :param run_key: the secret that all tries of the run share.
+    :param output_nonce: marks the job's own lines, see :class:`~airflow_delta.runners.job_output.JobOutput`.
     """
-    own = (STORAGE_OPTIONS_VARIABLE, SPARK_MASTER_VARIABLE, RUN_KEY_VARIABLE)
+    own = (STORAGE_OPTIONS_VARIABLE, SPARK_MASTER_VARIABLE, RUN_KEY_VARIABLE, OUTPUT_NONCE_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in own}
     # A task that is killed cannot stop its job; so the job looks after the task.
     environment.update({PARENT_PID_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1", **more})
     if storage_options:
         environment[STORAGE_OPTIONS_VARIABLE] = json.dumps(dict(storage_options))
+    if output_nonce is not None:
+        environment[OUTPUT_NONCE_VARIABLE] = output_nonce
     if spark_master is not None:
         environment[SPARK_MASTER_VARIABLE] = spark_master
     if run_key is not None:

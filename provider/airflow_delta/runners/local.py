@@ -7,6 +7,7 @@ a task that runs out of memory should lose its job, not itself.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from airflow_delta.runners.job_environment import job_environment
-from airflow_delta.runners.job_output import JobOutput, JobProgress
+from airflow_delta.runners.job_output import JobOutput, JobProgress, bounded_lines
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, ProgressListener, TaskLog
 from delta_maintenance.contract import JobReport, JobSpec
 
@@ -48,11 +49,12 @@ class LocalJobRunner:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport:
-        output = JobOutput()
-        process = self._process = self._start(spec, run_key)
+        nonce = secrets.token_hex(16)
+        output = JobOutput(nonce)
+        process = self._process = self._start(spec, run_key, nonce)
         try:
             assert process.stdout is not None
-            for item in output.sort(process.stdout):
+            for item in output.sort(bounded_lines(process.stdout)):
                 if isinstance(item, JobProgress):
                     on_progress(item)
                 else:
@@ -71,11 +73,14 @@ class LocalJobRunner:
         if process is not None:
             end_process_group(process)
 
-    def _start(self, spec: JobSpec, run_key: str | None) -> subprocess.Popen[str]:
+    def _start(self, spec: JobSpec, run_key: str | None, nonce: str) -> subprocess.Popen[str]:
+        environment = job_environment(
+            self._storage_options, self._spark_master, run_key=run_key, output_nonce=nonce
+        )
         try:
             return subprocess.Popen(
                 [*self._command, "--spec", spec.to_json()],
-                env=job_environment(self._storage_options, self._spark_master, run_key),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

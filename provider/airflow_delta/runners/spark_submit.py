@@ -9,9 +9,10 @@ The master, queue, spark-submit binary and the like come from the Spark connecti
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from airflow_delta.runners import spark_settings
 from airflow_delta.runners.job_environment import job_environment
-from airflow_delta.runners.job_output import JobOutput, JobProgress
+from airflow_delta.runners.job_output import JobOutput, JobProgress, bounded_lines
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, ProgressListener, TaskLog
 from airflow_delta.runners.local import end_process_group
+from delta_log.printable import printable
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import JobReport, JobSpec
 
@@ -56,21 +58,30 @@ class SparkSubmitRunner:
         self.place = f"Spark (connection {spark_conn_id})"
 
     def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport:
-        output = JobOutput()
+        nonce = secrets.token_hex(16)
+        output = JobOutput(nonce)
         with tempfile.TemporaryDirectory(prefix="delta-maintenance-") as directory:
             hook = self._prepared_hook(spec, output, on_progress, directory)
             binary = spark_settings.find_spark_submit(hook.binary)
             environment = job_environment(
                 self._storage_options,
                 run_key=run_key,
+                output_nonce=nonce,
                 **spark_settings.launcher_environment(binary, hook.master),
             )
             spark_settings.require_java(environment)
-            self._log.info("Submitting %s of %s to master %s.", spec.operation, spec.table, hook.master)
+            self._log.info(
+                "Submitting %s of %s to master %s.", spec.operation, printable(spec.table), hook.master
+            )
             self._hook = hook
             try:
                 # Not the hook's env_vars: on YARN and Kubernetes those become arguments, readable by everyone.
-                hook.submit(spark_settings.application(), env=environment, start_new_session=True)
+                hook.submit(
+                    spark_settings.application(),
+                    env=environment,
+                    start_new_session=True,
+                    errors="replace",
+                )
             except AirflowException:
                 # The exit code says no more than the report does, and the report says it better.
                 if output.report is None:
@@ -96,6 +107,7 @@ class SparkSubmitRunner:
             hook = _LineSortingHook(
                 output=output,
                 on_progress=on_progress,
+                log=self._log,
                 conn_id=self._spark_conn_id,
                 conf=dict(self._spark_conf),
                 name=f"delta-maintenance {spec.operation} {spec.run_id}",
@@ -135,10 +147,13 @@ def master_of(spark_conn_id: str) -> str | None:
 class _LineSortingHook(SparkSubmitHook):
     """The provider's hook, with the job's own lines taken out of the stream. All its private names stand here."""
 
-    def __init__(self, *, output: JobOutput, on_progress: ProgressListener, **kwargs: Any) -> None:
+    def __init__(
+        self, *, output: JobOutput, on_progress: ProgressListener, log: TaskLog, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self._output = output
         self._on_progress = on_progress
+        self._task_log = log
 
     @property
     def master(self) -> str:
@@ -172,14 +187,16 @@ class _LineSortingHook(SparkSubmitHook):
         end_process_group(process)
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        super()._process_spark_submit_log(iter(self._without_own_lines(itr)))
-
-    def _without_own_lines(self, lines: Iterable[str]) -> Iterator[str]:
-        for item in self._output.sort(lines):
+        # The provider's own would look for the names of drivers and pods to kill in lines that quote the table. They are
+        # needed in cluster mode alone.
+        process: subprocess.Popen[str] | None = self._submit_sp
+        assert process is not None
+        assert process.stdout is not None
+        for item in self._output.sort(bounded_lines(process.stdout)):
             if isinstance(item, JobProgress):
                 self._on_progress(item)
             else:
-                yield item
+                self._task_log.info("%s", item)
 
 
 def _what_ended(hook: _LineSortingHook) -> str:

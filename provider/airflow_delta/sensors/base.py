@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, A
 
 from airflow_delta.operators import arguments
 from airflow_delta.operators.arguments import Argument, CheckedArguments
+from delta_log.printable import printable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -93,7 +94,7 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         outcome = self.look(context)
         while outcome is None and not self.can_defer():
             if time.monotonic() > deadline:
-                raise AirflowSensorTimeout(f"The store of {self.table} did not answer in time.")
+                raise AirflowSensorTimeout(f"The store of {printable(self.table)} did not answer in time.")
             time.sleep(self.poke_interval)
             outcome = self.look(context)
         if outcome is None:
@@ -125,5 +126,5 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         :raises AirflowFailException: the table or the request is at fault.
         """
         if event["status"] == "refused":
-            raise AirflowFailException(f"{event['message']} [{event['type']}]")
+            raise AirflowFailException(printable(f"{event['message']} [{event['type']}]"))
         return self.result(context, event)

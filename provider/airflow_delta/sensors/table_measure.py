@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta.sensors.base import DeltaTableSensor
+from delta_log.printable import printable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -36,5 +37,6 @@ class TableMeasureSensor(DeltaTableSensor):
 
     def result(self, context: Context, outcome: Mapping[str, Any]) -> dict[str, Any]:
         finding: dict[str, Any] = outcome["finding"]
-        self.log.info("%s, version %d: %s.", finding["table"], finding["version"], self.summary(finding))
+        summary = printable(self.summary(finding))
+        self.log.info("%s, version %d: %s.", printable(finding["table"]), finding["version"], summary)
         return finding

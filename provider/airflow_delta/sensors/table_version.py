@@ -11,6 +11,7 @@ from airflow_delta.operators.arguments import Argument
 from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.baseline import Baselines
 from airflow_delta.triggers.table_version import DeltaTableVersionTrigger
+from delta_log.printable import printable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -172,7 +173,7 @@ class DeltaTableVersionSensor(DeltaTableSensor):
         Baselines(context, self.value_of("table")).remember(found["firstVersion"], found["lastVersion"])
         self.log.info(
             "%s: versions %d to %d, of which %d count.",
-            found["table"],
+            printable(found["table"]),
             found["firstVersion"],
             found["lastVersion"],
             found["numCommits"],
@@ -250,7 +251,8 @@ class DeltaTableVersionSensor(DeltaTableSensor):
             return None
         if snapshot.transactions.get(app_id, -1) < version:
             return None
-        self.log.info("%s holds version %d of %s.", self.table, snapshot.transactions[app_id], app_id)
+        held = snapshot.transactions[app_id]
+        self.log.info("%s holds version %d of %s.", printable(self.table), held, printable(app_id))
         here = VersionRange(snapshot.version, snapshot.version, ())
         return {"status": "found", "range": here.to_dict(self.value_of("table"))}
 

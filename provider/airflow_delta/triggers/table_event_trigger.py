@@ -9,7 +9,6 @@ the events of that round and of all before it, and only if the watcher is still 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 import zlib
@@ -24,12 +23,13 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_delta.triggers.table_stream import TableStream, streams
 from airflow_delta.triggers.watched_store import WatchedStore, watched_store
 from delta_log.errors import InvalidRequest
+from delta_log.printable import printable_logger
 from delta_log.table_uri import require_absolute
 
 if TYPE_CHECKING:
     from airflow_delta.triggers.table_stream import Round, StreamKey, WatchedTable
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 #: Entries of the state store among which an asset's tables are divided. Never change it: places would be lost.
 SHARDS = 64

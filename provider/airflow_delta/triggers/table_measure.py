@@ -6,7 +6,6 @@ deleted rows are asked for, the version's checksum file is read first, and mostl
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_delta.triggers.table_wait import Outcome, refusal
+from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
     from airflow_delta.triggers.watched_store import WatchedStore
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from delta_log.storage import Storage
     from delta_log.tail import LogTail
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 #: Partitions that a finding names, the worst first; the others are named when these have been mended.
 MAX_PARTITIONS = 1000

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -23,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_delta.triggers.watched_store import WatchedStore, watched_store
+from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
     from delta_log.commit_summary import CommitSummary
     from delta_log.storage import Storage
     from delta_log.tail import LogTail
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 #: Tables as they were given, connection, and seconds between two looks.
 StreamKey = tuple[tuple[str, ...], str | None, float]

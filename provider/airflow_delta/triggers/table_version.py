@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import TriggerEvent
 
 from airflow_delta.triggers.table_event_trigger import TableEventTrigger
+from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
     from airflow_delta.triggers.table_stream import WatchedTable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from delta_log.tail import LogTail
     from delta_log.version_range import Awaited, Place, Progress
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 _MAX_COMMITS = 500
 

@@ -6,11 +6,12 @@ the ``range``, or ``refused`` with an error that will not go away by waiting.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
+
+from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
     from airflow_delta.triggers.watched_store import WatchedStore
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from delta_log.tail import LogTail
     from delta_log.version_range import Awaited, Progress
 
-log = logging.getLogger(__name__)
+log = printable_logger(__name__)
 
 Outcome = dict[str, Any]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from delta_log.errors import DeltaLogError
-from delta_log.redaction import redact
+from delta_log.printable import printable
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.progress import ProgressReporter, format_bytes
 from delta_maintenance.rewrite.manifest_file import RunKey
@@ -171,7 +171,7 @@ def describe_error(error: BaseException) -> dict[str, Any]:
             "kind": error.kind,
         }
     # Of an error that nobody foresaw it is not known that repeating cannot help, and repeating is safe.
-    message = redact(str(error)) or "no message"
+    message = printable(str(error)) or "no message"
     return {"type": type(error).__name__, "message": message, "retryable": True, "kind": "failed"}
 
 

@@ -7,11 +7,11 @@ file, its manifest, one answer after the other. There a few small ones go side b
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from delta_log.printable import print_traceback
 from delta_log.storage import Storage, is_on_disk
 from delta_maintenance.engine.engine import describe_error
 from delta_maintenance.rewrite.bin import rewrite_bin
@@ -72,7 +72,7 @@ class Lanes:
         except _GivenUp:
             pass
         except Exception as error:  # noqa: BLE001 - who is told decides
-            traceback.print_exc()
+            print_traceback(error)
             self._answer(task.bin_id, {"error": describe_error(error)})
         else:
             self._answer(task.bin_id, {"manifest": manifest.to_dict()})

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from delta_maintenance.engine.engine import describe_error
-from delta_maintenance.engine.spark_task import ERROR_MARK, opened
+from delta_maintenance.engine.spark_task import error_for_spark, opened
 from delta_maintenance.operations.listing_part import FOUND_SCHEMA, ListingPart, list_part
 from delta_maintenance.operations.sorted_keys import SortedKeys
 
@@ -17,11 +17,12 @@ _SCHEMA = pa.schema([*FOUND_SCHEMA, ("error", pa.string())])
 
 
 def list_batch(
-    batch: pa.RecordBatch, keys: str, storage_options: Mapping[str, Any]
+    batch: pa.RecordBatch, keys: str, storage_options: Mapping[str, Any], nonce: str
 ) -> Iterator[pa.RecordBatch]:
     """List each part of a batch; an error that repeating cannot change comes as a row.
 
     :param keys: path of the protected keys.
+    :param nonce: marks errors for the driver.
     :raises RuntimeError: an error that repeating may change; its message says all about the original.
     """
     for text in batch.column("listing").to_pylist():
@@ -31,10 +32,10 @@ def list_batch(
             for found in list_part(storage, part, SortedKeys(keys)):
                 columns = [*found.columns, pa.nulls(found.num_rows, pa.string())]
                 yield pa.record_batch(columns, schema=_SCHEMA)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the driver decides, by what it is told
             description = {**describe_error(error), "bin_id": f"part {part.number} of the listing"}
             if description["retryable"]:
-                raise RuntimeError(ERROR_MARK + json.dumps(description)) from error
+                raise error_for_spark(description, error, nonce) from None
             row = [*[None] * len(FOUND_SCHEMA), json.dumps(description)]
             columns = [pa.array([value], field.type) for value, field in zip(row, _SCHEMA, strict=True)]
             yield pa.record_batch(columns, schema=_SCHEMA)

@@ -10,7 +10,8 @@
    Spark UI show.
 5. A bin that fails for a reason that repeating cannot change comes back as a value; any other error is raised
    in the task, so that Spark tries it again, perhaps elsewhere. A repeated task finds the manifest of one
-   that finished.
+   that finished. What the table holds cannot pass for such an error
+   (:mod:`~delta_maintenance.engine.spark_task`).
 
 This module and :mod:`~delta_maintenance.engine.spark_listing` are the only ones that import PySpark.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import tempfile
 import threading
@@ -32,6 +34,7 @@ from delta_log.storage import FileInfo, Storage, open_storage
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.engine.cluster_check import ClusterVersions, check
 from delta_maintenance.engine.engine import BinResult, TaskFailed, is_spark_driver
+from delta_maintenance.engine.spark_task import described_error
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed_text
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
     from delta_maintenance.engine.spark_listing import SparkListing
 
 _POLL_SECONDS = 1.0
-_ERROR_MARK = "DELTA_TASK_ERROR "
 _INPUT, _OUTPUT = "bin int, task string", "bin int, manifest string, error string"
 
 #: An embedded session serves one short job: no optimising compiler, serial collector, no web UI, deaf to the
@@ -78,6 +80,7 @@ class SparkEngine:
         self._session = session
         self._storage_options = dict(storage_options or {})
         self._parallelism = parallelism
+        self._nonce = secrets.token_hex(16)
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
@@ -85,7 +88,7 @@ class SparkEngine:
         if not tasks:
             return
         spark = self._ready(progress)
-        collecting = _Collecting(self._frame(spark, tasks, run_key))
+        collecting = _Collecting(self._frame(spark, tasks, run_key), self._nonce)
         storage = open_storage(tasks[0].table_uri, self._storage_options)
         #: Number and bytes of each bin that is not done.
         left = {task.bin_id: (number, task.bytes_in) for number, task in enumerate(tasks)}
@@ -118,7 +121,7 @@ class SparkEngine:
         """
         from delta_maintenance.engine.spark_listing import SparkListing
 
-        return SparkListing(self._ready(progress), self._storage_options, self._parallelism)
+        return SparkListing(self._ready(progress), self._storage_options, self._parallelism, self._nonce)
 
     def _ready(self, progress: ProgressReporter) -> SparkSession:
         """The session, once every machine is seen to have what the work needs."""
@@ -135,7 +138,7 @@ class SparkEngine:
         frame = spark.createDataFrame(rows, _INPUT)
         partitions = len(rows) if self._parallelism is None else min(len(rows), max(1, self._parallelism))
         frame = frame.repartitionById(partitions, frame["bin"] % partitions)
-        return frame.mapInArrow(_rewriting(self._storage_options, run_key.text), _OUTPUT)
+        return frame.mapInArrow(_rewriting(self._storage_options, run_key.text, self._nonce), _OUTPUT)
 
 
 @cache
@@ -152,8 +155,8 @@ def sent_files() -> Path:
 class _Collecting:
     """The one action, in a thread, so that progress can be watched meanwhile."""
 
-    def __init__(self, frame: DataFrame) -> None:
-        self._frame = frame
+    def __init__(self, frame: DataFrame, nonce: str) -> None:
+        self._frame, self._nonce = frame, nonce
         self._rows: list[Any] = []
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._collect, daemon=True)
@@ -172,18 +175,14 @@ class _Collecting:
 
     def rows(self) -> list[Any]:
         if self._error is not None:
-            raise task_error(self._error) from self._error
+            raise task_error(self._error, self._nonce) from self._error
         return self._rows
 
 
-def task_error(error: Exception) -> Exception:
+def task_error(error: Exception, nonce: str) -> Exception:
     """The error of our task inside of Spark's, if there is one."""
-    text = str(error)
-    at = text.find(_ERROR_MARK)
-    if at < 0:
-        return error
-    description = json.JSONDecoder().raw_decode(text, at + len(_ERROR_MARK))[0]
-    return TaskFailed(description.pop("bin_id"), description)
+    description = described_error(str(error), nonce)
+    return error if description is None else TaskFailed(description.pop("bin_id"), description)
 
 
 def _changed(storage: Storage, run_id: str, wanted: Collection[str], seen: dict[str, FileInfo]) -> list[str]:
@@ -201,7 +200,7 @@ def _changed(storage: Storage, run_id: str, wanted: Collection[str], seen: dict[
 
 
 def _rewriting(
-    storage_options: dict[str, Any], run_key: str
+    storage_options: dict[str, Any], run_key: str, nonce: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # A nested function goes by value; what it imports is found on the executor, in the bundle or installed.
     def rewrite(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -209,7 +208,7 @@ def _rewriting(
         from delta_maintenance.rewrite.manifest_file import RunKey
 
         for batch in batches:
-            yield from rewrite_batch(batch, storage_options, RunKey(run_key))
+            yield from rewrite_batch(batch, storage_options, RunKey(run_key), nonce)
 
     return rewrite
 

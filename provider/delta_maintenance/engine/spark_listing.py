@@ -37,10 +37,14 @@ class SparkListing:
     """A :data:`~delta_maintenance.operations.parted_listing.RunParts` on a Spark session.
 
     :param tasks: at most so many parts at a time; ``None``: what the cluster has.
+    :param nonce: marks errors of tasks in Spark's.
     """
 
-    def __init__(self, spark: SparkSession, storage_options: Mapping[str, Any], tasks: int | None) -> None:
+    def __init__(
+        self, spark: SparkSession, storage_options: Mapping[str, Any], tasks: int | None, nonce: str
+    ) -> None:
         self._spark, self._storage_options, self._tasks = spark, dict(storage_options), tasks
+        self._nonce = nonce
         self._sent: Path | None = None
 
     @property
@@ -64,11 +68,11 @@ class SparkListing:
         frame = spark.createDataFrame(rows, _INPUT)
         partitions = len(rows) if self._tasks is None else min(len(rows), max(1, self._tasks))
         frame = frame.repartitionById(partitions, frame["part"] % partitions)
-        frame = frame.mapInArrow(_listing(self._storage_options, keys.name), _OUTPUT)
+        frame = frame.mapInArrow(_listing(self._storage_options, keys.name, self._nonce), _OUTPUT)
         try:
             found = frame.toArrow()
         except Exception as error:
-            raise task_error(error) from error
+            raise task_error(error, self._nonce) from error
         except BaseException:
             spark.stop()  # ends the tasks; the session was for this job
             raise
@@ -90,7 +94,7 @@ class SparkListing:
 
 
 def _listing(
-    storage_options: dict[str, Any], keys: str
+    storage_options: dict[str, Any], keys: str, nonce: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # A nested function goes by value; what it imports is found on the executor, in the bundle or installed.
     def list_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -99,6 +103,6 @@ def _listing(
         from delta_maintenance.engine.listing_task import list_batch
 
         for batch in batches:
-            yield from list_batch(batch, SparkFiles.get(keys), storage_options)
+            yield from list_batch(batch, SparkFiles.get(keys), storage_options, nonce)
 
     return list_parts

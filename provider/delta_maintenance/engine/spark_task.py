@@ -1,4 +1,8 @@
-"""What runs inside of a Spark task: rows of tasks in, rows of manifests out. Knows Arrow, not PySpark."""
+"""What runs inside of a Spark task: rows of tasks in, rows of manifests out. Knows Arrow, not PySpark.
+
+Spark tells the driver of an error by its text alone, in which it also quotes what the table holds. So an error of ours
+stands there as JSON behind a mark with a nonce, which the driver draws for each engine and sends with the task.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from delta_log.printable import print_traceback
 from delta_log.storage import Storage, open_storage
+from delta_maintenance.checked_json import ContractError, first_object
 from delta_maintenance.engine.engine import describe_error, is_too_late
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
-#: Spark tells the driver of an error by its text; what follows is the error as JSON.
-ERROR_MARK = "DELTA_TASK_ERROR "
 _SCHEMA = pa.schema([("bin", pa.int32()), ("manifest", pa.string()), ("error", pa.string())])
 
 
@@ -30,12 +34,35 @@ def _opened(table_uri: str, storage_options: str) -> Storage:
     return open_storage(table_uri, json.loads(storage_options))
 
 
+def error_mark(nonce: str) -> str:
+    return f"DELTA_TASK_ERROR {nonce} "
+
+
+def error_for_spark(description: Mapping[str, Any], error: Exception, nonce: str) -> RuntimeError:
+    """What to raise so that Spark tries a task again, and lets the driver know why if it gives up.
+
+    To be raised without its cause, which Spark would quote raw; the traceback of that goes to the executor's standard error.
+    """
+    print_traceback(error)
+    return RuntimeError(error_mark(nonce) + json.dumps(description))
+
+
+def described_error(text: str, nonce: str) -> dict[str, Any] | None:
+    """What :func:`error_for_spark` put into the text of an error of Spark, if this is one."""
+    _, mark, rest = text.partition(error_mark(nonce))
+    try:
+        return first_object("error of a task", rest)[0] if mark else None
+    except ContractError:
+        return None
+
+
 def rewrite_batch(
-    batch: pa.RecordBatch, storage_options: Mapping[str, Any], run_key: RunKey
+    batch: pa.RecordBatch, storage_options: Mapping[str, Any], run_key: RunKey, nonce: str
 ) -> Iterator[pa.RecordBatch]:
     """Rewrite each task of a batch; a row each, with the manifest or with the error that repeating cannot
     change.
 
+    :param nonce: marks errors for the driver.
     :raises RuntimeError: an error that repeating may change; its message says all about the original.
     """
     for number, text in zip(*batch.select(["bin", "task"]).to_pydict().values(), strict=True):
@@ -45,9 +72,9 @@ def rewrite_batch(
         manifest = failure = None
         try:
             manifest = rewrite_bin(task, opened(task.table_uri, storage_options), run_key).to_json()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the driver decides, by what it is told
             description = {**describe_error(error), "bin_id": task.bin_id}
             if description["retryable"]:
-                raise RuntimeError(ERROR_MARK + json.dumps(description)) from error
+                raise error_for_spark(description, error, nonce) from None
             failure = json.dumps(description)
         yield pa.record_batch([[number], [manifest], [failure]], schema=_SCHEMA)

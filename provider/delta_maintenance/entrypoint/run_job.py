@@ -2,8 +2,11 @@
 given to spark-submit with the bundle as ``--py-files``.
 
 It prints ``DELTA_PROGRESS {…}`` lines as it goes and one ``DELTA_REPORT {…}`` line at the end, whatever
-happens; its exit code is the report's. Credentials come in the environment
-(``DELTA_MAINTENANCE_STORAGE_OPTIONS``), and so does the key of the run (``DELTA_MAINTENANCE_RUN_KEY``). What the environment calls ``DELTA_MAINTENANCE_PARENT_PID`` is
+happens; its exit code is the report's. The process that starts it may give a nonce in the environment
+(``DELTA_MAINTENANCE_OUTPUT_NONCE``), which then stands behind both prefixes; it is taken out of the environment
+before anything else, so that no process that the job starts has it. Credentials come in the environment, too
+(``DELTA_MAINTENANCE_STORAGE_OPTIONS``), and so does the key of the run (``DELTA_MAINTENANCE_RUN_KEY``). What the
+environment calls ``DELTA_MAINTENANCE_PARENT_PID`` is
 watched: when that process is gone, nobody wants the job any more, and it ends.
 
 Only the standard library is imported before it is known that the rest is there: where something is missing,
@@ -20,7 +23,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +39,35 @@ class Terminated(BaseException):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
+    _find_library()
+    nonce = _take_nonce()
     parser = argparse.ArgumentParser(prog="run_job", description="Run one maintenance job on a Delta table.")
     parser.add_argument("--spec", required=True, help="the job spec as JSON, or @FILE")
     text = parser.parse_args(arguments).spec
-    _find_library()
     _watch_parent()
     try:
         missing = _missing()
         if missing:
-            return _print_report(_incomplete(text, missing))
+            return _print_report(_incomplete(text, missing), nonce)
         signal.signal(signal.SIGTERM, _terminate)
-        report = _run(text)
+        report = _run(text, nonce)
     except Terminated:
-        return _print_report(_failed(text, "Terminated", "The job was told to end."))
+        return _print_report(_failed(text, "Terminated", "The job was told to end."), nonce)
     except Exception as error:  # noqa: BLE001 - even a broken installation must not end without a report
-        from delta_log.redaction import redact
+        from delta_log.printable import print_traceback, printable
 
-        print(redact(traceback.format_exc()), end="", file=sys.stderr)
-        report = _failed(text, type(error).__name__, str(error) or "no message")
-    return _print_report(report)
+        print_traceback(error)
+        report = _failed(text, type(error).__name__, printable(str(error)) or "no message")
+    return _print_report(report, nonce)
 
 
-def _run(text: str) -> dict[str, Any]:
+def _take_nonce() -> str | None:
+    from delta_maintenance.contract import OUTPUT_NONCE_VARIABLE
+
+    return os.environ.pop(OUTPUT_NONCE_VARIABLE, None)
+
+
+def _run(text: str, nonce: str | None) -> dict[str, Any]:
     from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
     from delta_maintenance.engine.engine import describe_error, is_spark_driver
@@ -70,12 +79,12 @@ def _run(text: str) -> dict[str, Any]:
         spec = JobSpec.from_json(_read(text))
         options = _storage_options(os.environ.get(STORAGE_OPTIONS_VARIABLE), STORAGE_OPTIONS_VARIABLE)
         run_key = RunKey.from_environment(os.environ)
-    except (ContractError, InvalidRequest, OSError, TypeError) as error:
+    except (ContractError, InvalidRequest, OSError) as error:
         refused = {**describe_error(error), "kind": "refused", "retryable": False}
         return {**_failed(text, "", ""), "error": refused}
     master = os.environ.get(SPARK_MASTER_VARIABLE)
     site = JobSite(options, master, can_use_spark=is_spark_driver(), run_key=run_key)
-    return run_job(spec, site, ProgressLines(sys.stdout)).to_dict()
+    return run_job(spec, site, ProgressLines(sys.stdout, nonce=nonce)).to_dict()
 
 
 def _storage_options(text: str | None, name: str) -> dict[str, Any]:
@@ -83,7 +92,7 @@ def _storage_options(text: str | None, name: str) -> dict[str, Any]:
 
     try:
         options = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         options = None  # and no word of what it was: it may be a secret
     if not isinstance(options, dict):
         raise ContractError(f"{name} must hold a JSON object with the table's storage options.")
@@ -94,11 +103,11 @@ def _read(text: str) -> str:
     return Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
 
 
-def _print_report(report: dict[str, Any]) -> int:
+def _print_report(report: dict[str, Any], nonce: str | None) -> int:
     from delta_log.redaction import redacted
-    from delta_maintenance.contract import REPORT_PREFIX
+    from delta_maintenance.contract import REPORT_PREFIX, line_prefix
 
-    print(REPORT_PREFIX + json.dumps(redacted(report), sort_keys=True), flush=True)
+    print(line_prefix(REPORT_PREFIX, nonce) + json.dumps(redacted(report), sort_keys=True), flush=True)
     kind = (report.get("error") or {}).get("kind")
     return 0 if kind is None else {"refused": 2, "conflict": 3}.get(kind, 1)
 
@@ -128,9 +137,13 @@ def _failed(text: str, kind: str, message: str) -> dict[str, Any]:
 
     try:
         spec = json.loads(_read(text))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         spec = {}
-    spec = spec if isinstance(spec, dict) else {}
+    spec = (
+        {name: value for name, value in spec.items() if isinstance(value, str)}
+        if isinstance(spec, dict)
+        else {}
+    )
     return {
         "contract_version": CONTRACT_VERSION,
         "operation": spec.get("operation", ""),

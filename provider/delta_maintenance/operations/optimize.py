@@ -16,13 +16,12 @@ the bins that were finished. A file of which it is not certain that nobody will 
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.printable import print_traceback
 from delta_log.row_tracking import ENABLED, PRESERVED_TAG
 from delta_log.runtime import Runtime
 from delta_log.schema import storable
@@ -165,7 +164,7 @@ def run(
         if not batches.num_batches:
             raise
         if not isinstance(error, DeltaLogError):
-            traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+            print_traceback(error)
         return finished("failed", error=describe_error(error), **facts, **work.facts())
     forget([*earlier.manifests, *work.manifests], table.storage)
     lost = [*earlier.stale, *(manifest for manifest, _ in batches.dropped)]

@@ -23,6 +23,7 @@ from typing import Any
 
 from delta_log.log_inventory import LogInventory
 from delta_log.log_segment import Checkpoint
+from delta_log.printable import printable_lines
 from delta_log.storage import FileInfo
 from delta_log.table_properties import flag, interval_ms
 from delta_maintenance.plan.retention import (
@@ -233,7 +234,7 @@ def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:
         f"Would delete {plan['numFilesToDelete']:,} files of the log, {format_bytes(plan['sizeOfDataToDelete'])}",
         f"  versions since {cutoff:%Y-%m-%d}Z stay (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
     ]
-    return "\n".join([*lines, *log_cleanup_lines(plan, plan["kinds"])])
+    return printable_lines([*lines, *log_cleanup_lines(plan, plan["kinds"])])
 
 
 def log_cleanup_lines(plan: Mapping[str, Any], kinds: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from delta_log.printable import printable_lines
 from delta_maintenance.plan.bin_packing import Int64s
 from delta_maintenance.plan.options import OptimizeOptions
 from delta_maintenance.progress import format_bytes
@@ -277,7 +278,7 @@ def render_plan(summary: Mapping[str, Any]) -> str:
         ]
         if summary["numPartitions"] > len(partitions):
             lines.append(f"  {'':<11}  … and {summary['numPartitions'] - len(partitions):,} partitions more")
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def _partition_name(values: Mapping[str, str | None]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.printable import printable_lines
 from delta_maintenance.plan.retention import HOUR_MS, Retention
 from delta_maintenance.progress import format_bytes
 
@@ -122,11 +123,11 @@ class VacuumPlan:
         """Every candidate as a line of JSON, and then every directory, some thousand at a time."""
         for start in range(0, self.candidates.num_rows, _ROWS_AT_ONCE):
             rows = rows_of(self.candidates.slice(start, _ROWS_AT_ONCE))
-            yield "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+            yield "".join(json.dumps(row) + "\n" for row in rows).encode()
         for start in range(0, len(self.directories), _ROWS_AT_ONCE):
             part = self.directories[start : start + _ROWS_AT_ONCE]
             rows_of_directories = ({"path": path, "reason": "empty_directory"} for path in part)
-            yield "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows_of_directories).encode()
+            yield "".join(json.dumps(row) + "\n" for row in rows_of_directories).encode()
 
 
 def rows_of(candidates: pa.Table) -> Iterator[dict[str, Any]]:
@@ -160,7 +161,7 @@ def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
     if plan["files"]:
         lines.append("  for example")
         lines += [f"    {row['reason']:<21} {row['path']}" for row in plan["files"]]
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def reason_lines(reasons: Mapping[str, Mapping[str, int]]) -> list[str]:

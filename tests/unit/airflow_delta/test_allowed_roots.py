@@ -70,7 +70,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, **extra: Any) -> DeltaTableHook:
 def execute(operator: DeltaJobOperator, context: dict[str, Any]) -> FakeJobRunner:
     """Runs the operator with a runner that runs nothing."""
     runner = FakeJobRunner(committed)
-    operator.local_runner = lambda _options: runner  # type: ignore[method-assign]
+    operator.local_runner = lambda _options: runner  # type: ignore[method-assign, assignment]
     # Airflow refuses an execute() that its task runner did not call.
     DeltaJobOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined]
     return runner
@@ -257,20 +257,20 @@ def test_a_rendered_credential_ends_the_task_before_its_fields_are_stored(field:
     arguments = {"table": "/data/t", field: "{{ params.address }}"}
     operator = DeltaVacuumOperator(task_id="t", **arguments)
     with pytest.raises(AirflowFailException, match=f"{field}: .*carries credentials") as caught:
-        operator.render_template_fields({"params": {"address": WITH_SECRET}})  # type: ignore[typeddict-item]
+        operator.render_template_fields({"params": {"address": WITH_SECRET}})
     assert SECRET not in str(caught.value)
     sensor = DeltaTableVersionSensor(task_id="t", table="{{ params.address }}")
     with pytest.raises(AirflowFailException, match="carries credentials"):
-        sensor.render_template_fields({"params": {"address": WITH_SECRET}})  # type: ignore[typeddict-item]
+        sensor.render_template_fields({"params": {"address": WITH_SECRET}})
     sensor = DeltaTableVersionSensor(task_id="t", table="{{ params.address }}")
-    sensor.render_template_fields({"params": {"address": "/data/t"}})  # type: ignore[typeddict-item]
+    sensor.render_template_fields({"params": {"address": "/data/t"}})
     assert sensor.table == "/data/t"
 
 
 def test_what_a_job_writes_is_shown_without_credentials() -> None:
     from airflow_delta.runners.job_output import JobOutput
 
-    output = JobOutput()
+    output = JobOutput("a nonce")
     assert list(output.sort([f"GET {WITH_SECRET} failed\n"])) == ["GET s3://***@lake/t failed"]
     assert SECRET not in str(output.last_lines)
 

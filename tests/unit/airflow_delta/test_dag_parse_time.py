@@ -12,10 +12,9 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "dags_examples"
 
 
 def loaded_by(program: str) -> set[str]:
-    heavy = (
-        *("pyarrow", "pyspark", "numpy", "sqlglot", "delta_log.storage", "delta_log.table"),
-        "airflow.providers.apache.spark.hooks",
-    )
+    # Of delta_log only what rests on the standard library alone, such as how text is shown.
+    ours = ("delta_log.storage", "delta_log.snapshot", "delta_log.table")
+    heavy = ("pyarrow", "pyspark", "numpy", "airflow.providers.apache.spark.hooks", "sqlglot", *ours)
     done = subprocess.run(
         [
             sys.executable,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from tests.hostile_text import CONTROLS, FORGED_LINE, write_hostile_table
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 
@@ -68,3 +69,17 @@ def test_the_test_button_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> 
     ok, message = connect(monkeypatch, conn_type="aws").test_connection()
     assert not ok
     assert "has type 'aws'" in message
+
+
+def test_what_the_test_button_shows_is_one_printable_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    address = str(tmp_path / (CONTROLS + FORGED_LINE))
+    ok, message = connect(monkeypatch, extra={"test_table": address}).test_connection()
+    assert not ok
+    assert "forged line" in message
+    assert message.isprintable()
+    write_hostile_table(tmp_path / (CONTROLS + FORGED_LINE))
+    ok, message = connect(monkeypatch, extra={"test_table": address}).test_connection()
+    assert ok
+    assert message.isprintable()

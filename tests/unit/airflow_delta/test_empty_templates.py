@@ -110,6 +110,7 @@ def test_every_argument_is_in_one_of_the_two_tables(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "name"), SAFETY)
 def test_only_the_word_false_takes_a_protection_away(kind: str, name: str) -> None:
     task = made(kind)
+    value: object
     for value in (False, "false", "False", " FALSE "):
         setattr(task, name, value)
         assert task.value_of(name) is False

@@ -1,19 +1,31 @@
 from __future__ import annotations
 
-import pytest
+import io
 
-from airflow_delta.runners.job_output import JobOutput, JobProgress
+import pytest
+from tests import mutated_reports
+from tests.hostile_text import CONTROLS, FORGED_LINE, is_harmless
+
+from airflow_delta.runners import job_output
+from airflow_delta.runners.job_output import JobOutput, JobProgress, bounded_lines
 from delta_maintenance.contract import PROGRESS_PREFIX, REPORT_PREFIX, ContractError, JobReport
 
+NONCE = "0123456789abcdef"
 REPORT = JobReport("optimize", "/t", "committed", version=3)
+REPORT_LINE = f"{REPORT_PREFIX}{NONCE} {REPORT.to_json()}"
+
+
+def sort(*lines: str) -> tuple[list[JobProgress | str], JobReport | None]:
+    output = JobOutput(NONCE)
+    return list(output.sort(lines)), output.report
 
 
 def test_lines_are_sorted_into_progress_report_and_the_rest() -> None:
-    output = JobOutput()
+    output = JobOutput(NONCE)
     lines = [
         "hello\n",
-        f'{PROGRESS_PREFIX}{{"done_bins": 1, "total_bins": 4}}\n',
-        f"{REPORT_PREFIX}{REPORT.to_json()}\n",
+        f'{PROGRESS_PREFIX}{NONCE} {{"done_bins": 1, "total_bins": 4}}\n',
+        f"{REPORT_LINE}\n",
     ]
     assert list(output.sort(lines)) == ["hello", JobProgress(1, 4)]
     assert output.report == REPORT
@@ -21,27 +33,104 @@ def test_lines_are_sorted_into_progress_report_and_the_rest() -> None:
 
 
 def test_a_report_is_found_behind_something_that_the_jvm_wrote_on_the_same_line() -> None:
-    output = JobOutput()
-    assert list(output.sort([f"26/01/01 WARN Utils: {REPORT_PREFIX}{REPORT.to_json()} and more"])) == []
-    assert output.report == REPORT
+    found, report = sort(f"26/01/01 WARN Utils: {REPORT_LINE} and more")
+    assert found == ["26/01/01 WARN Utils:", " and more"]
+    assert report == REPORT
 
 
-def test_half_a_report_is_no_report() -> None:
-    output = JobOutput()
-    half = f"{REPORT_PREFIX}{REPORT.to_json()}"[:40]
-    assert list(output.sort([half])) == [half]
-    assert output.report is None
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{REPORT_PREFIX}{REPORT.to_json()}",
+        f"{REPORT_PREFIX}{'f' * 16} {REPORT.to_json()}",
+        f"{PROGRESS_PREFIX}{{}}",
+        f"{PROGRESS_PREFIX} {NONCE} {{}}",
+        f"delta_report {NONCE} {REPORT.to_json()}",
+    ],
+)
+def test_a_line_without_the_nonce_of_the_run_is_text(line: str) -> None:
+    assert sort(line) == ([line.replace(NONCE, "…")], None)
+
+
+@pytest.mark.parametrize("prefix", [PROGRESS_PREFIX, REPORT_PREFIX])
+def test_prefixes_within_a_report_are_its_text(prefix: str) -> None:
+    forged = f"{prefix}{{}} {prefix}{NONCE} {{}}"
+    report = JobReport("optimize", "/t", "planned", plan={"partitionValues": {"part": forged}})
+    assert sort(f"{REPORT_PREFIX}{NONCE} {report.to_json()}") == ([], report)
+
+
+def test_the_first_prefix_of_a_line_counts() -> None:
+    progress = f'{PROGRESS_PREFIX}{NONCE} {{"message": "m"}}'
+    found, report = sort(f"{progress} {REPORT_LINE}")
+    assert found[0] == JobProgress(message="m")
+    assert report is None
+    found, report = sort(f"{REPORT_LINE} {progress}")
+    assert len(found) == 1
+    assert report == REPORT
+
+
+def test_a_second_report_is_refused() -> None:
+    with pytest.raises(ContractError, match="two reports"):
+        sort(REPORT_LINE, REPORT_LINE)
+
+
+def test_half_a_report_is_refused() -> None:
+    with pytest.raises(ContractError, match="cut short"):
+        sort(REPORT_LINE[:60])
 
 
 def test_a_report_of_another_contract_is_refused() -> None:
     with pytest.raises(ContractError, match="contract version 99"):
-        list(JobOutput().sort([f'{REPORT_PREFIX}{{"contract_version": 99}}']))
+        sort(f'{REPORT_PREFIX}{NONCE} {{"contract_version": 99}}')
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        '{"done_bins": -1}',
+        '{"done_bins": "1"}',
+        '{"done_bins": true}',
+        '{"total_bytes": 1e999}',
+        '{"total_bytes": 1e3}',
+        '{"total_bytes": NaN}',
+        '{"message": [1]}',
+        f'{{"done_bytes": {"9" * 5_000}}}',
+        "[" * 100_000,
+        "[]",
+        "",
+    ],
+)
+def test_progress_that_cannot_be_read_is_text(progress: str) -> None:
+    (shown,), report = sort(f"{PROGRESS_PREFIX}{NONCE} {progress}")
+    assert isinstance(shown, str)
+    assert report is None
 
 
 def test_only_the_end_of_the_output_is_remembered() -> None:
-    output = JobOutput()
+    output = JobOutput(NONCE)
     list(output.sort(f"line {n}" for n in range(1000)))
     assert (len(output.last_lines), output.last_lines[-1]) == (20, "line 999")
+
+
+def test_text_is_printable_and_a_very_long_one_is_cut_with_a_note() -> None:
+    found, _ = sort(CONTROLS, FORGED_LINE, "\tat a.java", "x" * 100_000)
+    assert all(isinstance(text, str) and is_harmless(text) and "\n" not in text for text in found)
+    assert found[2] == "    at a.java"
+    assert str(found[3]).endswith("x [… and 83,616 characters more]")
+
+
+def test_a_line_that_is_too_long_is_cut_with_a_note_and_the_next_is_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_output, "LONGEST_LINE", 10)
+    stream = io.StringIO(f"{'x' * 10}\n{'y' * 200_000}\nlast\n{'z' * 12}")
+    lines = list(bounded_lines(stream))
+    assert lines == [
+        "x" * 10,
+        f"{'y' * 10} [… and 199,990 characters more]",
+        "last\n",
+        f"{'z' * 10} [… and 2 characters more]",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +139,14 @@ def test_only_the_end_of_the_output_is_remembered() -> None:
         (JobProgress(3, 12, 30, 100, "day=2026-01-01"), "[ 3/12 bins,  30%] day=2026-01-01"),
         (JobProgress(1, 4), "[1/4 bins,  25%]"),
         (JobProgress(message="planning"), "planning"),
+        (JobProgress(message="day=\x1b[2J\nforged"), r"day=\x1b[2J\nforged"),
     ],
 )
 def test_progress_reads_well(progress: JobProgress, text: str) -> None:
     assert str(progress) == text
+
+
+def test_mutated_reports_are_refused_or_harmless() -> None:
+    outcomes = mutated_reports.run(examples=600, seed=1)
+    assert outcomes["refused"] > 100
+    assert outcomes["read"] > 50

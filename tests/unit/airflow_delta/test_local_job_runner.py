@@ -6,16 +6,26 @@ import logging
 import sys
 import threading
 import time
+import tracemalloc
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from airflow_delta.runners import job_output
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.local import LocalJobRunner
-from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
+from delta_maintenance.contract import (
+    OUTPUT_NONCE_VARIABLE,
+    RUN_KEY_VARIABLE,
+    STORAGE_OPTIONS_VARIABLE,
+    ContractError,
+    JobReport,
+    JobSpec,
+)
 from delta_maintenance.entrypoint.run_job import PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE
 
 SPEC = JobSpec("optimize", "/t", "run-1", engine="local")
@@ -24,10 +34,11 @@ PLAYED_JOB = """
 import json, os, sys
 spec = json.loads(sys.argv[sys.argv.index("--spec") + 1])
 seen = {name: os.environ.get(name) for name in NAMES}
-print('DELTA_PROGRESS {"done_bins": 1, "total_bins": 1}')
+nonce = os.environ["DELTA_MAINTENANCE_OUTPUT_NONCE"]
+print(f'DELTA_PROGRESS {nonce} {{"done_bins": 1, "total_bins": 1}}')
 print("for people, on stderr", file=sys.stderr)
-print("DELTA_REPORT " + json.dumps({"contract_version": 1, "operation": spec["operation"], "table": spec["table"],
-                                    "status": "committed", "metrics": seen}))
+print(f"DELTA_REPORT {nonce} " + json.dumps({"contract_version": 1, "operation": spec["operation"], "table": spec["table"],
+                                    "status": "committed", "plan": seen}))
 sys.exit(2)
 """.replace(
     "NAMES", repr((STORAGE_OPTIONS_VARIABLE, RUN_KEY_VARIABLE, PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE))
@@ -36,6 +47,12 @@ sys.exit(2)
 
 def runner(program: str, options: dict[str, Any] | None = None) -> LocalJobRunner:
     return LocalJobRunner(options or {}, logging.getLogger("job"), (sys.executable, "-c", program))
+
+
+def seen(report: JobReport) -> Mapping[str, Any]:
+    """What the played job found in its environment."""
+    assert report.plan is not None
+    return report.plan
 
 
 def ignore(progress: JobProgress) -> None:
@@ -53,20 +70,19 @@ def test_a_report_comes_back_whatever_the_exit_code(caplog: pytest.LogCaptureFix
 
 def test_credentials_go_by_the_environment_and_not_by_argv() -> None:
     report = runner(PLAYED_JOB, {"secret": "hidden"}).run(SPEC, ignore)
-    assert report.metrics[STORAGE_OPTIONS_VARIABLE] == '{"secret": "hidden"}'
-    assert report.metrics[PARENT_PID_VARIABLE] == str(psutil.Process().pid)
+    assert seen(report)[STORAGE_OPTIONS_VARIABLE] == '{"secret": "hidden"}'
+    assert seen(report)[PARENT_PID_VARIABLE] == str(psutil.Process().pid)
     assert "hidden" not in SPEC.to_json()
 
 
 def test_credentials_of_the_worker_are_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in (STORAGE_OPTIONS_VARIABLE, RUN_KEY_VARIABLE):
         monkeypatch.setenv(variable, '{"secret": "of somebody else"}')
-        assert runner(PLAYED_JOB).run(SPEC, ignore).metrics[variable] is None
+        assert seen(runner(PLAYED_JOB).run(SPEC, ignore))[variable] is None
 
 
 def test_the_key_of_the_run_goes_by_the_environment() -> None:
-    report = runner(PLAYED_JOB).run(SPEC, ignore, "5e" * 32)
-    assert report.metrics[RUN_KEY_VARIABLE] == "5e" * 32
+    assert seen(runner(PLAYED_JOB).run(SPEC, ignore, "5e" * 32))[RUN_KEY_VARIABLE] == "5e" * 32
 
 
 @pytest.mark.parametrize(
@@ -131,7 +147,7 @@ def test_an_interrupted_task_leaves_no_job_behind() -> None:
 
     program = (
         "import json, os, time\n"
-        "print('DELTA_PROGRESS ' + json.dumps({'total_bytes': os.getpid()}), flush=True)\n"
+        "print('DELTA_PROGRESS', os.environ['DELTA_MAINTENANCE_OUTPUT_NONCE'], json.dumps({'total_bytes': os.getpid()}), flush=True)\n"
         "time.sleep(60)\n"
     )
     with pytest.raises(KeyboardInterrupt):
@@ -143,4 +159,56 @@ def test_the_job_is_told_where_large_work_could_go() -> None:
     job = LocalJobRunner(
         {}, logging.getLogger("job"), (sys.executable, "-c", PLAYED_JOB), spark_master="yarn"
     )
-    assert job.run(SPEC, ignore).metrics[SPARK_MASTER_VARIABLE] == "yarn"
+    assert seen(job.run(SPEC, ignore))[SPARK_MASTER_VARIABLE] == "yarn"
+
+
+def test_the_workers_own_nonce_is_not_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OUTPUT_NONCE_VARIABLE, "of somebody else")
+    program = (
+        "import os\n"
+        'print(\'DELTA_REPORT of somebody else {"contract_version": 1, "status": "committed"}\')\n'
+        "print(len(os.environ['DELTA_MAINTENANCE_OUTPUT_NONCE']))\n"
+    )
+    with pytest.raises(JobLost) as caught:
+        runner(program).run(SPEC, ignore)
+    assert caught.value.output[-1] == "32"
+
+
+def test_two_jobs_have_two_nonces() -> None:
+    program = "import os; print(os.environ['DELTA_MAINTENANCE_OUTPUT_NONCE'])"
+    outputs = []
+    for _ in range(2):
+        with pytest.raises(JobLost) as caught:
+            runner(program).run(SPEC, ignore)
+        outputs.append(caught.value.output)
+    assert outputs == [("…",), ("…",)], "and the task's log does not show them"
+
+
+@pytest.mark.parametrize(
+    "report", ["[]", "{", '{"contract_version": 1e999}', "[" * 5_000, '{"n": ' + "9" * 10_000 + "}", "{}"]
+)
+def test_a_bad_report_is_one_clear_error_and_the_job_is_gone(report: str) -> None:
+    program = (
+        "import os, sys\n"
+        f"print('DELTA_REPORT', os.environ['DELTA_MAINTENANCE_OUTPUT_NONCE'], {report!r}, flush=True)\n"
+        "import time; time.sleep(60)\n"
+    )
+    with pytest.raises(ContractError, match="^This job report "):
+        runner(program).run(SPEC, ignore)
+
+
+def test_a_line_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_output, "LONGEST_LINE", 1 << 20)
+    program = "import sys\nfor _ in range(64): sys.stdout.write('x' * (1 << 20))\nprint('\\nlast words')"
+    tracemalloc.start()
+    try:
+        with pytest.raises(JobLost) as caught:
+            runner(program).run(SPEC, ignore)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    long, last = caught.value.output
+    assert last == "last words"
+    assert long.startswith("xxx")
+    assert "characters more]" in long
+    assert peak < 16 << 20

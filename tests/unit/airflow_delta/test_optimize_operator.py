@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from tests.hostile_text import CONTROLS, FORGED_LINE
 
 from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
 from airflow_delta.operators import DeltaOptimizeOperator
@@ -238,3 +239,13 @@ def test_sizes_mean_what_they_mean_in_table_properties() -> None:
     for text in ("128mb", "128MiB", "128 M", 128 << 20):
         operator.target_size = text
         assert operator.options()["target_size_bytes"] == 128 << 20
+
+
+@pytest.mark.parametrize("kind", ["refused", "failed"])
+def test_what_a_report_quotes_reaches_airflow_as_one_printable_line(
+    make_context: MakeContext, kind: str
+) -> None:
+    runner = FakeJobRunner(failed(kind=kind, type=CONTROLS, message=f"{FORGED_LINE}{CONTROLS}"))
+    with pytest.raises(AirflowException, match="forged line") as caught:
+        run(Operator(local=runner), make_context())
+    assert str(caught.value).isprintable()

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,31 @@ from airflow_delta.runners import spark_settings
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.spark_submit import SparkSubmitRunner
-from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobReport, JobSpec
+from delta_maintenance.contract import (
+    OUTPUT_NONCE_VARIABLE,
+    RUN_KEY_VARIABLE,
+    STORAGE_OPTIONS_VARIABLE,
+    JobReport,
+    JobSpec,
+)
 
 SPEC = JobSpec("optimize", "/t", "run-1", engine="spark")
 
 PLAYED_SPARK_SUBMIT = f"""#!{sys.executable}
 import json, os, sys
 print("26/01/01 INFO SparkContext: of no interest")
-print('DELTA_PROGRESS {{"done_bins": 1, "total_bins": 2}}')
+sys.stdout.flush()
+sys.stdout.buffer.write(b"no UTF-8: \\xff \\x1b]0;title\\x07" + bytes([10]))
+nonce = os.environ[{OUTPUT_NONCE_VARIABLE!r}]
+print("DELTA_PROGRESS", nonce, '{{"done_bins": 1, "total_bins": 2}}')
 if "without-report" not in sys.argv[0]:
     seen = {{"argv": sys.argv[1:], "options": os.environ.get({STORAGE_OPTIONS_VARIABLE!r}),
             "run_key": os.environ.get({RUN_KEY_VARIABLE!r}),
+            "nonce": os.environ.pop({OUTPUT_NONCE_VARIABLE!r}), "environment": dict(os.environ),
             "spark_local_ip": os.environ.get("SPARK_LOCAL_IP"),
             "bundled": os.path.exists(sys.argv[sys.argv.index("--py-files") + 1])}}
-    print("DELTA_REPORT " + json.dumps({{"contract_version": 1, "operation": "optimize", "table": "/t",
-                                        "status": "failed", "error": {{"kind": "refused"}}, "metrics": seen}}))
+    print("DELTA_REPORT", nonce, json.dumps({{"contract_version": 1, "operation": "optimize", "table": "/t",
+                                        "status": "failed", "error": {{"kind": "refused"}}, "plan": seen}}))
 sys.exit(2)
 """
 
@@ -58,6 +69,12 @@ def run(binary: str | None = None, told: list[JobProgress] | None = None, **argu
     settings: dict[str, Any] = {"spark_conf": {}, "storage_options": {}, "spark_binary": binary, **arguments}
     runner = SparkSubmitRunner("spark_default", log=logging.getLogger("job"), **settings)
     return runner.run(SPEC, (told if told is not None else []).append, "5e" * 32)
+
+
+def seen(report: JobReport) -> Mapping[str, Any]:
+    """What the played spark-submit found in its arguments and environment."""
+    assert report.plan is not None
+    return report.plan
 
 
 def test_an_absent_connection_is_refused_and_not_taken_for_yarn(
@@ -129,7 +146,7 @@ def test_the_report_counts_and_not_the_exit_code(monkeypatch: pytest.MonkeyPatch
     report = run(spark_submit, told)
     assert (report.status, report.error) == ("failed", {"kind": "refused"})
     assert told == [JobProgress(1, 2)]
-    assert report.metrics["bundled"] is True
+    assert seen(report)["bundled"] is True
 
 
 def test_credentials_are_in_the_drivers_environment_and_nowhere_else(
@@ -138,19 +155,43 @@ def test_credentials_are_in_the_drivers_environment_and_nowhere_else(
     # On YARN and Kubernetes the hook's own env_vars would become arguments.
     connect(monkeypatch, host="yarn")
     report = run(spark_submit, storage_options={"secret": "hidden"})
-    assert report.metrics["options"] == '{"secret": "hidden"}'
-    assert report.metrics["run_key"] == "5e" * 32
+    assert seen(report)["options"] == '{"secret": "hidden"}'
+    assert seen(report)["run_key"] == "5e" * 32
     told = capsys.readouterr().out
     for secret in ("hidden", "5e" * 32):
-        assert secret not in json.dumps(report.metrics["argv"])
+        assert secret not in json.dumps(seen(report)["argv"])
         assert secret not in told
+
+
+def test_the_nonce_is_in_the_drivers_environment_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+    spark_submit: str,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv(OUTPUT_NONCE_VARIABLE, "of the worker")
+    connect(monkeypatch, host="yarn")
+    with caplog.at_level("DEBUG"):
+        told = seen(run(spark_submit))
+    assert len(told["nonce"]) == 32
+    assert told["nonce"] not in json.dumps([told["argv"], told["environment"]])
+    assert told["nonce"] not in capsys.readouterr().out + caplog.text
+
+
+def test_what_spark_logs_is_shown_without_controls_and_whatever_its_bytes(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    connect(monkeypatch, host="yarn")
+    with caplog.at_level("INFO", logger="job"):
+        run(spark_submit)
+    assert "no UTF-8: \ufffd \\x1b]0;title\\x07" in caplog.messages
 
 
 def test_an_embedded_spark_starts_lean_and_listens_to_nobody(
     monkeypatch: pytest.MonkeyPatch, spark_submit: str
 ) -> None:
     connect(monkeypatch, host="local[2]")
-    metrics = run(spark_submit, spark_conf={"spark.ui.enabled": "true", "spark.x": 1}).metrics
+    metrics = seen(run(spark_submit, spark_conf={"spark.ui.enabled": "true", "spark.x": 1}))
     argv = metrics["argv"]
     assert argv[argv.index("--master") + 1] == "local[2]"
     assert "spark.driver.bindAddress=127.0.0.1" in argv
@@ -162,7 +203,7 @@ def test_an_embedded_spark_starts_lean_and_listens_to_nobody(
 
 def test_a_cluster_keeps_its_own_settings(monkeypatch: pytest.MonkeyPatch, spark_submit: str) -> None:
     connect(monkeypatch, host="spark://host", port=7077)
-    argv = run(spark_submit).metrics["argv"]
+    argv = seen(run(spark_submit))["argv"]
     assert argv[argv.index("--master") + 1] == "spark://host:7077"
     assert not any("extraJavaOptions" in argument or "spark.pyspark.python=" in argument for argument in argv)
 

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
     TaskDeferred,
 )
+from tests.hostile_text import CONTROLS, FORGED_LINE
 from tests.tail_runs import TailedTable
 from tests.written_log import add, deletion_vector, write_log
 
@@ -345,3 +346,10 @@ def test_the_health_of_a_table_is_waited_for_in_the_task_and_in_the_triggerer(
     table.append_by_delta_rs()
     found = waiting.execute_complete(runs.context("2"), event_of(caught))
     assert (found["passed"], found["numCommitsSinceCheckpoint"]) == (["numCommitsSinceCheckpoint"], 7)
+
+
+def test_a_refusal_that_quotes_the_table_is_one_printable_line(runs: Runs, table: TailedTable) -> None:
+    event = {"status": "refused", "type": "CorruptLog", "message": f"{FORGED_LINE}{CONTROLS}"}
+    with pytest.raises(AirflowFailException, match="forged line") as caught:
+        sensor(table).execute_complete(runs.context("run"), event)
+    assert str(caught.value).isprintable()

@@ -11,6 +11,7 @@ import pytest
 from tests.small_tables import write_days
 
 from delta_log import Table
+from delta_log.version import VERSION
 from delta_maintenance.cli import main
 
 
@@ -239,3 +240,18 @@ def test_without_pyspark_the_spark_engine_names_the_extra(table: str, tmp_path: 
     )
     assert result.returncode == 2
     assert "Install airflow-provider-delta[spark]" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["-m delta_maintenance", "-m delta_maintenance.cli"])
+def test_the_package_is_the_program_too(command: str, table: str) -> None:
+    def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, *command.split(), *arguments]
+        return subprocess.run(program, capture_output=True, text=True, check=False)
+
+    told = run_program("--version")
+    assert (told.returncode, told.stdout, told.stderr) == (0, f"delta-maintenance {VERSION}\n", "")
+    facts = run_program("inspect", table, "--version", "2", "--json")
+    assert (facts.returncode, json.loads(facts.stdout)["version"]) == (0, 2)
+    refused = run_program("inspect")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("delta-maintenance: ")

@@ -3,9 +3,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import fields
 
 import pytest
 
+from delta_maintenance import contract
 from delta_maintenance.contract import (
     CONTRACT_VERSION,
     ContractError,
@@ -21,7 +24,16 @@ SPEC = JobSpec(
     options={"where": "day = '2024-01-01'", "full": True},
     transaction=TransactionId("dag:task", 7),
     tags={"who": "ops"},
+    allowed_roots={"the connection 'lake'": ["s3://lake"]},
 )
+
+
+@pytest.mark.parametrize(
+    ("kind", "members"), [(JobSpec, contract._SPEC_MEMBERS), (JobReport, contract._REPORT_MEMBERS)]
+)
+def test_every_member_is_read(kind: type, members: Mapping[str, object]) -> None:
+    """One that is missing in the table would be dropped on the wire, and a fence with it."""
+    assert set(members) == {field.name for field in fields(kind)}
 
 
 def test_a_spec_survives_the_wire() -> None:

@@ -15,7 +15,14 @@ from tests.small_tables import write_days
 
 import delta_maintenance
 from delta_log import Table
-from delta_maintenance.contract import PROGRESS_PREFIX, REPORT_PREFIX, JobReport, JobSpec, TransactionId
+from delta_maintenance.contract import (
+    OUTPUT_NONCE_VARIABLE,
+    PROGRESS_PREFIX,
+    REPORT_PREFIX,
+    JobReport,
+    JobSpec,
+    TransactionId,
+)
 
 PROGRAM = Path(delta_maintenance.__file__).parent / "entrypoint" / "run_job.py"
 BY_MODULE = (sys.executable, "-m", "delta_maintenance.entrypoint.run_job")
@@ -70,6 +77,8 @@ def test_a_refusal_is_a_report_with_the_facts(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("{", "is not JSON"),
+        ("[" * 5_000, "nested too deeply"),
+        ('{"contract_version": 1, "operation": 1, "table": "t", "run_id": "r"}', "operation is 1"),
         ('{"contract_version": 99}', "Install the same release on both sides"),
         ('{"contract_version": 1}', "missing"),
         (
@@ -159,3 +168,45 @@ def test_a_job_ends_when_whoever_wanted_it_is_gone(tmp_path: Path) -> None:
         out, _ = job.communicate(timeout=30)
     assert job.returncode == 1
     assert f"Process {parent.pid}, which wanted this job, is gone" in out
+
+
+_TELLS_ITS_ENVIRONMENT = """
+import os, subprocess, sys
+import delta_maintenance.operations.optimize as optimize
+def tell(*_):
+    print("own", "DELTA_MAINTENANCE_OUTPUT_NONCE" in os.environ, flush=True)
+    subprocess.run([sys.executable, "-c", "import os; print('child', 'DELTA_MAINTENANCE_OUTPUT_NONCE' in os.environ)"])
+    raise ZeroDivisionError("told")
+optimize.run = tell
+from delta_maintenance.entrypoint.run_job import main
+sys.exit(main())
+"""
+
+
+def test_the_nonce_marks_the_jobs_lines_and_is_gone_before_anything_runs(tmp_path: Path) -> None:
+    job = subprocess.run(
+        [sys.executable, "-c", _TELLS_ITS_ENVIRONMENT, "--spec", spec(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, OUTPUT_NONCE_VARIABLE: "f" * 32},
+    )
+    own, child, report = job.stdout.splitlines()
+    assert (own, child) == ("own False", "child False")
+    prefix = f"{REPORT_PREFIX}{'f' * 32} "
+    assert report.startswith(prefix)
+    assert JobReport.from_json(report.removeprefix(prefix)).error is not None
+    assert "f" * 32 not in job.stderr
+
+
+def test_progress_is_marked_with_the_nonce_too(tmp_path: Path) -> None:
+    write_days(tmp_path)
+    job = subprocess.run(
+        [*BY_MODULE, "--spec", spec(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, OUTPUT_NONCE_VARIABLE: "f" * 32},
+    )
+    prefixes = {line.partition("{")[0] for line in job.stdout.splitlines()}
+    assert prefixes == {f"{PROGRESS_PREFIX}{'f' * 32} ", f"{REPORT_PREFIX}{'f' * 32} "}

@@ -1,0 +1,176 @@
+"""JSON from another process, which may have gone wrong: read with one kind of error, and checked member by member.
+
+1. The only error is :class:`ContractError`, whatever the text is.
+2. What is read can be written again, by anybody: integers have 64 bits, fractions are finite, and nothing is nested so deeply
+   that a later reader would fail.
+3. No message shows more than a few characters of what was read.
+
+Standard library only, as the contract that rests on it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+#: A plan has half a dozen levels.
+_MAX_DEPTH = 50
+
+
+class ContractError(ValueError):
+    """A spec or report that this release cannot read; the message says which side to look at."""
+
+
+class _OddValue(ValueError):
+    """JSON that is well formed and holds what cannot be used."""
+
+
+def first_object(what: str, text: str) -> tuple[dict[str, Any], int]:
+    """The JSON object at the beginning of a text, and where it ends.
+
+    :param what: it is said to be.
+    :raises ContractError: there is none that can be used.
+    """
+    try:
+        raw, end = _DECODER.raw_decode(text)
+        _require_shallow(raw)
+    except _OddValue as error:
+        raise ContractError(f"This {what} cannot be read: {error}.") from None
+    except RecursionError:
+        raise ContractError(f"This {what} cannot be read: it is nested too deeply.") from None
+    except ValueError as error:
+        raise ContractError(f"This {what} is not JSON: {error}. Was it cut short?") from None
+    if not isinstance(raw, dict):
+        raise ContractError(f"This {what} is not a JSON object.")
+    return raw, end
+
+
+def whole_object(what: str, text: str) -> dict[str, Any]:
+    """The JSON object that a text is.
+
+    :raises ContractError: it is none that can be used.
+    """
+    text = text.strip()
+    raw, end = first_object(what, text)
+    if end != len(text):
+        raise ContractError(f"This {what} is not JSON: there is more behind its end.")
+    return raw
+
+
+def storable(value: Any) -> Any:
+    """A JSON value whose text every database and wire takes.
+
+    Halves of surrogate pairs, which stand for the bytes of a path that are no UTF-8, and zero characters are written out.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    if isinstance(value, dict):
+        return {storable(name): storable(held) for name, held in value.items()}
+    return [storable(held) for held in value] if isinstance(value, list) else value
+
+
+def _integer(digits: str) -> int:
+    # Python fails on some thousands of digits, and databases and wires on fewer.
+    value = int(digits) if len(digits) <= len(str(_LEAST)) else _MOST + 1
+    if not _LEAST <= value <= _MOST:
+        raise _OddValue("it has an integer that 64 bits do not hold")
+    return value
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _OddValue("it has a number that is out of range")
+    return value
+
+
+def _no_number(name: str) -> NoReturn:
+    raise _OddValue(f"{name} is not a number")
+
+
+def _require_shallow(value: Any) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        inner: list[Any] = []
+        for held in level:
+            inner += held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()
+        if not inner:
+            return
+        level = inner
+    raise _OddValue(f"it is nested more than {_MAX_DEPTH} levels deep")
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_constant=_no_number)
+
+
+# -- members ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a member has to be; `words` for people."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+    def or_none(self) -> Kind:
+        return Kind(f"{self.words} or null", lambda value: value is None or self.fits(value))
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _object_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+TEXT = Kind("text", lambda value: isinstance(value, str))
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+INTEGER = Kind("an integer", _is_integer)
+OBJECT = Kind("an object", lambda value: isinstance(value, dict))
+OBJECTS = Kind("a list of objects", lambda value: isinstance(value, list) and all(map(OBJECT.fits, value)))
+TEXTS = Kind("an object of texts", _object_of(TEXT.fits))
+INTEGERS = Kind("an object of integers", _object_of(INTEGER.fits))
+
+
+def one_of(names: Collection[str]) -> Kind:
+    return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
+
+
+def object_with(kinds: Mapping[str, Kind], *, required: bool = False) -> Kind:
+    """An object in which the named members are of these kinds.
+
+    :param required: they have to be there, and no others; else they may be absent, and others may be there.
+    """
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, dict) or (required and value.keys() != kinds.keys()):
+            return False
+        return all(kind.fits(value[name]) for name, kind in kinds.items() if name in value)
+
+    return Kind(f"an object with {', '.join(f'{name}: {kind.words}' for name, kind in kinds.items())}", fits)
+
+
+def checked_members(
+    what: str, raw: Mapping[str, Any], kinds: Mapping[str, Kind], required: Collection[str]
+) -> dict[str, Any]:
+    """The members that have a kind; others, of a later release, are left out.
+
+    :raises ContractError: a required one is missing, or one is not of its kind.
+    """
+    missing = [name for name in required if name not in raw]
+    if missing:
+        raise ContractError(f"This {what} cannot be read: {', '.join(missing)} is missing.")
+    known = {name: value for name, value in raw.items() if name in kinds}
+    for name, value in known.items():
+        if not kinds[name].fits(value):
+            raise ContractError(
+                f"This {what} cannot be read: {name} is {reprlib.repr(value)}, and has to be {kinds[name].words}."
+            )
+    return known
