@@ -304,6 +304,26 @@ class StorageContract:
         assert [info.name for info in other.list_from("dir")] == ["b"]
         assert other.head("dir/a") is None
 
+    def test_a_listing_and_a_single_look_tell_of_the_same_object(self, storage: Storage) -> None:
+        storage.put("dir/a", b"first")
+        (listed,) = storage.list_from("dir")
+        looked = storage.head("dir/a")
+        assert looked is not None
+        assert listed.is_same_content(looked)
+        storage.put("dir/a", b"other")
+        looked = storage.head("dir/a")
+        assert looked is not None
+        # A disk's clock may tick too slowly to tell the two apart.
+        assert (listed.tag is None) == (looked.tag is None)
+        assert listed.tag is None or not listed.is_same_content(looked)
+
+    def test_what_was_created_is_taken_back_unless_something_else_is_there(self, storage: Storage) -> None:
+        for name, there in (("a", b"mine"), ("b", b"yours")):
+            storage.put(f"dir/{name}", there)
+            storage.take_back(f"dir/{name}", b"mine")
+        storage.take_back("dir/absent", b"mine")
+        assert [info.name for info in storage.list_from("dir")] == ["b"]
+
     def test_a_large_content_is_put_whole(self, storage: Storage) -> None:
         self.in_small_parts(storage)
         storage.put("large", b"small before")

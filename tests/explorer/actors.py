@@ -34,7 +34,7 @@ from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 from tests.explorer.history import Effect, Violation, hidden_rows
-from tests.explorer.world import NOW_MS, Actor, Context
+from tests.explorer.world import NOW_MS, Actor, ActorStorage, Context
 
 DAY_MS = 86_400_000
 #: Of all gates that concern writing, the one that lets row tracking pass.
@@ -439,6 +439,22 @@ def vacuum(context: Context) -> int | None:
     return carry_out(context.storage, found, SilentProgress(), context.runtime, tags).version
 
 
+def replace_table(context: Context) -> int | None:
+    """Drops the table, and makes another one with as many versions and the same id."""
+    assert isinstance(context.storage, ActorStorage)
+    context.storage.replace()
+    return None
+
+
+def replacement() -> dict[str, bytes]:
+    """The table that comes in the place of the other."""
+    return {
+        key: body.replace(b'"path": "', b'"path": "new-') if key.startswith("_delta_log/") else body
+        for old, body in table().items()
+        for key in [old if old.startswith("_delta_log/") else f"new-{old}"]
+    }
+
+
 def _file_with(context: Context, snapshot: Snapshot, row: str) -> dict[str, Any] | None:
     return next((file for file in live_files(snapshot).values() if row in rows_of(context, file)), None)
 
@@ -500,5 +516,7 @@ ACTORS: dict[str, Actor] = {
     "checkpoint": checkpoint,
     "vacuum": vacuum,
 }
+#: Beside all others, in searches of its own.
+REPLACE = "replace"
 #: Whose repetition does no harm, so that somebody starts them again where their process died.
 RESTARTED = frozenset({"compaction", "batches", "checkpoint", "vacuum"})

@@ -130,6 +130,10 @@ def _several(*patches: Any) -> Iterator[None]:
 
 
 BREAKS = [
+    Break("a commit does not ask whether its log is still there", ("append", "replace"),
+          lambda: patch.object(transaction, "require_same_log", lambda *_: None)),
+    Break("a commit is not looked at again", ("append", "replace"),
+          lambda: patch.object(transaction.Transaction, "_look_again", lambda *_: None)),
     Break("put-if-absent overwrites", ("append", "append"),
           lambda: patch.object(ActorStorage, "put_if_absent", _overwrites)),
     Break("put-if-absent checks, then writes", ("append", "append"),

@@ -17,7 +17,7 @@ from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
 from delta_log.testing import MemoryStorage
 from tests.explorer import history
-from tests.explorer.actors import ACTORS, RESTARTED, effect_of
+from tests.explorer.actors import ACTORS, REPLACE, RESTARTED, effect_of, replace_table, replacement
 from tests.explorer.history import Violation
 from tests.explorer.world import Choice, World
 
@@ -68,7 +68,9 @@ class Search:
     def __init__(
         self, kinds: Sequence[str], objects: dict[str, bytes], *, honest: bool = True, torn: bool = False
     ) -> None:
-        self._actors = [(f"{kind}.{number}", ACTORS[kind]) for number, kind in enumerate(kinds)]
+        known = {**ACTORS, REPLACE: replace_table}
+        self._actors = [(f"{kind}.{number}", known[kind]) for number, kind in enumerate(kinds)]
+        self._replacement = replacement() if REPLACE in kinds else None
         self._effects = {name: effect_of(name) for name, _ in self._actors}
         self._restarted = [number for number, kind in enumerate(kinds) if kind in RESTARTED]
         self._objects, self._honest, self._torn = objects, honest, torn
@@ -128,7 +130,12 @@ class Search:
 
     def _replayed(self, prefix: Sequence[Choice]) -> World:
         world = World(
-            self._objects, self._actors, restarted=self._restarted, honest=self._honest, torn=self._torn
+            self._objects,
+            self._actors,
+            restarted=self._restarted,
+            honest=self._honest,
+            torn=self._torn,
+            replacement=self._replacement,
         )
         for choice in prefix[:-1]:
             world.take(choice)
@@ -140,7 +147,8 @@ class Search:
         log = _log_of(world)
         changed = world.take(choice)
         taken.append(choice)
-        if not changed:
+        if not changed or world.store.replaced:
+            # What an actor has left in another table's log, it may still take back.
             return
         now = _log_of(world)
         rewritten = [key for key, body in log.items() if now.get(key) != body]
@@ -173,6 +181,9 @@ class Search:
             raise Violation(f"version {snapshot.version} reads as {files}, and is {live}")
 
     def _end(self, world: World, taken: list[Choice], found: Found) -> None:
+        if world.store.replaced:
+            self._end_replaced(world, taken, found)
+            return
         bodies = history.commits_of(world.store.objects)
         by_actor = Counter(history.operation_of(commit) for commit in bodies)
         for (name, _), outcome in zip(self._actors, world.outcomes, strict=True):
@@ -198,6 +209,21 @@ class Search:
             ):
                 raise Violation(f"{name} lost to its own work: {error}\n{_told(taken)}")
             found.ends[_named(outcome.result, error, died=outcome.died)] += 1
+
+    def _end_replaced(self, world: World, taken: list[Choice], found: Found) -> None:
+        """The new table is whole, and nothing in its log was meant for the one before."""
+        self._check(world, taken)
+        by_actor = Counter(history.operation_of(commit) for commit in history.commits_of(world.store.objects))
+        for who, ((name, _), outcome) in enumerate(zip(self._actors, world.outcomes, strict=True)):
+            assert outcome is not None
+            if who in world.knows_old and by_actor[name]:
+                raise Violation(f"{name} committed to another table than it had read\n{_told(taken)}")
+            # A file that went with the table is named by whatever first asked for it.
+            if outcome.error is not None and not isinstance(
+                outcome.error, (DeltaLogError, FileNotFoundError)
+            ):
+                raise Violation(f"{name} ended with {outcome.error!r}\n{_told(taken)}") from outcome.error
+            found.ends[_named(outcome.result, outcome.error, died=outcome.died)] += 1
 
 
 def _log_of(world: World) -> dict[str, bytes]:

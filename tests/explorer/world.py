@@ -73,6 +73,9 @@ class Store:
     first: frozenset[str] = frozenset()
     #: Is a conditional put conditional? Switched off to see whether anybody notices.
     honest: bool = True
+    #: What somebody puts in the place of everything, at one moment.
+    replacement: dict[str, bytes] = field(default_factory=dict)
+    replaced: bool = False
 
     def perform(self, call: Call) -> Any:
         name, key = call.name, call.key
@@ -93,15 +96,21 @@ class Store:
         if name == "delete":
             self.objects.pop(key, None)
             return None
+        if name == "replace":
+            self.objects, self.first = dict(self.replacement), frozenset()
+            self.contents.update(self.replacement)
+            self.replaced = True
+            return None
         if name == "put_if_absent" and self.honest and key in self.objects:
             return False
         self.objects[key] = self.contents[key] = call.data
         return True
 
     def _info(self, key: str) -> FileInfo:
-        return FileInfo(
-            key, key.rpartition("/")[2], len(self.objects[key]), FIRST_MS if key in self.first else WRITTEN_MS
-        )
+        written_ms = FIRST_MS if key in self.first else WRITTEN_MS
+        content = self.objects[key]
+        # As an object store's ETag: it tells the content, and nothing about when it was written.
+        return FileInfo(key, key.rpartition("/")[2], len(content), written_ms, str(hash(content)))
 
 
 class ActorStorage(Storage):
@@ -163,6 +172,10 @@ class ActorStorage(Storage):
         for key in keys:
             self._ask(Call("delete", key))
 
+    def replace(self) -> None:
+        """Drop the table and make another one in its place."""
+        self._ask(Call("replace", ""))
+
 
 class Context(NamedTuple):
     """What an actor works with."""
@@ -191,6 +204,7 @@ class World:
 
     :param restarted: numbers of actors that are started again, once, where their process died, as a scheduler would.
     :param torn: may listings of the log be torn?
+    :param replacement: what an actor puts in the place of everything, if one does.
     """
 
     def __init__(
@@ -201,8 +215,11 @@ class World:
         restarted: Collection[int] = (),
         honest: bool = True,
         torn: bool = False,
+        replacement: dict[str, bytes] | None = None,
     ) -> None:
-        self.store = Store(dict(objects), dict(objects), frozenset(objects), honest)
+        self.store = Store(dict(objects), dict(objects), frozenset(objects), honest, replacement or {})
+        #: Who had listed the log of the table before the other one came.
+        self.knows_old: set[int] = set()
         self.uri = "memory://table"
         self.late: list[Call] = []
         self.outcomes: list[Outcome | None] = [None] * len(actors)
@@ -310,6 +327,8 @@ class World:
 
     def _is_private(self, call: Call) -> bool:
         """Looking at a commit, which never changes; writing a note, or data under a name of one's own."""
+        if self.store.replacement and not self.store.replaced:
+            return False
         in_log = call.key.startswith("_delta_log/")
         if call.name in ("read", "head"):
             return in_log and _is_commit(call.key) and call.key in self.store.objects
@@ -329,6 +348,8 @@ class World:
             answer = ProcessDied()
         elif choice.what == "go" or choice.is_torn:
             hidden = self._hidden(choice.who, choice.what) if choice.is_torn else ()
+            if call.name == "list_from" and not self.store.replaced:
+                self.knows_old.add(choice.who)
             try:
                 answer = self._perform(call)
             except FileNotFoundError as error:
@@ -350,6 +371,9 @@ class World:
         return self.written != before
 
     def _perform(self, call: Call) -> Any:
+        if call.name == "replace":
+            self.written += 1
+            return self.store.perform(call)
         known = self.store.objects.get(call.key)
         answer = self.store.perform(call)
         if self.store.objects.get(call.key) is not known:

@@ -25,6 +25,13 @@ def test_every_order_of_two_writers_is_a_serial_history(kinds: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("kind", actors.ACTORS)
+def test_nothing_gets_into_the_log_of_a_table_that_took_the_place_of_another(kind: str) -> None:
+    search = Search((kind, actors.REPLACE), actors.table())
+    found = search.sampled(0, 60, 0) if kind in ("vacuum", "batches") else search.exhaustive(faults=0)
+    assert found.ends["TableReplaced"] > 0
+
+
+@pytest.mark.parametrize("kind", actors.ACTORS)
 def test_one_writer_survives_a_fault_at_every_call(kind: str) -> None:
     found = Search([kind], actors.table()).exhaustive(faults=1)
     assert found.faults["die"] == found.faults["fail"] > 0
