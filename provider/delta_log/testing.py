@@ -514,10 +514,9 @@ class StorageContract:
             ("many/3", 3), ("many/19", 19), ("many/7", 7), None,
         ]  # fmt: skip
         assert list(storage.head_many([])) == []
-        for were_files in (False, True):
-            sizes, times = storage.sizes_and_times([*keys, "many/none"], were_files=were_files)
-            assert sizes == [3, 19, 7, None]
-            assert times == [info and info.modification_time_ms for info in found]
+        sizes, times = storage.sizes_and_times([*keys, "many/none"])
+        assert sizes == [3, 19, 7, None]
+        assert times == [info and info.modification_time_ms for info in found]
 
     # -- new files ---------------------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ def _suspects(storage: Storage, basis: VacuumBasis, sieve: ListingSieve, *, is_u
     was_listed = basis.options.mode == "full"
     if not was_listed:
         found = not_behind_links(storage, found)
-    return found if is_unseen else with_times(storage, found, were_files=was_listed)
+    return found if is_unseen else with_times(storage, found)
 
 
 def _protected(
