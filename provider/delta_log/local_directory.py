@@ -15,17 +15,14 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, final
 
 from delta_log.errors import SymbolicLinkRefused
 
 #: Names that lead elsewhere, or nowhere.
 _ODD_NAMES = ("", ".", "..")
 #: Only to pass through: the right to list a directory is not needed for that, where the system can tell the two apart.
-_THROUGH = (
-    os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
-)
+_THROUGH = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
 #: Without waiting for the other end of what is a pipe.
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -33,6 +30,7 @@ _CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _ATTEMPTS = 10
 
 
+@final
 class DirectoryWalk:
     """Open descriptors of the directories from a root down to the one that was asked for last.
 
@@ -53,9 +51,7 @@ class DirectoryWalk:
     def __enter__(self) -> DirectoryWalk:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

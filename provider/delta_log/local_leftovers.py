@@ -41,7 +41,9 @@ def find_leftovers(walk: DirectoryWalk, directories: Iterable[str], before_ms: i
         with suppress(FileNotFoundError, NotADirectoryError, SymbolicLinkRefused):
             descriptor = walk.open_for_listing(directory)
             try:
-                names = [name for name in os.listdir(descriptor) if _PATTERN.fullmatch(name)]
+                names = [
+                    name for name in os.listdir(descriptor) if name[0] == "." and _PATTERN.fullmatch(name)
+                ]
             finally:
                 os.close(descriptor)
             for name in names:

@@ -83,9 +83,7 @@ class LocalPage:
                 self._add(directory, joined.encode(), map(len, files), len(files))
                 return
             texts = [_as_text(name) for name in files]
-            self.others += [
-                prefix + name for name, text in zip(files, texts, strict=True) if text is None
-            ]
+            self.others += [prefix + name for name, text in zip(files, texts, strict=True) if text is None]
             names = [text.encode() for text in texts if text is not None]
             if names:
                 start = prefix.encode()

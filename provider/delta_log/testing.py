@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from delta_log.errors import StorageError
 from delta_log.object_tree import KeySpan
-from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage, require_key
+from delta_log.wrapped_storage import WrappedStorage
 
 
 class MemoryStorage(Storage):
@@ -46,17 +47,20 @@ class MemoryStorage(Storage):
 
     @contextmanager
     def open_write(self, key: str) -> Iterator[Any]:
+        require_key(key)
         buffer = io.BytesIO()
         yield buffer
         if not self.put_if_absent(key, buffer.getvalue()):
             raise StorageError(f"{key} is there already", key)
 
     def put(self, key: str, data: bytes) -> None:
+        require_key(key)
         with self._lock:
             self._clock_ms += 1
             self.objects[key] = (data, self._clock_ms)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
+        require_key(key)
         with self._lock:
             if key in self.objects:
                 return False
@@ -98,6 +102,7 @@ class MemoryStorage(Storage):
     def delete(self, keys: Iterable[str]) -> None:
         with self._lock:
             for key in keys:
+                require_key(key)
                 self.objects.pop(key, None)
 
 
@@ -105,11 +110,13 @@ class Fault(Exception):
     """What :class:`FaultyStorage` raises where a process is meant to die; nothing in the product catches it."""
 
 
-class FaultyStorage(Storage):
-    """Another storage, with a hook before each call.
+class FaultyStorage(WrappedStorage):
+    """Another storage, with a hook before each call. One call is made at a time.
 
     :param before: called with the method's name and its key; what it raises is raised in the place of the call.
     :param after: the same after the call took effect, for outcomes that the caller never learns.
+
+    What asks for many keys at once calls the hooks for each of them, as ``read`` and ``head`` do.
     """
 
     def __init__(
@@ -118,8 +125,9 @@ class FaultyStorage(Storage):
         before: Callable[[str, str], None] | None = None,
         after: Callable[[str, str], None] | None = None,
     ) -> None:
-        self._inner, self._before, self._after = inner, before, after
-        self.uri, self.concurrency, self.has_directories = inner.uri, 1, inner.has_directories
+        super().__init__(inner)
+        self._before, self._after = before, after
+        self.concurrency, self.reads_while_listing = 1, False
 
     def _call(self, name: str, key: str, call: Callable[[], Any]) -> Any:
         if self._before is not None:
@@ -155,9 +163,28 @@ class FaultyStorage(Storage):
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
         return iter(self._call("list_tree", "", lambda: list(self._inner.list_tree(enter))))
 
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        return iter(self._call("list_part", span.prefix, lambda: list(self._inner.list_part(span, enter))))
+
     def head(self, key: str) -> FileInfo | None:
         found: FileInfo | None = self._call("head", key, lambda: self._inner.head(key))
         return found
+
+    def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
+        return map(self.head, keys)
+
+    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
+        sizes: list[int | None] = []
+        times: list[int | None] = []
+        for key in keys:
+            found = self._call("head", key, partial(self._inner.sizes_and_times, [key]))
+            sizes += found[0]
+            times += found[1]
+        return sizes, times
+
+    def symbolic_links(self, keys: Sequence[str]) -> Iterator[str | None]:
+        for key in keys:
+            yield self._call("symbolic_links", key, partial(next, self._inner.symbolic_links([key])))
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in list(keys):
@@ -169,8 +196,16 @@ class FaultyStorage(Storage):
     def remove_dir(self, directory: str) -> bool:
         return bool(self._call("remove_dir", directory, lambda: self._inner.remove_dir(directory)))
 
-    def require_writable(self) -> None:
-        self._inner.require_writable()
+    def remove_leftovers(
+        self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
+    ) -> list[str]:
+        return list(
+            self._call(
+                "remove_leftovers",
+                "",
+                lambda: self._inner.remove_leftovers(directories, now_ms, dry_run=dry_run),
+            )
+        )
 
 
 class TornListings(FaultyStorage):

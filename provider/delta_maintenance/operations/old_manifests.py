@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from delta_log.object_tree import KeySpan
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 MANIFEST_DAYS = 30
 _DAY_MS = 24 * 60 * 60 * 1000
 #: Of a run and a bin; other things lie in that directory, too.
-_MANIFEST = re.compile(r"(.+)/[0-9a-f]{32}\.json")
+_MANIFEST = re.compile(rf"{MANIFEST_DIRECTORY}/.+/[0-9a-f]{{32}}\.json")
 
 
 def forget_old_manifests(table: Table, now_ms: int) -> int:
@@ -26,11 +27,9 @@ def forget_old_manifests(table: Table, now_ms: int) -> int:
 
     :raises StorageError: the store failed.
     """
-    storage = table.storage_at(f"{table.uri}/{MANIFEST_DIRECTORY}")
-    try:
-        names = [name for page in storage.list_tree(lambda directories: directories) for name in page.names()]
-    except FileNotFoundError:
-        return 0
+    storage = table.storage
+    span = KeySpan(f"{MANIFEST_DIRECTORY}/", deep=True)
+    names = [name for page in storage.list_part(span, lambda below: below) for name in page.names()]
     found = [name for name in names if _MANIFEST.fullmatch(name)]
     _, times_ms = storage.sizes_and_times(found)
     old = [

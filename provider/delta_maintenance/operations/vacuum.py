@@ -36,6 +36,7 @@ from delta_log.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engine import ChooseLister, EngineChoice
 from delta_maintenance.operations.inventory import OpenPlace
+from delta_maintenance.operations.leftovers import remove_leftovers
 from delta_maintenance.operations.lite_vacuum import remember_settled_version
 from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.operations.quarantine import Quarantine, purge
@@ -119,6 +120,8 @@ def run(
                 "numQuarantinedFilesToDelete": purged.num_files,
                 "sizeOfQuarantinedDataToDelete": purged.size_bytes,
             }
+        leftovers = remove_leftovers(table.storage, found.basis.listing, started_ms, progress, dry_run=True)
+        plan |= {"numTemporaryFilesToDelete": leftovers} if leftovers else {}
         if options.require_proof:
             plan["proof"] = prove(table.storage, found.basis, found.plan).strength
         return replace(report, plan=plan, finished_ms=runtime.now_ms())
@@ -132,7 +135,10 @@ def run(
         )
         metrics |= {"numPurgedFiles": purged.num_files, "sizeOfPurgedData": purged.size_bytes}
         metrics |= {"numNeededFilesInQuarantine": purged.num_needed} if purged.num_needed else {}
-    otherwise = "cleaned" if metrics.get("numPurgedFiles") else "nothing_to_do"
+    leftovers = remove_leftovers(table.storage, found.basis.listing, started_ms, progress, dry_run=False)
+    metrics |= {"numDeletedTemporaryFiles": leftovers} if leftovers else {}
+    cleaned = metrics.get("numPurgedFiles") or leftovers
+    otherwise = "cleaned" if cleaned else "nothing_to_do"
     return replace(
         report,
         status=otherwise if outcome.version is None else "committed",
