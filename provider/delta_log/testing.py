@@ -14,11 +14,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from delta_log.errors import StorageError
+from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
 from delta_log.object_tree import KeySpan
 from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage, require_key
 from delta_log.wrapped_storage import WrappedStorage
@@ -637,3 +638,84 @@ class StorageContract:
         assert [info.name for info in storage.list_from("odd dir=%25#?")] == sorted(names, key=str.encode)
         storage.delete(f"odd dir=%25#?/{name}" for name in names[1:])
         assert [info.name for info in storage.list_from("odd dir=%25#?")] == [names[0]]
+
+    def test_a_key_that_is_not_normalised_is_never_written_or_deleted(self, storage: Storage) -> None:
+        storage.put("dir/file", b"content")
+        for key in (
+            "",
+            "/dir/file",
+            "dir//file",
+            "dir/file/",
+            "./dir/file",
+            "dir/./file",
+            "dir/../dir/file",
+            "..",
+            "../file",
+            "dir/\0",
+        ):
+            writes: tuple[Callable[[], object], ...] = (
+                partial(storage.put, key, b"other"),
+                partial(storage.put_if_absent, key, b"other"),
+                partial(self._write, storage, key),
+                partial(storage.delete, [key]),
+                partial(storage.copy, "dir/file", key),
+                partial(storage.remove_dir, key),
+            )
+            for write in writes:
+                try:
+                    write()
+                except InvalidRequest:
+                    continue
+                raise AssertionError(f"{write} did not refuse {key!r}")
+        assert storage.read("dir/file") == b"content"
+        assert [info.key for info in storage.list_from("dir")] == ["dir/file"]
+        assert list(storage.list_from("")) == []
+
+    @staticmethod
+    def _write(storage: Storage, key: str) -> None:
+        with storage.open_write(key) as file:
+            file.write(b"other")
+
+    # -- symbolic links ----------------------------------------------------------------------------------
+
+    def test_no_symbolic_link_below_the_root_is_followed(self, storage: Storage, tmp_path: Path) -> None:
+        if not storage.has_directories:
+            return
+        outside = tmp_path / "outside of the root"
+        outside.mkdir()
+        (outside / "file").write_bytes(b"theirs")
+        storage.put("dir/file", b"ours")
+        root = Path(storage.uri)
+        (root / "link").symlink_to(outside)
+        (root / "dir" / "link").symlink_to(outside / "file")
+        for key in ("link/file", "link/new", "dir/link"):
+            calls: tuple[Callable[[], object], ...] = (
+                partial(storage.read, key),
+                partial(storage.open_read, key),
+                partial(storage.head, key),
+                lambda key=key: list(storage.head_many(["dir/file", key])),  # type: ignore[misc]
+                partial(storage.put, key, b"other"),
+                partial(storage.put_if_absent, key, b"other"),
+                partial(storage.delete, [key]),
+                partial(storage.copy, key, "dir/copy"),
+                partial(storage.copy, "dir/file", key),
+            )
+            for call in calls:
+                try:
+                    call()
+                except SymbolicLinkRefused:
+                    continue
+                raise AssertionError(f"{call} did not refuse {key}")
+            assert storage.sizes_and_times([key]) == ([None], [None])
+        assert list(storage.symbolic_links(["dir/file", "dir/link", "link/x", "no"])) == [
+            None,
+            "dir/link",
+            "link",
+            None,
+        ]
+        assert storage.remove_dir("link") is False
+        others = {name for page in storage.list_tree(lambda names: names) for name in page.others}
+        assert others == {"link", "dir/link"}
+        assert [path.name for path in outside.iterdir()] == ["file"]
+        assert (outside / "file").read_bytes() == b"theirs"
+        assert storage.head("dir/copy") is None
