@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +82,19 @@ def test_a_directory_that_is_swapped_during_a_vacuum_leads_nowhere(
 
     (table / DAY / "empty").mkdir()
     os.utime(table / DAY / "empty", (1, 1))
-    wanted = {} if mode == "full" else {mode: True}
+    options: dict[str, Any] = NO_CHECK if mode == "full" else {**NO_CHECK, mode: True}
     storage = FaultyStorage(open_storage(str(table)), before=swap)
     found = survey(
         storage,
         open_storage,
         Table(str(table)).snapshot(),
-        VacuumOptions(**NO_CHECK, **wanted),
+        VacuumOptions(**options),
         int(time.time() * 1000),
         SilentProgress(),
     )
-    try:
+    # Only a deletion says that it could not end.
+    with suppress(VacuumIncomplete):
         vacuum(storage, found, SilentProgress(), Runtime(), {})
-    except (VacuumIncomplete, SymbolicLinkRefused) as error:
-        assert "is a symbolic link, and links below a table's root are not followed" in str(error)
     assert before
     assert content_of(table.parent / "outside") == before
 
