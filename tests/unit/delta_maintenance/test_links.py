@@ -92,8 +92,8 @@ def test_a_directory_that_is_swapped_during_a_vacuum_leads_nowhere(
         int(time.time() * 1000),
         SilentProgress(),
     )
-    # Only a deletion says that it could not end.
-    with suppress(VacuumIncomplete):
+    # The deletion says that it could not end, or the last look at the live files is refused.
+    with suppress(VacuumIncomplete, SymbolicLinkRefused):
         vacuum(storage, found, SilentProgress(), Runtime(), {})
     assert before
     assert content_of(table.parent / "outside") == before
