@@ -34,7 +34,8 @@ from delta_log.runtime import Runtime
 from delta_log.sidecar_facts import SidecarFacts, has_absolute
 from delta_log.sidecar_layout import SIDECAR_ACTIONS, OldSidecar
 from delta_log.sidecar_reuse import FileAction, SidecarReuse
-from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.storage import FileInfo, Storage
+from delta_log.wrapped_storage import WrappedStorage
 
 #: Of a V2 checkpoint's first file.
 TopFormat = Literal["json", "parquet"]
@@ -282,12 +283,12 @@ def _in_groups(action: FileAction, batches: Iterable[pa.RecordBatch], actions: i
         yield _Group(action, held)
 
 
-class _Published(Storage):
+class _Published(WrappedStorage):
     """A store as it will be once a draft is published; for reading only."""
 
     def __init__(self, inner: Storage, key: str, body: bytes) -> None:
-        self.uri, self.concurrency = inner.uri, inner.concurrency
-        self._inner, self._key, self._body = inner, key, body
+        super().__init__(inner)
+        self._key, self._body = key, body
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         if key != self._key:
@@ -297,14 +298,10 @@ class _Published(Storage):
     def open_read(self, key: str) -> Any:
         return pa.BufferReader(self._body) if key == self._key else self._inner.open_read(key)
 
-    def head(self, key: str) -> FileInfo | None:
-        return self._inner.head(key)
-
-    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        return self._inner.list_from(directory, start_name)
-
-    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        return self._inner.list_tree(enter)
+    def read_many(self, keys: list[str]) -> Iterator[bytes]:
+        if self._key not in keys:
+            return self._inner.read_many(keys)
+        return map(self.read, keys)
 
     def open_write(self, key: str) -> Any:
         raise self._refusal()
@@ -316,6 +313,17 @@ class _Published(Storage):
         raise self._refusal()
 
     def delete(self, keys: Iterable[str]) -> None:
+        raise self._refusal()
+
+    def copy(self, source: str, target: str) -> bool:
+        raise self._refusal()
+
+    def remove_dir(self, directory: str) -> bool:
+        raise self._refusal()
+
+    def remove_leftovers(
+        self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
+    ) -> list[str]:
         raise self._refusal()
 
     def require_writable(self) -> None:

@@ -23,7 +23,8 @@
     ├── CheckpointMismatch      a checkpoint is not what the log replays to; of delta_log.checkpoint_writer
     └── StorageError            the store is at fault; the original error is ``__cause__``
         ├── AccessDenied        it answers, and refuses
-        │   └── ListingDenied   reading is allowed and listing is not, so nobody can tell what is not there
+        │   ├── ListingDenied   reading is allowed and listing is not, so nobody can tell what is not there
+        │   └── SymbolicLinkRefused  a link below the table's root, which is not followed
         └── CommitUnknown       and nobody can tell yet whether the commit took effect
 
 A message says the problem, the reason and the remedy, in one printable line, whatever it quotes; the facts are attributes,
@@ -264,6 +265,25 @@ class ListingDenied(AccessDenied):
             table_uri,
         )
         self.table_uri = table_uri
+
+
+class SymbolicLinkRefused(AccessDenied):
+    """A path below the table's root leads through a symbolic link. Links there are never followed.
+
+    :ivar link: the key of the link.
+    """
+
+    retryable = False
+    kind = "refused"
+
+    def __init__(self, path: str, link: str) -> None:
+        super().__init__(
+            f"{path} is a symbolic link, and links below a table's root are not followed: whoever may write there could "
+            "lead this process to files outside of the table. Put the files in the place of the link, or give the real "
+            "directory as the table's address.",
+            path,
+        )
+        self.link = link
 
 
 class CommitUnknown(StorageError):

@@ -1,28 +1,28 @@
 """Pages of a listing of a local disk: hundreds of thousands of names without an object for each that outlives its directory.
 
-Names stay bytes and are joined to the contents of a column as they come. What is neither file nor directory, and names
+The names of a directory are joined to the contents of a column all at once. What is neither file nor directory, and names
 that no log can spell since they are no UTF-8, are put aside.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
+from delta_log.local_directory import DirectoryWalk
 from delta_log.storage import TreePage
 
 _PAGE_FILES = 1 << 14
 
 
-def entries_of(path: str) -> Iterator[list[os.DirEntry[bytes]]]:
-    """The entries of one directory, some thousand at a time. Their names stay bytes: most go into a column as they are."""
-    with os.scandir(os.fsencode(path)) as entries:
+def _entries_of(descriptor: int) -> Iterator[list[os.DirEntry[str]]]:
+    """The entries of one directory, some thousand at a time."""
+    with os.scandir(descriptor) as entries:
         while met := list(islice(entries, _PAGE_FILES)):
             yield met
 
@@ -45,44 +45,54 @@ class LocalPage:
     def is_full(self) -> bool:
         return len(self.name_bytes) >= _PAGE_FILES
 
-    def read(self, directory: str, path: str) -> Iterator[TreePage]:
+    def read(self, directory: str, walk: DirectoryWalk) -> Iterator[TreePage]:
         """All entries of a directory; pages that become full on the way.
 
-        :raises OSError: of a system call; ``FileNotFoundError`` too where it is no directory any more.
+        :raises SymbolicLinkRefused: it is a link, or a link leads there.
+        :raises OSError: of a system call; ``FileNotFoundError`` and ``NotADirectoryError`` where it is none any more.
         """
-        found = os.lstat(path)
-        # What a link leads to is none of ours; but for the root, which the table's address may name by a link.
-        if directory and not stat.S_ISDIR(found.st_mode):
-            raise FileNotFoundError(path)
-        for entries in entries_of(path):
-            self._take(directory, entries)
-            if self.is_full:
-                yield self.listed()
+        descriptor = walk.open_for_listing(directory)
+        try:
+            changed_ms = os.fstat(descriptor).st_mtime_ns // 1_000_000
+            for entries in _entries_of(descriptor):
+                self._take(directory, entries)
+                if self.is_full:
+                    yield self.listed()
+        finally:
+            os.close(descriptor)
         if directory:
-            self.directories[directory] = found.st_mtime_ns // 1_000_000
+            self.directories[directory] = changed_ms
 
-    def _take(self, directory: str, met: Sequence[os.DirEntry[bytes]]) -> None:
+    def _take(self, directory: str, met: Sequence[os.DirEntry[str]]) -> None:
         """:param met: some of a directory's entries; the rest of them comes next."""
-        prefix = f"{directory}/".encode() if directory else b""
+        prefix = f"{directory}/" if directory else ""
         files = [entry.name for entry in met if entry.is_file(follow_symlinks=False)]
-        below: list[bytes] = []
+        below: list[str] = []
         if len(files) < len(met):
             below = [prefix + entry.name for entry in met if entry.is_dir(follow_symlinks=False)]
             self.others += [
-                os.fsdecode(prefix + entry.name)
+                prefix + entry.name
                 for entry in met
                 if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
             ]
-        if not _is_text(b"/".join((*files, *below))):
-            odd = [name for name in files if not _is_text(name)]
-            self.others += [os.fsdecode(prefix + name) for name in odd]
-            self.others += [os.fsdecode(name) for name in below if not _is_text(name)]
-            files, below = ([name for name in names if _is_text(name)] for names in (files, below))
+            self.others += [name for name in below if _as_text(name) is None]
+            self.below += [text for text in map(_as_text, below) if text is not None]
         if files:
-            self.parts.append(prefix + prefix.join(files))
-            self.name_bytes += map(len, files)
-            self.runs[directory] = self.runs.get(directory, 0) + len(files)
-        self.below += [name.decode() for name in below]
+            joined = prefix + prefix.join(files)
+            if joined.isascii():
+                self._add(directory, joined.encode(), map(len, files), len(files))
+                return
+            texts = [_as_text(name) for name in files]
+            self.others += [prefix + name for name, text in zip(files, texts, strict=True) if text is None]
+            names = [text.encode() for text in texts if text is not None]
+            if names:
+                start = prefix.encode()
+                self._add(directory, start + start.join(names), map(len, names), len(names))
+
+    def _add(self, directory: str, joined: bytes, name_bytes: Iterable[int], count: int) -> None:
+        self.parts.append(joined)
+        self.name_bytes += name_bytes
+        self.runs[directory] = self.runs.get(directory, 0) + count
 
     def listed(self) -> TreePage:
         """What was read since the last time."""
@@ -98,10 +108,9 @@ class LocalPage:
         return page
 
 
-def _is_text(name: bytes) -> bool:
-    """Whether a name is UTF-8, as those of the log are."""
+def _as_text(name: str) -> str | None:
+    """A name of the operating system as the log would spell it; ``None``: it is no UTF-8."""
     try:
-        name.decode()
+        return os.fsencode(name).decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return None

@@ -21,23 +21,30 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import IO, Any
 
 from delta_log.dynamodb_lock import EXPIRY_SECONDS, DynamoDBLock, LockEntry, LockOptions, LockTable
 from delta_log.errors import CorruptLog, InvalidRequest, StorageError
 from delta_log.object_tree import KeySpan
 from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.wrapped_storage import WrappedStorage
 
 _LOG_DIRECTORY = "_delta_log"
 _COMMIT = re.compile(rf"{_LOG_DIRECTORY}/(\d{{20}}\.json)")
+#: Files of step 2, relative to the log.
+_TEMPORARY_DIRECTORY = ".tmp"
+_TEMPORARY = re.compile(r"(\d{20}\.json)\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DAY_MS = 24 * 60 * 60 * 1000
 _ATTEMPTS = 3
 _PATIENCE_SECONDS = (0.0, 0.05, 0.1, 0.2, 0.4)
 
 
-class LockedStorage(Storage):
+class LockedStorage(WrappedStorage):
     """Another storage whose commits go through a lock table; everything else goes straight to it.
+
+    :meth:`put_if_absent` alone creates commits.
 
     :param new_id: a text that nobody else has.
     :param now_s: seconds since the epoch.
@@ -54,9 +61,9 @@ class LockedStorage(Storage):
         now_s: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._inner, self._lock, self._conditional_put = inner, lock, conditional_put
+        super().__init__(inner)
+        self._lock, self._conditional_put = lock, conditional_put
         self._new_id, self._now_s, self._sleep = new_id, now_s, sleep
-        self.uri, self.concurrency = inner.uri, inner.concurrency
 
     def require_writable(self) -> None:
         if self._conditional_put:
@@ -82,7 +89,7 @@ class LockedStorage(Storage):
             if latest.file_name >= name:
                 self._require_there(name, latest)
                 return False
-        entry = LockEntry(name, f".tmp/{name}.{self._new_id()}")
+        entry = LockEntry(name, f"{_TEMPORARY_DIRECTORY}/{name}.{self._new_id()}")
         self._inner.put(_temporary_key(entry), data)
         if not self._claim(entry):
             self._delete_quietly(_temporary_key(entry))
@@ -212,7 +219,7 @@ class LockedStorage(Storage):
         return True
 
     def _delete_quietly(self, key: str) -> None:
-        """A file that no log names; one that stays costs its few bytes."""
+        """A file that no log names; one that stays costs its few bytes until :meth:`remove_leftovers`."""
         with suppress(StorageError):
             self._inner.delete([key])
 
@@ -239,30 +246,42 @@ class LockedStorage(Storage):
         found = self._inner.head(key)
         return self._inner.head(key) if found is None and self._appeared(key) else found
 
+    def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
+        for key, found in zip(keys, self._inner.head_many(keys), strict=True):
+            yield self._inner.head(key) if found is None and self._appeared(key) else found
+
+    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
+        sizes, times = self._inner.sizes_and_times(keys)
+        for row, key in enumerate(keys):
+            if times[row] is None and self._appeared(key):
+                (sizes[row],), (times[row],) = self._inner.sizes_and_times([key])
+        return sizes, times
+
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
         if directory == _LOG_DIRECTORY:
-            # Older entries need no look: nobody commits before the version below is in its place.
-            latest = self._lock.latest()
-            if latest is not None:
-                self._repair(latest)
+            self._repair_latest()
         yield from self._inner.list_from(directory, start_name)
 
-    def read_many(self, keys: list[str]) -> Iterator[bytes]:
-        return self._inner.read_many(keys)
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        if span.prefix == f"{_LOG_DIRECTORY}/":
+            self._repair_latest()
+        yield from self._inner.list_part(span, enter)
 
-    def open_read(self, key: str) -> Any:
-        return self._inner.open_read(key)
+    def _repair_latest(self) -> None:
+        # Older entries need no look: nobody commits before the version below is in its place.
+        latest = self._lock.latest()
+        if latest is not None:
+            self._repair(latest)
 
-    # -- other files -------------------------------------------------------------------------------------
+    # -- what would go around the lock -------------------------------------------------------------------
 
-    def open_write(self, key: str) -> Any:
+    def open_write(self, key: str) -> AbstractContextManager[IO[bytes]]:
+        _refuse_commit(key)
         return self._inner.open_write(key)
 
     def put(self, key: str, data: bytes) -> None:
+        _refuse_commit(key)
         self._inner.put(key, data)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        self._inner.delete(keys)
 
     def take_back(self, key: str, data: bytes) -> None:
         # An entry that is not complete would have the next one through here put the commit in its place again.
@@ -273,16 +292,68 @@ class LockedStorage(Storage):
         self._inner.take_back(key, data)
 
     def copy(self, source: str, target: str) -> bool:
+        _refuse_commit(target)
         return self._inner.copy(source, target)
 
-    def remove_dir(self, directory: str) -> bool:
-        return self._inner.remove_dir(directory)
+    # -- tidying up --------------------------------------------------------------------------------------
 
-    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        return self._inner.list_tree(enter)
+    def remove_leftovers(
+        self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
+    ) -> list[str]:
+        """Besides those of the other storage, the files of step 2 that a writer left which died before step 6.
 
-    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
-        return self._inner.list_part(span, enter)
+        Such a file has served once its version is decided, which a commit of that version or of a later one shows.
+        """
+        directories = list(directories)
+        removed = self._inner.remove_leftovers(directories, now_ms, dry_run=dry_run)
+        if _LOG_DIRECTORY not in directories:
+            return removed
+        old = [
+            info
+            for info in self._inner.list_from(f"{_LOG_DIRECTORY}/{_TEMPORARY_DIRECTORY}")
+            if info.modification_time_ms < now_ms - _DAY_MS and _TEMPORARY.fullmatch(info.name)
+        ]
+        if not old:
+            return removed
+        if not dry_run:
+            # An entry that is not complete may still be copied from its file.
+            self._repair_latest()
+            before_ms = self._store_clock_ms() - _DAY_MS
+            old = [info for info in old if info.modification_time_ms < before_ms]
+        served = [info.key for info in old if self._is_decided(_commit_of(info))]
+        if not dry_run:
+            self._inner.delete(served)
+        return [*removed, *served]
+
+    def _is_decided(self, commit_name: str) -> bool:
+        following = self._inner.list_from(_LOG_DIRECTORY, commit_name)
+        return any(_COMMIT.fullmatch(info.key) for info in following)
+
+    def _store_clock_ms(self) -> int:
+        """What time an object gets that is written now."""
+        key = f"{_LOG_DIRECTORY}/{_TEMPORARY_DIRECTORY}/clock.{self._new_id()}"
+        self._inner.put(key, b"")
+        try:
+            written = self._inner.head(key)
+        finally:
+            self._delete_quietly(key)
+        return written.modification_time_ms if written is not None else 0
+
+
+def _commit_of(temporary: FileInfo) -> str:
+    """The name of the commit that a file of step 2 is for."""
+    return temporary.name[:25]
+
+
+def _refuse_commit(key: str) -> None:
+    """
+    :raises InvalidRequest: it is a commit's.
+    """
+    if _COMMIT.fullmatch(key):
+        raise InvalidRequest(
+            f"{key} is a commit, and commits of this table go through a lock table. Nothing was written. Create it only "
+            "where there is none (put_if_absent)."
+        )
 
 
 def _temporary_key(entry: LockEntry) -> str:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.object_tree import KeySpan, SpanPage, list_object_tree, list_span_tree
 from delta_log.remote_storage import RemoteStorage, opened
-from delta_log.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, TreePage
+from delta_log.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, TreePage, require_key
 
 #: Name of the token in an object's metadata: letters only, which every store and every proxy lets through.
 TOKEN = "deltaput"  # noqa: S105 - no secret
@@ -202,6 +202,7 @@ class ObjectStorage(RemoteStorage):
         return found
 
     def copy(self, source: str, target: str) -> bool:
+        require_key(target)
         try:
             with self._errors(source, may_be_absent=True):
                 self._wait_for(self._copy_object, source, target)
@@ -222,6 +223,7 @@ class ObjectStorage(RemoteStorage):
 
     @contextmanager
     def open_write(self, key: str) -> Iterator[Any]:
+        require_key(key)
         with PartWriter(self, key) as file:
             yield file
             file.finish()
@@ -229,6 +231,8 @@ class ObjectStorage(RemoteStorage):
     def delete(self, keys: Iterable[str]) -> None:
         remaining = iter(keys)
         while chunk := list(islice(remaining, _MAX_DELETED_AT_ONCE)):
+            for key in chunk:
+                require_key(key)
             with self._errors(chunk[0]):
                 self._wait_for(self._delete_objects, chunk)
 
@@ -247,6 +251,7 @@ class ObjectStorage(RemoteStorage):
                 raise outcome
 
     def _create(self, key: str, data: bytes, token: str | None) -> bool:
+        require_key(key)
         whole = len(data) <= self.multipart_bytes or (
             token is not None and not self._has_conditional_uploads()
         )

@@ -11,7 +11,6 @@ Pages reach the caller as they come, a few wait for it: a directory of millions 
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +18,12 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import TypeVar
 
-from delta_log.storage import EnterDirectories, FileInfo, TreePage
+from delta_log.storage import ODD_KEY, EnterDirectories, FileInfo, TreePage
 
 #: A tree is cut at this level at the latest.
 MAX_SHALLOW_LEVELS = 6
 #: So many spans for each lane, since nobody knows how many files a directory holds.
 _SPANS_PER_LANE = 4
-#: Keys that no path of a log spells: empty segments, ``.`` and ``..``.
-_ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|$)")
 _Item = TypeVar("_Item")
 
 
@@ -123,10 +120,10 @@ def _shallow(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage | _Below]:
     directories = list(
         dict.fromkeys(directories)
     )  # a page may begin with the directory that ended the one before
-    odd = [name for name in directories if _ODD_KEY.search(name)]
+    odd = [name for name in directories if ODD_KEY.search(name)]
     if odd:
         yield TreePage(others=odd)
-    yield _Below(span.prefix.rstrip("/"), [name for name in directories if not _ODD_KEY.search(name)])
+    yield _Below(span.prefix.rstrip("/"), [name for name in directories if not ODD_KEY.search(name)])
 
 
 def _deep(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage]:
@@ -226,9 +223,9 @@ def _below(files: Sequence[FileInfo], span: KeySpan) -> list[FileInfo]:
 
 
 def _tree_page(files: Sequence[FileInfo]) -> TreePage:
-    odd = [info.key for info in files if _ODD_KEY.search(info.key)]
+    odd = [info.key for info in files if ODD_KEY.search(info.key)]
     if odd:
-        files = [info for info in files if not _ODD_KEY.search(info.key)]
+        files = [info for info in files if not ODD_KEY.search(info.key)]
     return TreePage(
         [info.key for info in files],
         [info.size for info in files],

@@ -15,10 +15,14 @@ caller may rely on:
    written; a process that dies leaves at most a file that no log names, which VACUUM finds.
 5. Nothing is cached: what another process wrote is seen by the next call.
 6. A storage may be used by several threads at once; what ``open_read`` and ``open_write`` give, by one at a time.
+7. Nothing outside of the root is read, written or deleted, whatever a key says and whatever lies below the root. Writing
+   and deleting refuse a key that is not normalised (:func:`require_key`); reading finds nothing there. On a disk no
+   symbolic link below the root is followed: :class:`~delta_log.errors.SymbolicLinkRefused`.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -95,6 +99,20 @@ EnterDirectories = Callable[[Sequence[str]], Collection[str]]
 READ_AHEAD_BYTES = 4 << 20
 
 
+#: In keys that no path of a log spells: empty segments, ``.`` and ``..``, or a NUL.
+ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|\Z)|\x00")
+
+
+def require_key(key: str) -> None:
+    """
+    :raises InvalidRequest: a key is not normalised, so that its file may be another's, or lie outside of the root.
+    """
+    if ODD_KEY.search(key):
+        raise InvalidRequest(
+            f"{key!r} is not a key: it must be a normalised path below the table's root. Nothing was written or deleted."
+        )
+
+
 class Storage(ABC):
     """One table's root on some store; see the module's docstring for what each method promises."""
 
@@ -104,7 +122,7 @@ class Storage(ABC):
     concurrency: int = 16
     #: Where one request at a time is best, another thread may all the same read while one lists.
     reads_while_listing: bool = False
-    #: Directories are there by themselves, and links may lead out of the table.
+    #: Directories are there by themselves, and there may be symbolic links.
     has_directories: bool = False
     #: A listing can start and end at any key.
     has_key_ranges: bool = False
@@ -187,27 +205,20 @@ class Storage(ABC):
         with ThreadPoolExecutor(min(self.concurrency, len(keys))) as pool:
             yield from pool.map(self.head, keys)
 
-    def sizes_and_times(
-        self, keys: Sequence[str], *, were_files: bool = False
-    ) -> tuple[list[int | None], list[int | None]]:
-        """Of several keys bytes, and milliseconds since the epoch; null for what is absent, or a symbolic link.
-
-        :param were_files: a listing has just shown them all as files, so that none needs to be looked at for being a link;
-            one that became a link since may be told the size and time of what it leads to.
-        """
+    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
+        """Bytes of several keys, and milliseconds since the epoch; null for what is absent, a symbolic link or behind one."""
         infos = list(self.head_many(keys))
         return (
             [None if info is None else info.size for info in infos],
             [None if info is None else info.modification_time_ms for info in infos],
         )
 
-    def followed(self, keys: Sequence[str]) -> Iterator[str | None]:
-        """For each key of a file or directory, there or not, where it leads to: the key itself, unless there is a symbolic
-        link on the way.
+    def symbolic_links(self, keys: Sequence[str]) -> Iterator[str | None]:
+        """For each key of a file or directory, there or not, the symbolic link on the way to it: the key of the first one.
 
-        ``None``: out of the root.
+        ``None``: there is none.
         """
-        yield from keys
+        yield from (None for _ in keys)
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
@@ -237,7 +248,20 @@ class Storage(ABC):
 
         Whether it was removed.
         """
+        require_key(directory)
         return False
+
+    def remove_leftovers(
+        self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
+    ) -> list[str]:
+        """Remove temporary files of this storage's own making that a killed process left a day ago or earlier.
+
+        :param directories: to look in, not below; some may not be there.
+        :param now_ms: by the caller's clock. A file has to be that old by the store's clock, too.
+        :param dry_run: write and delete nothing; only the caller's clock counts then.
+        :return: their keys.
+        """
+        return []
 
     def require_writable(self) -> None:
         """Refuse, naming the reason, where :meth:`put_if_absent` cannot be promised."""

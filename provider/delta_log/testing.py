@@ -14,13 +14,15 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from delta_log.errors import StorageError
+from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
 from delta_log.object_tree import KeySpan
-from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage, require_key
+from delta_log.wrapped_storage import WrappedStorage
 
 
 class MemoryStorage(Storage):
@@ -46,17 +48,20 @@ class MemoryStorage(Storage):
 
     @contextmanager
     def open_write(self, key: str) -> Iterator[Any]:
+        require_key(key)
         buffer = io.BytesIO()
         yield buffer
         if not self.put_if_absent(key, buffer.getvalue()):
             raise StorageError(f"{key} is there already", key)
 
     def put(self, key: str, data: bytes) -> None:
+        require_key(key)
         with self._lock:
             self._clock_ms += 1
             self.objects[key] = (data, self._clock_ms)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
+        require_key(key)
         with self._lock:
             if key in self.objects:
                 return False
@@ -98,6 +103,7 @@ class MemoryStorage(Storage):
     def delete(self, keys: Iterable[str]) -> None:
         with self._lock:
             for key in keys:
+                require_key(key)
                 self.objects.pop(key, None)
 
 
@@ -105,11 +111,13 @@ class Fault(Exception):
     """What :class:`FaultyStorage` raises where a process is meant to die; nothing in the product catches it."""
 
 
-class FaultyStorage(Storage):
-    """Another storage, with a hook before each call.
+class FaultyStorage(WrappedStorage):
+    """Another storage, with a hook before each call. One call is made at a time.
 
     :param before: called with the method's name and its key; what it raises is raised in the place of the call.
     :param after: the same after the call took effect, for outcomes that the caller never learns.
+
+    What asks for many keys at once calls the hooks for each of them, as ``read`` and ``head`` do.
     """
 
     def __init__(
@@ -118,8 +126,9 @@ class FaultyStorage(Storage):
         before: Callable[[str, str], None] | None = None,
         after: Callable[[str, str], None] | None = None,
     ) -> None:
-        self._inner, self._before, self._after = inner, before, after
-        self.uri, self.concurrency, self.has_directories = inner.uri, 1, inner.has_directories
+        super().__init__(inner)
+        self._before, self._after = before, after
+        self.concurrency, self.reads_while_listing = 1, False
 
     def _call(self, name: str, key: str, call: Callable[[], Any]) -> Any:
         if self._before is not None:
@@ -155,13 +164,35 @@ class FaultyStorage(Storage):
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
         return iter(self._call("list_tree", "", lambda: list(self._inner.list_tree(enter))))
 
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        return iter(self._call("list_part", span.prefix, lambda: list(self._inner.list_part(span, enter))))
+
     def head(self, key: str) -> FileInfo | None:
         found: FileInfo | None = self._call("head", key, lambda: self._inner.head(key))
         return found
 
+    def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
+        return map(self.head, keys)
+
+    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
+        sizes: list[int | None] = []
+        times: list[int | None] = []
+        for key in keys:
+            found = self._call("head", key, partial(self._inner.sizes_and_times, [key]))
+            sizes += found[0]
+            times += found[1]
+        return sizes, times
+
+    def symbolic_links(self, keys: Sequence[str]) -> Iterator[str | None]:
+        for key in keys:
+            yield self._call("symbolic_links", key, partial(next, self._inner.symbolic_links([key])))
+
     def delete(self, keys: Iterable[str]) -> None:
         for key in list(keys):
             self._call("delete", key, partial(self._inner.delete, [key]))
+
+    def take_back(self, key: str, data: bytes) -> None:
+        Storage.take_back(self, key, data)
 
     def copy(self, source: str, target: str) -> bool:
         return bool(self._call("copy", source, lambda: self._inner.copy(source, target)))
@@ -169,8 +200,16 @@ class FaultyStorage(Storage):
     def remove_dir(self, directory: str) -> bool:
         return bool(self._call("remove_dir", directory, lambda: self._inner.remove_dir(directory)))
 
-    def require_writable(self) -> None:
-        self._inner.require_writable()
+    def remove_leftovers(
+        self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
+    ) -> list[str]:
+        return list(
+            self._call(
+                "remove_leftovers",
+                "",
+                lambda: self._inner.remove_leftovers(directories, now_ms, dry_run=dry_run),
+            )
+        )
 
 
 class TornListings(FaultyStorage):
@@ -534,10 +573,9 @@ class StorageContract:
             ("many/3", 3), ("many/19", 19), ("many/7", 7), None,
         ]  # fmt: skip
         assert list(storage.head_many([])) == []
-        for were_files in (False, True):
-            sizes, times = storage.sizes_and_times([*keys, "many/none"], were_files=were_files)
-            assert sizes == [3, 19, 7, None]
-            assert times == [info and info.modification_time_ms for info in found]
+        sizes, times = storage.sizes_and_times([*keys, "many/none"])
+        assert sizes == [3, 19, 7, None]
+        assert times == [info and info.modification_time_ms for info in found]
 
     # -- new files ---------------------------------------------------------------------------------------
 
@@ -623,3 +661,84 @@ class StorageContract:
         assert [info.name for info in storage.list_from("odd dir=%25#?")] == sorted(names, key=str.encode)
         storage.delete(f"odd dir=%25#?/{name}" for name in names[1:])
         assert [info.name for info in storage.list_from("odd dir=%25#?")] == [names[0]]
+
+    def test_a_key_that_is_not_normalised_is_never_written_or_deleted(self, storage: Storage) -> None:
+        storage.put("dir/file", b"content")
+        for key in (
+            "",
+            "/dir/file",
+            "dir//file",
+            "dir/file/",
+            "./dir/file",
+            "dir/./file",
+            "dir/../dir/file",
+            "..",
+            "../file",
+            "dir/\0",
+        ):
+            writes: tuple[Callable[[], object], ...] = (
+                partial(storage.put, key, b"other"),
+                partial(storage.put_if_absent, key, b"other"),
+                partial(self._write, storage, key),
+                partial(storage.delete, [key]),
+                partial(storage.copy, "dir/file", key),
+                partial(storage.remove_dir, key),
+            )
+            for write in writes:
+                try:
+                    write()
+                except InvalidRequest:
+                    continue
+                raise AssertionError(f"{write} did not refuse {key!r}")
+        assert storage.read("dir/file") == b"content"
+        assert [info.key for info in storage.list_from("dir")] == ["dir/file"]
+        assert list(storage.list_from("")) == []
+
+    @staticmethod
+    def _write(storage: Storage, key: str) -> None:
+        with storage.open_write(key) as file:
+            file.write(b"other")
+
+    # -- symbolic links ----------------------------------------------------------------------------------
+
+    def test_no_symbolic_link_below_the_root_is_followed(self, storage: Storage, tmp_path: Path) -> None:
+        if not storage.has_directories:
+            return
+        outside = tmp_path / "outside of the root"
+        outside.mkdir()
+        (outside / "file").write_bytes(b"theirs")
+        storage.put("dir/file", b"ours")
+        root = Path(storage.uri)
+        (root / "link").symlink_to(outside)
+        (root / "dir" / "link").symlink_to(outside / "file")
+        for key in ("link/file", "link/new", "dir/link"):
+            calls: tuple[Callable[[], object], ...] = (
+                partial(storage.read, key),
+                partial(storage.open_read, key),
+                partial(storage.head, key),
+                lambda key=key: list(storage.head_many(["dir/file", key])),  # type: ignore[misc]
+                partial(storage.put, key, b"other"),
+                partial(storage.put_if_absent, key, b"other"),
+                partial(storage.delete, [key]),
+                partial(storage.copy, key, "dir/copy"),
+                partial(storage.copy, "dir/file", key),
+            )
+            for call in calls:
+                try:
+                    call()
+                except SymbolicLinkRefused:
+                    continue
+                raise AssertionError(f"{call} did not refuse {key}")
+            assert storage.sizes_and_times([key]) == ([None], [None])
+        assert list(storage.symbolic_links(["dir/file", "dir/link", "link/x", "no"])) == [
+            None,
+            "dir/link",
+            "link",
+            None,
+        ]
+        assert storage.remove_dir("link") is False
+        others = {name for page in storage.list_tree(lambda names: names) for name in page.others}
+        assert others == {"link", "dir/link"}
+        assert [path.name for path in outside.iterdir()] == ["file"]
+        assert (outside / "file").read_bytes() == b"theirs"
+        assert storage.head("dir/copy") is None

@@ -149,7 +149,7 @@ def _described(storage: Storage, files: pa.Table) -> Iterator[pa.RecordBatch]:
     for batch in files.to_batches(_COMPARED_AT_ONCE):
         columns = batch.columns
         if columns[2].null_count:
-            sizes, times = storage.sizes_and_times(columns[0].to_pylist(), were_files=True)
+            sizes, times = storage.sizes_and_times(columns[0].to_pylist())
             columns = [columns[0], pa.array(sizes, pa.int64()), pa.array(times, pa.int64())]
         rest = [pa.nulls(len(batch), field.type) for field in list(FOUND_SCHEMA)[len(columns) :]]
         found = pa.record_batch([*columns, *rest], schema=FOUND_SCHEMA)

@@ -68,27 +68,27 @@ class ListingSieve:
         return pa.concat_tables([*(part.result() for part in parts), rest])
 
     def _compared(self, files: pa.Table, protected: ProtectedFiles) -> pa.Table:
-        return with_times(self._storage, unprotected(files, protected), were_files=True)
+        return with_times(self._storage, unprotected(files, protected))
 
 
-def with_times(storage: Storage, found: pa.Table, *, were_files: bool) -> pa.Table:
-    """Rows of a listing with times and sizes, looked up where it told none; what is gone meanwhile is left out.
+def with_times(storage: Storage, found: pa.Table) -> pa.Table:
+    """Rows of a listing with times and sizes, looked up where it told none.
 
-    :param were_files: see :meth:`~delta_log.storage.Storage.sizes_and_times`.
+    What is gone meanwhile, or has become a link or lies behind one, is left out.
     """
     unknown = pc.is_null(found.column("modification_time_ms"))
     if not found.num_rows or not pc.any(unknown).as_py():
         return found
     keys = found.filter(unknown).column("key")
-    batches = [*_looked_up(storage, keys, were_files=were_files)]
+    batches = [*_looked_up(storage, keys)]
     known = found.filter(pc.invert(unknown))
     return pa.concat_tables([known, pa.Table.from_batches(batches, LISTING_SCHEMA)])
 
 
-def _looked_up(storage: Storage, keys: pa.ChunkedArray, *, were_files: bool) -> Iterator[pa.RecordBatch]:
+def _looked_up(storage: Storage, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(keys), _LOOKED_AT_ONCE):
         part = keys.slice(start, _LOOKED_AT_ONCE).combine_chunks()
-        sizes, times = storage.sizes_and_times(part.to_pylist(), were_files=were_files)
+        sizes, times = storage.sizes_and_times(part.to_pylist())
         found = pa.record_batch(
             [part, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())], schema=LISTING_SCHEMA
         )

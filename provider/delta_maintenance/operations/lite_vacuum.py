@@ -123,15 +123,13 @@ def _removing(lines: Iterable[bytes]) -> bytes:
 
 
 def not_behind_links(storage: Storage, files: pa.Table) -> pa.Table:
-    """Of some files that were not listed, those to which no link leads. What is still to be looked at shows then whether it
-    is one itself (:meth:`~delta_log.storage.Storage.sizes_and_times`)."""
-    if not storage.has_directories:
-        return files
-    directories = sorted(directories_of(files.column("key")))
-    leading = {d for d, led in zip(directories, storage.followed(directories), strict=True) if d and led != d}
+    """Of some files that were not listed, those that are no symbolic links, and to which none leads.
+
+    Where times are not known yet, the look at each file leaves such ones out
+    (:meth:`~delta_log.storage.Storage.sizes_and_times`).
+    """
     is_known = pc.is_valid(files.column("modification_time_ms"))
-    if not leading and not pc.any(is_known, min_count=0).as_py():
+    if not storage.has_directories or not pc.any(is_known, min_count=0).as_py():
         return files
-    keys = files.column("key").to_pylist()
-    is_plain = [led == key for key, led in zip(keys, storage.followed(keys), strict=True)]
-    return files.filter(pa.array(is_plain, pa.bool_()))
+    links = storage.symbolic_links(files.column("key").to_pylist())
+    return files.filter(pa.array([link is None for link in links], pa.bool_()))

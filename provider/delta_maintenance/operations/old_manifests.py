@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from delta_log.object_tree import KeySpan
 from delta_log.store_clock import require_store_clock
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 MANIFEST_DAYS = 30
 _DAY_MS = 24 * 60 * 60 * 1000
 #: A run's directory, and its manifests by their bins. Other things lie in the directory, too, and deeper ones are none of ours.
-_MANIFEST = re.compile(r"(?!\.)[^/\x00-\x1f\x7f]+/[0-9a-f]{32}\.json")
+_MANIFEST = re.compile(rf"{MANIFEST_DIRECTORY}/(?!\.)[^/\x00-\x1f\x7f]+/[0-9a-f]{{32}}\.json")
 
 
 def forget_old_manifests(table: Table, now_ms: int) -> int:
@@ -28,11 +29,9 @@ def forget_old_manifests(table: Table, now_ms: int) -> int:
     :raises StorageError: the store failed.
     :raises ClockAhead: by the store's clock they may be younger; nothing was deleted.
     """
-    storage = table.storage_at(f"{table.uri}/{MANIFEST_DIRECTORY}")
-    try:
-        names = [name for page in storage.list_tree(lambda directories: directories) for name in page.names()]
-    except FileNotFoundError:
-        return 0
+    storage = table.storage
+    span = KeySpan(f"{MANIFEST_DIRECTORY}/", deep=True)
+    names = [name for page in storage.list_part(span, lambda below: below) for name in page.names()]
     found = [name for name in names if _MANIFEST.fullmatch(name)]
     _, times_ms = storage.sizes_and_times(found)
     old = [
@@ -41,7 +40,7 @@ def forget_old_manifests(table: Table, now_ms: int) -> int:
         if time_ms is not None and time_ms < now_ms - MANIFEST_DAYS * _DAY_MS
     ]
     if old:
-        require_store_clock(storage, now_ms, directory="")
+        require_store_clock(storage, now_ms, directory=MANIFEST_DIRECTORY)
     storage.delete(old)
     for directory in {name.rpartition("/")[0] for name in old}:
         storage.remove_dir(directory)

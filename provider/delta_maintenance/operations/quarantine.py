@@ -401,13 +401,8 @@ def _allowed(storage: Storage, quarantine: Quarantine, keys: Sequence[str], hidd
     if not storage.has_directories:
         return plain
     held = [quarantine.prefix + key for key in plain]
-    return [
-        key
-        for key, there, its_place, here in zip(
-            plain, storage.followed(held), storage.followed(plain), held, strict=True
-        )
-        if there == here and its_place == key
-    ]
+    links = zip(storage.symbolic_links(held), storage.symbolic_links(plain), strict=True)
+    return [key for key, (here, there) in zip(plain, links, strict=True) if here is None and there is None]
 
 
 def _restore_batch(quarantine: Quarantine, keys: list[str], course: Restoration, *, dry_run: bool) -> None:

@@ -37,9 +37,10 @@ from delta_log.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engine import ChooseLister, EngineChoice
 from delta_maintenance.operations.inventory import OpenPlace
+from delta_maintenance.operations.leftovers import remove_leftovers
 from delta_maintenance.operations.lite_vacuum import remember_settled_version
 from delta_maintenance.operations.parted_listing import PartedLister
-from delta_maintenance.operations.quarantine import Quarantine, purge
+from delta_maintenance.operations.quarantine import Purge, Quarantine, purge
 from delta_maintenance.operations.vacuum_deletion import (
     Deletion,
     confirm_live_files,
@@ -111,15 +112,14 @@ def run(
         plan = found.plan.to_dict()
         if options.quarantine:
             plan["quarantine"] = True
-        if hours is not None:
-            purged = purge(
-                table.storage, hours, started_ms, _live_keys(table.storage, found), progress, dry_run=True
-            )
+        purged, leftovers = _tidied_up(table.storage, found, hours, started_ms, progress, dry_run=True)
+        if purged is not None:
             plan |= {
                 "numQuarantinedFilesToDelete": purged.num_files,
                 "sizeOfQuarantinedDataToDelete": purged.size_bytes,
+                **purged.facts(),
             }
-            plan |= purged.facts()
+        plan |= {"numTemporaryFilesToDelete": leftovers} if leftovers else {}
         if options.require_proof:
             plan["proof"] = prove(table.storage, found.basis, found.plan).strength
         return replace(report, plan=plan, finished_ms=runtime.now_ms())
@@ -127,15 +127,15 @@ def run(
     transaction = (identity.app_id, identity.version) if identity is not None else None
     outcome = vacuum(table.storage, found, progress, runtime, tags, transaction)
     metrics, facts = dict(outcome.metrics), dict(outcome.facts)
-    if hours is not None:
-        purged = purge(
-            table.storage, hours, started_ms, _live_keys(table.storage, found), progress, dry_run=False
-        )
+    purged, leftovers = _tidied_up(table.storage, found, hours, started_ms, progress, dry_run=False)
+    if purged is not None:
         metrics |= {"numPurgedFiles": purged.num_files, "sizeOfPurgedData": purged.size_bytes}
         metrics |= {"numNeededFilesInQuarantine": purged.num_needed} if purged.num_needed else {}
         metrics |= {"numBrokenQuarantines": len(purged.broken)} if purged.broken else {}
         facts |= purged.facts()
-    otherwise = "cleaned" if metrics.get("numPurgedFiles") else "nothing_to_do"
+    metrics |= {"numDeletedTemporaryFiles": leftovers} if leftovers else {}
+    cleaned = metrics.get("numPurgedFiles") or leftovers
+    otherwise = "cleaned" if cleaned else "nothing_to_do"
     return replace(
         report,
         status=otherwise if outcome.version is None else "committed",
@@ -144,6 +144,22 @@ def run(
         plan={**found.plan.to_dict(), **facts},
         finished_ms=runtime.now_ms(),
     )
+
+
+def _tidied_up(
+    storage: Storage,
+    found: Survey,
+    hours: float | None,
+    now_ms: int,
+    progress: ProgressReporter,
+    *,
+    dry_run: bool,
+) -> tuple[Purge | None, int]:
+    """What was in quarantine for so many hours goes, and so do old temporary files; how many these were."""
+    purged = None
+    if hours is not None:
+        purged = purge(storage, hours, now_ms, _live_keys(storage, found), progress, dry_run=dry_run)
+    return purged, remove_leftovers(storage, found.basis.listing, now_ms, progress, dry_run=dry_run)
 
 
 def _live_keys(storage: Storage, found: Survey) -> pa.ChunkedArray:

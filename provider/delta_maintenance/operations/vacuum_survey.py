@@ -140,10 +140,9 @@ def survey(
 
 def _suspects(storage: Storage, basis: VacuumBasis, sieve: ListingSieve, *, is_unseen: bool) -> pa.Table:
     found = suspects(basis, sieve.unprotected(basis.listing.files, basis.protected))
-    was_listed = basis.options.mode == "full"
-    if not was_listed:
+    if basis.options.mode != "full":
         found = not_behind_links(storage, found)
-    return found if is_unseen else with_times(storage, found, were_files=was_listed)
+    return found if is_unseen else with_times(storage, found)
 
 
 def _protected(
@@ -155,28 +154,24 @@ def _protected(
 
 def refuse_links(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> None:
     """
-    :raises VacuumRefused: a link leads from a file that is needed to one that would be deleted.
+    :raises VacuumRefused: a file that is needed is reached through a symbolic link. What the link leads to may lie in the
+        table under a name that the log does not know, and so be among the files that would be deleted.
     """
-    listing, candidates = basis.listing, plan.candidates.column("key")
+    listing, candidates = basis.listing, plan.candidates
     if not storage.has_directories or not len(candidates) or (plan.mode == "full" and not listing.others):
         return
     protected = basis.protected.keys
     if plan.mode == "full":
         keys = not_listed(protected, listing).to_pylist()
     else:  # whose directories alone can be looked at
-        directories = sorted(directories_of(protected))
-        leading = {
-            d for d, led in zip(directories, storage.followed(directories), strict=True) if d and led != d
-        }
-        keys = [key for key in protected.to_pylist() if key.rpartition("/")[0] in leading] if leading else []
-    led_to = dict(zip(storage.followed(keys), keys, strict=True))
-    wrong = candidates.filter(pc.is_in(candidates, value_set=pa.array(list(led_to), pa.string())))
-    if len(wrong):
-        key = wrong[0].as_py()
-        raise VacuumRefused(
-            f"{key} would be deleted, and {led_to[key]}, which the log names and which is needed, leads there by a symbolic "
-            "link. Nothing was deleted. Put the files in the place of the link."
-        )
+        keys = sorted(directories_of(protected))
+    for key, link in zip(keys, storage.symbolic_links(keys), strict=True):
+        if link is not None:
+            raise VacuumRefused(
+                f"{key}, which the log names and which is needed, is reached through the symbolic link {link}, and what that "
+                "leads to may be among the files that would be deleted. Nothing was deleted. Put the files in the place of "
+                "the link."
+            )
 
 
 def refuse_other_tables(storage: Storage, plan: VacuumPlan) -> None:

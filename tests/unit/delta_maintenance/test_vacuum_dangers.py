@@ -92,7 +92,8 @@ def test_what_a_link_of_the_table_leads_to_is_not_taken_for_an_orphan(
         )
         age(table)
     before = files_below(table)
-    assert "leads there by a symbolic link" in refusal(run_vacuum(table, **NO_CHECK, **mode))
+    message = refusal(run_vacuum(table, **NO_CHECK, **mode))
+    assert "is reached through the symbolic link day=2024-01-01" in message
     assert files_below(table) == before
 
 
@@ -100,7 +101,8 @@ def test_a_file_that_is_a_link_keeps_what_it_leads_to(table: Path) -> None:
     file = table / min(live(table))
     file.rename(table / "moved")
     file.symlink_to(table / "moved")
-    assert "moved would be deleted, and" in refusal(run_vacuum(table, **NO_CHECK))
+    message = refusal(run_vacuum(table, **NO_CHECK))
+    assert f"is reached through the symbolic link {file.relative_to(table)}" in message
     assert (table / "moved").exists()
 
 
