@@ -145,8 +145,8 @@ def test_a_quarantine_behind_a_link_is_neither_restored_nor_purged(table: Path) 
     (table / "_delta_quarantine").rename(table.parent / "victim")
     (table / "_delta_quarantine").symlink_to(table.parent / "victim")
     before = content_of(table.parent / "victim")
+    hidden = HiddenNames.of(Table(str(table)).snapshot())
     with pytest.raises(SymbolicLinkRefused):
-        hidden = HiddenNames.of(Table(str(table)).snapshot())
         restore(open_storage(str(table)), hidden, None, SilentProgress(), dry_run=False)
     report = run_vacuum(table, purge_quarantine_hours=0, **NO_CHECK)
     assert report.error is not None
