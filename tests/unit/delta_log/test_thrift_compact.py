@@ -87,7 +87,7 @@ _VALUES = st.recursive(
 _TREES = _structs(_VALUES).map(lambda typed: typed.value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(tree=_TREES)
 def test_every_struct_comes_back_as_it_was_written(tree: ThriftStruct) -> None:
     found = ThriftStruct.from_bytes(tree.to_bytes())
@@ -95,7 +95,7 @@ def test_every_struct_comes_back_as_it_was_written(tree: ThriftStruct) -> None:
     assert list(found.fields) == list(tree.fields)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(tree=_TREES, data=st.data())
 def test_broken_bytes_give_a_value_or_one_error(tree: ThriftStruct, data: st.DataObject) -> None:
     content = bytearray(tree.to_bytes())
