@@ -10,6 +10,7 @@
     │   ├── LogReplaced         the log ends before a version that was read from it
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
+    │   ├── CorruptThrift       a Parquet file's metadata are broken; of delta_log.thrift_compact
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
     ├── CommitFailed            nothing was committed
     │   ├── ConcurrentDelete    a file that we read was removed by somebody else

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ SCHEMA = parse_schema(
     )
 )
 #: By path, a row of the schema that holds a value there.
-LEAVES = {
+LEAVES: dict[str, Callable[[float], dict[str, Any]]] = {
     "list.list.element.x": lambda value: {"list": [{"n": 1, "x": 1.0}, None, {"n": 2, "x": value}]},
     "map.key_value.value": lambda value: {"map": [("a", value), ("b", 1.0), ("c", None)]},
     "st.x": lambda value: {"st": {"x": value, "deep": None}},
