@@ -11,6 +11,7 @@
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
     │   ├── ClockAhead          young files look old by this machine's clock
+    │   ├── CorruptThrift       a Parquet file's metadata are broken; of delta_log.thrift_compact
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
     │       └── OutsideAllowedRoots  the address lies outside of where tables may lie
     ├── CommitFailed            nothing was committed

@@ -6,7 +6,8 @@ physical names and field ids, and their statistics are computed on the way. Noth
 
 A bin ends with a *manifest* that is created exactly once: whoever repeats a bin, a retried Spark task or a second
 try of the run, finds it and takes its result. Rows are counted on both sides before that; where the task wants more,
-the file is read back as any reader would read it, and all columns of all rows are compared by checksum.
+the file is read back as any reader would read it, all columns of all rows are compared by checksum, and the bounds in its
+footer, in its page index and in its statistics with the rows.
 
 Others may write where the manifests lie. So a manifest carries a proof that this run wrote it
 (:mod:`delta_maintenance.rewrite.manifest_file`), and a file without it is treated as if it were not there: nothing of it
@@ -30,9 +31,10 @@ from delta_log.data_file import DataFile
 from delta_log.errors import AccessDenied, DeltaLogError, StorageError, TableError
 from delta_log.schema import StructType, arrow_schema, parse_schema, storable
 from delta_log.storage import Storage, is_on_disk
+from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
 from delta_maintenance.rewrite.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
-from delta_maintenance.rewrite.output_files import write_outputs
+from delta_maintenance.rewrite.output_files import Outputs, write_outputs
 from delta_maintenance.rewrite.row_checksum import RowChecksum
 from delta_maintenance.rewrite.task import BinManifest, NewerManifest, RewriteTask
 
@@ -87,7 +89,7 @@ def rewrite_bin(
                 f"{outputs.rows} written. This is a bug; nothing was committed."
             )
         if task.verify == "full":
-            _compare(task, storage, live.columns, keys, outputs.read)
+            _compare(task, storage, live.columns, outputs)
     manifest = BinManifest(
         bin_id=task.bin_id,
         run_id=task.run_id,
@@ -138,19 +140,24 @@ class RewriteMismatch(DeltaLogError):
         self.bin_id = bin_id
 
 
-def _compare(
-    task: RewriteTask, storage: Storage, stored: StructType, keys: Sequence[str], read: RowChecksum
-) -> None:
+def _compare(task: RewriteTask, storage: Storage, stored: StructType, written: Outputs) -> None:
     """Read the new files back.
 
     :raises RewriteMismatch: they hold other rows than those that were read.
+    :raises BoundsMismatch: what they say of their rows is not so.
     """
-    schema, found = arrow_schema(stored, physical=True), RowChecksum()
-    for key in keys:
-        for rows in DataFile(storage, key, task.mapping_mode).read(stored.fields, physical=True):
-            found = found.plus(RowChecksum.of(pa.record_batch(list(rows.arrays), schema=schema)))
-    if found != read:
-        raise RewriteMismatch(task.bin_id, read.rows, found.rows)
+    schema, found, checks = arrow_schema(stored, physical=True), RowChecksum(), []
+    for output in written.files:
+        data_file = DataFile(storage, output.key, task.mapping_mode)
+        checks.append(BoundsCheck(task.bin_id, storage, output, stored))
+        for rows in data_file.read(stored.fields, physical=True):
+            batch = pa.record_batch(list(rows.arrays), schema=schema)
+            found = found.plus(RowChecksum.of(batch))
+            checks[-1].update(batch)
+    if found != written.read:
+        raise RewriteMismatch(task.bin_id, written.read.rows, found.rows)
+    for check in checks:
+        check.finish()
 
 
 class ManifestReplaced(DeltaLogError):

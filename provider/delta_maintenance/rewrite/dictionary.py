@@ -85,20 +85,21 @@ def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
     """The values of each leaf of a column, in the order of the file's leaves."""
     if not pa.types.is_nested(column.type):
         return [column]
-    return [leaf for chunk in column.chunks[:1] for leaf in _array_leaves(chunk)]
+    return [leaf for chunk in column.chunks[:1] for leaf in array_leaves(chunk)]
 
 
-def _array_leaves(array: pa.Array) -> Iterator[pa.Array]:
+def array_leaves(array: pa.Array) -> Iterator[pa.Array]:
+    """The values of each leaf of an array, in the order of the file's leaves, null where a struct around them is."""
     kind = array.type
     if pa.types.is_struct(kind):
         for member in array.flatten():
-            yield from _array_leaves(member)
+            yield from array_leaves(member)
     elif pa.types.is_map(kind):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         for entries in (array.keys, array.items):
-            yield from _array_leaves(entries.slice(first, last - first))
+            yield from array_leaves(entries.slice(first, last - first))
     elif pa.types.is_list(kind):
-        yield from _array_leaves(array.flatten())
+        yield from array_leaves(array.flatten())
     else:
         yield array
 

@@ -41,7 +41,7 @@ class FooterStats:
         #: By path, the number of the leaf in the file and its type.
         self._in_footer = {
             path: (number, kind)
-            for path, number, kind in _leaves(list(schema), (), count())
+            for path, number, kind in file_leaves(list(schema), (), count())
             if path in wanted and not pa.types.is_floating(kind)
         }
         self._texts = [path for path, (_, kind) in self._in_footer.items() if pa.types.is_string(kind)]
@@ -70,19 +70,19 @@ class FooterStats:
         return self._collector.finish()
 
 
-def _leaves(
+def file_leaves(
     fields: Sequence[pa.Field], path: _Path, numbers: Iterator[int]
 ) -> Iterator[tuple[_Path, int, pa.DataType]]:
     """Paths, numbers and types of the leaves; those in arrays and maps are counted and not given."""
     for field in fields:
         names = (*path, field.name)
         if pa.types.is_struct(field.type):
-            yield from _leaves(list(field.type), names, numbers)
+            yield from file_leaves(list(field.type), names, numbers)
         elif pa.types.is_nested(field.type):
             inner = [field.type.field(n) for n in range(field.type.num_fields)]
             if pa.types.is_map(field.type):
                 inner = [field.type.key_field, field.type.item_field]
-            for _ in _leaves(inner, names, numbers):
+            for _ in file_leaves(inner, names, numbers):
                 pass
         else:
             yield names, next(numbers), field.type

@@ -20,7 +20,9 @@ from delta_log.errors import InvalidRequest
 from delta_log.schema import StructType
 from delta_log.stats import StatsCollector, stats_columns, string_prefix_length
 from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
+from delta_maintenance.rewrite.float_leaves import FloatLeaves, OddValues
 from delta_maintenance.rewrite.footer_stats import FooterStats
+from delta_maintenance.rewrite.held_tail import HeldTail
 
 #: As Spark has it.
 _BLOOM_FALSE_POSITIVES = 0.01
@@ -98,11 +100,13 @@ class DataFileWriter:
         notes: Mapping[str, str] | None = None,
         bloom_filters: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        self._file, self._settings, self._notes = file, settings, dict(notes or {})
+        self._file, self._settings, self._notes = HeldTail(file), settings, dict(notes or {})
         self._bloom_filters = bloom_filters
         # Optional throughout, as every Delta writer does: constraints live in the log, not in the files.
         self._read_schema, self._schema = schema, pa.schema([_nullable(field) for field in schema])
         self._stats = FooterStats(settings.stats, self._schema)
+        self._float_leaves = FloatLeaves()
+        self._odd_values: list[OddValues] = []
         self._footers: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
@@ -130,7 +134,13 @@ class DataFileWriter:
             self._flush()
         self._await_encoding()
         assert self._writer is not None
-        self._writer.close()
+        # Most files have nothing to be edited, and their ends go straight through.
+        if any(odd.nan or odd.zero for odd in self._odd_values):
+            self._file.hold()
+            self._writer.close()
+            self._file.release(self._odd_values)
+        else:
+            self._writer.close()
         return Written(self._num_records, self._stats.finish(self._footers[0]))
 
     def _flush(self) -> None:
@@ -147,21 +157,27 @@ class DataFileWriter:
         group = pa.Table.from_arrays(_relabelled(read, self._schema), schema=self._schema)
         self._stats.update(group)
         if self._writer is None:
+            dictionaries, bloom_filters = (
+                dictionary_columns(group),
+                self._bloom_filter_options(group.num_rows),
+            )
+            self._float_leaves = FloatLeaves.of(self._schema, {*dictionaries, *(bloom_filters or ())})
             self._writer = pq.ParquetWriter(
                 self._file,
                 self._schema,
                 compression=self._settings.codec,
-                use_dictionary=dictionary_columns(group),
+                use_dictionary=dictionaries,
                 store_decimal_as_integer=True,
                 write_page_index=True,
                 # Spark knows nothing of Arrow's own schema, and field ids are in the Parquet schema anyway.
                 store_schema=False,
                 metadata_collector=self._footers,
-                bloom_filter_options=self._bloom_filter_options(group.num_rows),
+                bloom_filter_options=bloom_filters,
             )
             if self._notes:
                 self._writer.add_key_value_metadata(self._notes)
         if group.num_rows:
+            self._odd_values.append(self._float_leaves.odd_values(group))
             self._writer.write_table(group, row_group_size=group.num_rows)
 
     def _bloom_filter_options(self, rows: int) -> dict[str, Any] | None:

@@ -1,0 +1,91 @@
+"""Which float and double leaves of a row group hold values that readers do not agree on how to compare.
+
+===========  =========================================================  ==============================================
+value        what goes wrong                                            what must therefore not be said of the chunk
+===========  =========================================================  ==============================================
+NaN          Arrow leaves it out of the bounds of row group and pages,  bounds, in the statistics and the page index;
+             and Spark, DuckDB and DataFusion sort it above all          what values there are
+0.0, -0.0    queries take them for equal, but their bytes differ, and   what values there are: that the dictionary
+             parquet-java looks for one of them in the dictionary or    holds all of them, and the Bloom filter
+             the Bloom filter, and skips the other
+===========  =========================================================  ==============================================
+
+A reader that is told less skips less; its answers stay right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_maintenance.rewrite.dictionary import array_leaves, leaf_paths
+
+#: Of either sign.
+_ZERO = pa.scalar(0.0, pa.float32())
+
+
+@dataclass(frozen=True, slots=True)
+class FloatLeaves:
+    """The float and double leaves of a schema, at any depth.
+
+    :param columns: numbers of the columns that have some, each with the number of its first leaf in the file.
+    :param searchable: numbers of the leaves that have a dictionary or a Bloom filter.
+    """
+
+    columns: tuple[tuple[int, int], ...] = ()
+    searchable: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, schema: pa.Schema, searchable: Collection[str]) -> FloatLeaves:
+        """
+        :param searchable: paths of the leaves that have a dictionary or a Bloom filter.
+        """
+        columns: list[tuple[int, int]] = []
+        numbers: set[int] = set()
+        first = 0
+        for column, schema_field in enumerate(schema):
+            paths = leaf_paths(schema_field)
+            if any(pa.types.is_floating(leaf) for leaf in _leaf_types(schema_field.type)):
+                columns.append((column, first))
+                numbers.update(first + n for n, path in enumerate(paths) if path in searchable)
+            first += len(paths)
+        return cls(tuple(columns), frozenset(numbers))
+
+    def odd_values(self, group: pa.Table) -> OddValues:
+        """What there is in a row group, by the numbers of the leaves."""
+        found = OddValues()
+        for column, first in self.columns:
+            for chunk in group.column(column).chunks:
+                for leaf, values in enumerate(array_leaves(chunk), start=first):
+                    if pa.types.is_floating(values.type):
+                        if leaf not in found.nan and _any(pc.is_nan(values)):
+                            found.nan.add(leaf)
+                        if leaf in self.searchable - found.zero and _any(pc.equal(values, _ZERO)):
+                            found.zero.add(leaf)
+        return found
+
+
+@dataclass(slots=True)
+class OddValues:
+    """Numbers of the leaves that hold a NaN, and of the searchable ones that hold a zero."""
+
+    nan: set[int] = field(default_factory=set)
+    zero: set[int] = field(default_factory=set)
+
+
+def _any(found: pa.Array) -> bool:
+    return bool(pc.any(found).as_py())
+
+
+def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    if pa.types.is_map(kind):
+        yield from _leaf_types(kind.key_type)
+        yield from _leaf_types(kind.item_type)
+    elif pa.types.is_nested(kind):
+        for number in range(kind.num_fields):
+            yield from _leaf_types(kind.field(number).type)
+    else:
+        yield kind

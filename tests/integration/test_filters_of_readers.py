@@ -1,0 +1,240 @@
+"""What Spark, delta-rs and DuckDB return for a filter does not depend on whether the rows stand in files of ours.
+
+Each engine says first which rows fulfil a predicate without skipping any: as a column of a query over the table as
+delta-spark wrote it. Then it is asked by a filter, which it may push down to bounds, page indexes, dictionaries and the
+statistics of the log, after OPTIMIZE and after PURGE. Rows of one partition become one file, and each partition holds other
+combinations of values, so that there is always some file of which a filter needs nothing, or all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import duckdb
+import pyarrow as pa
+import pytest
+from tests.edge_values import (
+    COLUMNS,
+    MEMBERS,
+    datafusion_literal,
+    duckdb_literal,
+    predicates,
+    spark_literal,
+)
+from tests.maintenance_runs import keys, run
+
+from delta_log.parquet_metadata import footer_bytes, split_footer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Answers = dict[str, frozenset[int]]
+_NAMED = [(column.name, column) for column in COLUMNS]
+_SPARK = predicates([*_NAMED, *((f"st.{m.name}", m) for m in MEMBERS)], spark_literal, "<=>", most_values=2)
+_ALL_VALUES = [*_NAMED, *((f"st['{m.name}']", m) for m in MEMBERS)]
+_DATAFUSION = predicates(_ALL_VALUES, datafusion_literal, "IS NOT DISTINCT FROM")
+_DUCKDB = predicates(_ALL_VALUES, duckdb_literal, "IS NOT DISTINCT FROM")
+_FLOATS = {name: text for name, text in _SPARK.items() if name.startswith("d ")}
+#: Columns of predicates in one query, and filters in one job.
+_TOGETHER = 60
+
+
+def _rows() -> tuple[list[str], list[str]]:
+    """Of the two files of each partition, as SQL; each row stands there three times, so that it is worth a dictionary."""
+    columns = (*COLUMNS, *MEMBERS)
+    width = max(len(column.in_rows) for column in columns)
+    files: tuple[list[str], list[str]] = ([], [])
+
+    def put(file: int, partition: int, numbers: Iterable[int | None]) -> None:
+        for number in numbers:
+            values = [
+                None if number is None else column.in_rows[number % len(column.in_rows)] for column in columns
+            ]
+            texts = ", ".join(map(spark_literal, columns, values))
+            for _ in range(3):
+                files[file].append(f"({len(files[0]) + len(files[1])}, {partition}, {texts})")
+
+    for number in range(width):
+        put(0, number, [number])
+        # The last value of each column is a plain one.
+        put(1, number, [-1, None] if number % 2 else [-1])
+    put(0, width, [None])
+    put(1, width, [None])
+    put(0, width + 1, range(0, width, 2))
+    put(1, width + 1, range(1, width, 2))
+    return files
+
+
+def _make_table(session: SparkSession, table: Path) -> None:
+    columns = ", ".join(f"{column.name} {column.type}" for column in COLUMNS)
+    members = ", ".join(f"{member.name}: {member.type}" for member in MEMBERS)
+    session.sql(
+        f"CREATE TABLE delta.`{table}` (id INT, p INT, {columns}, st STRUCT<{members}>) USING delta "
+        "PARTITIONED BY (p) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    names = ", ".join(["id", "p", *(column.name for column in (*COLUMNS, *MEMBERS))])
+    struct = ", ".join(f"'{member.name}', {member.name}" for member in MEMBERS)
+    chosen = ", ".join(["id", "p", *(column.name for column in COLUMNS), f"named_struct({struct}) AS st"])
+    for rows in _rows():
+        frame = session.sql(f"SELECT {chosen} FROM VALUES {', '.join(rows)} AS v ({names})")
+        frame.repartition(1).write.format("delta").mode("append").save(str(table))
+
+
+def _pieces(texts: Mapping[str, str]) -> Iterable[list[tuple[str, str]]]:
+    items = list(texts.items())
+    return (items[start : start + _TOGETHER] for start in range(0, len(items), _TOGETHER))
+
+
+def _by_column(texts: Mapping[str, str], rows_of: Callable[[list[str]], Sequence[Any]]) -> Answers:
+    """The rows that fulfil predicates, by queries that give them as columns.
+
+    :param rows_of: gives the rows of a list of columns.
+    """
+    found: Answers = {}
+    for piece in _pieces(texts):
+        columns = [f"({text}) AS q{number}" for number, (_, text) in enumerate(piece)]
+        rows = rows_of(["id", *columns])
+        for number, (name, _) in enumerate(piece, start=1):
+            found[name] = frozenset(row[0] for row in rows if row[number])
+    return found
+
+
+def _spark_filters(session: SparkSession, table: Path, texts: Mapping[str, str]) -> Answers:
+    """By the files themselves: to plan a scan of the log takes many times as long."""
+    schema = session.read.format("delta").load(str(table)).drop("p").schema
+    files = session.read.schema(schema).parquet(*(str(table / key) for key in keys(table)))
+    found: dict[str, set[int]] = {name: set() for name in texts}
+    for piece in _pieces(texts):
+        frames = [
+            files.where(text).selectExpr(f"{number} AS q", "id") for number, (_, text) in enumerate(piece)
+        ]
+        for number, row in reduce(lambda one, other: one.unionAll(other), frames).collect():
+            found[piece[number][0]].add(row)
+    return {name: frozenset(rows) for name, rows in found.items()}
+
+
+def _delta_rs(table: Path) -> deltalake.QueryBuilder:
+    return deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(table)))
+
+
+def _asked(query: deltalake.QueryBuilder, text: str) -> list[tuple[object, ...]]:
+    found = pa.table(query.execute(text).read_all())
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def _delta_rs_filters(table: Path) -> Answers:
+    query = _delta_rs(table)
+    found = {}
+    for name, text in _DATAFUSION.items():
+        column = pa.table(query.execute(f"SELECT id FROM t WHERE {text}").read_all()).column("id")
+        found[name] = frozenset(column.to_pylist())
+    return found
+
+
+class _DuckDB:
+    def __init__(self, table: Path) -> None:
+        self._connection = duckdb.connect()
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._files = [str(table / key) for key in keys(table)]
+
+    def rows(self, columns: list[str], where: str = "true") -> list[tuple[object, ...]]:
+        text = f"SELECT {', '.join(columns)} FROM read_parquet(?, hive_partitioning = false) WHERE {where}"
+        return self._connection.execute(text, [self._files]).fetchall()
+
+    def filters(self) -> Answers:
+        return {
+            name: frozenset(int(str(row[0])) for row in self.rows(["id"], text))
+            for name, text in _DUCKDB.items()
+        }
+
+
+def _differences(found: Answers, expected: Answers) -> dict[str, tuple[list[int], list[int]]]:
+    """Of the predicates whose answer is wrong: which rows are missing, and which are too many."""
+    return {
+        name: (sorted(expected[name] - rows), sorted(rows - expected[name]))
+        for name, rows in found.items()
+        if rows != expected[name]
+    }
+
+
+def test_filters_return_the_same_rows_from_our_files(
+    tmp_path: Path, delta_spark_session: SparkSession
+) -> None:
+    session, table = delta_spark_session, tmp_path / "table"
+    # INT96 has no bounds, and delta-rs reads it in nanoseconds, which end in 2262.
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    # To compile a query takes longer than to interpret it over a hundred rows.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    _make_table(session, table)
+    num_sources = len(keys(table))
+    for key in keys(table):
+        content = (table / key).read_bytes()
+        before, footer = split_footer(content)
+        assert before + footer_bytes(footer) == content, (
+            "what Spark writes, our Thrift writer writes likewise"
+        )
+    rows = session.read.format("delta").load(str(table)).localCheckpoint()
+    by_spark = _by_column(_SPARK, lambda columns: rows.selectExpr(*columns).collect())
+    by_delta_rs = _by_column(
+        _DATAFUSION, lambda columns: _asked(_delta_rs(table), f"SELECT {', '.join(columns)} FROM t")
+    )
+    by_duckdb = _by_column(_DUCKDB, _DuckDB(table).rows)
+    everything = frozenset(row.id for row in rows.select("id").collect())
+    assert by_spark["d > '1.5'"] == by_duckdb["d > '1.5'"] == by_delta_rs["d > '1.5'"] != frozenset()
+
+    def differences(texts: Mapping[str, str], gone: frozenset[int] = frozenset()) -> dict[str, object]:
+        def left(answers: Answers) -> Answers:
+            return {name: found - gone for name, found in answers.items()}
+
+        found = {
+            "Spark": _differences(_spark_filters(session, table, texts), left(by_spark)),
+            "delta-rs": _differences(_delta_rs_filters(table), left(by_delta_rs)),
+            "DuckDB": _differences(_DuckDB(table).filters(), left(by_duckdb)),
+        }
+        return {engine: wrong for engine, wrong in found.items() if wrong}
+
+    assert run(table, verify="full").status == "committed"
+    assert len(keys(table)) * 2 == num_sources
+    assert differences(_SPARK) == {}
+    for setting in (
+        "parquet.filter.columnindex.enabled",
+        "spark.sql.parquet.enableVectorizedReader",
+        "spark.sql.parquet.filterPushdown",
+    ):
+        session.conf.set(setting, "false")
+        assert _differences(_spark_filters(session, table, _FLOATS), by_spark) == {}, setting
+        session.conf.unset(setting)
+
+    session.sql(f"DELETE FROM delta.`{table}` WHERE id % 4 = 1")
+    gone = frozenset(n for n in everything if n % 4 == 1)
+    assert run(table, "purge", run_id="purge", verify="full").status == "committed"
+    assert differences(_FLOATS, gone) == {}
+
+
+def test_spark_finds_rows_with_a_nan_by_its_own_tables_filters(
+    tmp_path: Path, delta_spark_session: SparkSession
+) -> None:
+    """Through the log, as users ask; and a DELETE deletes what its filter finds."""
+    session, table = delta_spark_session, tmp_path / "table"
+    session.sql(f"CREATE TABLE delta.`{table}` (id INT, d DOUBLE, st STRUCT<x: DOUBLE>) USING delta")
+    for number, value in ((1, "NaN"), (2, "1.5")):
+        text = f"CAST('{value}' AS DOUBLE)"
+        session.sql(f"INSERT INTO delta.`{table}` SELECT {number}, {text}, named_struct('x', {text})")
+    assert run(table).status == "committed"
+    assert len(keys(table)) == 1
+
+    def ids(where: str) -> list[int]:
+        found = session.sql(f"SELECT id FROM delta.`{table}` WHERE {where} ORDER BY id").collect()
+        return [row.id for row in found]
+
+    filters = ("d > 2", "d <> 1.5", "d = 'NaN'", "d NOT IN (1.5)", "st.x > 2")
+    assert {where: ids(where) for where in filters} == {where: [1] for where in filters}
+    session.sql(f"DELETE FROM delta.`{table}` WHERE d > 2")
+    assert ids("true") == [2]

@@ -1,0 +1,67 @@
+"""What a Parquet file says of the values in it, for tests: bounds of row groups by pyarrow, the rest by our Thrift reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from delta_log import parquet_metadata as parquet
+from delta_log.parquet_metadata import ColumnIndex
+from delta_log.thrift_compact import ThriftStruct
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Of one leaf in one row group.
+
+    :param pages: bounds in the column index, ``None``: there is none; of a page of nulls ``None``.
+    :param membership: may a reader take the dictionary, or the Bloom filter, for all of the values?
+    """
+
+    bounds: tuple[bytes | None, bytes | None]
+    null_count: int | None
+    pages: tuple[tuple[bytes, bytes] | None, ...] | None
+    first_rows: tuple[int, ...]
+    membership: tuple[bool, bool]
+
+
+def claims(content: bytes, path: str) -> list[Claims]:
+    """Of one leaf, by its path, in every row group."""
+    _, footer = parquet.split_footer(content)
+    found = []
+    for _, _, chunk in parquet.column_chunks(footer):
+        meta = parquet.chunk_meta(chunk)
+        if b".".join(meta.get(3).items).decode() != path:
+            continue
+        statistics = parquet.statistics(meta)
+        assert statistics is not None
+        for new, old in zip(parquet.BOUNDS, parquet.OLD_BOUNDS, strict=True):
+            assert statistics.get(old) in (None, statistics.get(new))
+        start, size = (chunk.get(n) for n in (parquet.COLUMN_INDEX, parquet.COLUMN_INDEX_LENGTH))
+        assert (start is None) == (size is None)
+        pages = None
+        if start is not None:
+            index = ColumnIndex.from_bytes(content[start : start + size])
+            pages = tuple(
+                None if null else (low, high)
+                for null, low, high in zip(index.null_pages, index.min_values, index.max_values, strict=True)
+            )
+        start, size = (chunk.get(n) for n in (parquet.OFFSET_INDEX, parquet.OFFSET_INDEX_LENGTH))
+        places = parquet.offset_index(content[start : start + size])
+        low, high = (statistics.get(field) for field in parquet.BOUNDS)
+        found.append(
+            Claims(
+                (low, high),
+                statistics.get(parquet.NULL_COUNT),
+                pages,
+                tuple(place.first_row for place in places),
+                (parquet.ENCODING_STATS in meta.fields, parquet.BLOOM_FILTER in meta.fields),
+            )
+        )
+    return found
+
+
+def with_footer(content: bytes, edit: Callable[[int, int, ThriftStruct], ThriftStruct]) -> bytes:
+    """A file with other column chunks in its footer."""
+    before, footer = parquet.split_footer(content)
+    return before + parquet.footer_bytes(parquet.edited(footer, edit))
