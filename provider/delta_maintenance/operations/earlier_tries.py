@@ -146,5 +146,5 @@ def _last_batch(storage: Storage, run_id: str, snapshot: Snapshot) -> tuple[int 
         tags = normalise(info, commits[version]).get("tags")
         if isinstance(tags, dict) and tags.get(RUN_TAG) == run_id:
             number = str(tags.get(BATCH_TAG, ""))
-            return version, int(number) if number.isdigit() else 1
+            return version, int(number) if number.isdecimal() and len(number) <= 9 else 1
     return None, 0

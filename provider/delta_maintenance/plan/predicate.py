@@ -379,7 +379,9 @@ class _Translator:
             if columns
             else ("This table has no partition columns, so leave the predicate out.")
         )
-        return InvalidRequest(f"The predicate {brief(self._text)!r} cannot be used: {brief(problem)}. {remedy}")
+        return InvalidRequest(
+            f"The predicate {brief(self._text)!r} cannot be used: {brief(problem)}. {remedy}"
+        )
 
 
 def _at(column: StructField, comparison: str, point: _Point) -> pc.Expression:

@@ -165,7 +165,9 @@ def test_where_there_is_no_room_left_that_is_what_is_told(what: str, why: str, t
     if what == "disk":
         mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(directory)]
         if subprocess.run(mount, capture_output=True, check=False).returncode:
-            pytest.skip("no file system may be mounted here; the other case has the limit of a process for its disk")
+            pytest.skip(
+                "no file system may be mounted here; the other case has the limit of a process for its disk"
+            )
     try:
         done = subprocess.run(
             [sys.executable, "-c", NO_ROOM, str(directory), what], capture_output=True, text=True, check=False
