@@ -25,9 +25,6 @@ _Int32Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 #: Positions of rows are added to the id of a file's first row.
 MAX_ROW_ID = 1 << 62
 _RowId = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROW_ID)]
-#: No store holds a larger object.
-MAX_FILE_BYTES = 1 << 50
-_FileSize = Annotated[int, msgspec.Meta(ge=0, le=MAX_FILE_BYTES)]
 
 
 class Format(TypedDict, total=False):
@@ -78,7 +75,7 @@ class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
 
 class Add(msgspec.Struct, omit_defaults=True, gc=False):
     path: str
-    size: _FileSize
+    size: _Count
     modificationTime: Int64 | None = 0
     dataChange: bool | None = None
     partitionValues: dict[str, str | None] | None = None

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_log.actions import (
-    MAX_FILE_BYTES,
     MAX_ROW_ID,
     Action,
     Add,
@@ -88,7 +87,7 @@ _MEMBERS = {
 }
 #: Of the numbers of an ``add`` the lowest and the highest; those of JSON actions are in :mod:`delta_log.actions`.
 _BOUNDS: dict[str, tuple[int, int]] = {
-    "size": (0, MAX_FILE_BYTES),
+    "size": (0, (1 << 63) - 1),
     "base_row_id": (0, MAX_ROW_ID),
     "cardinality": (0, (1 << 63) - 1),
     "sizeInBytes": (0, (1 << 31) - 1),

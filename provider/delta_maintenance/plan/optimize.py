@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from delta_log import table_properties
 from delta_log.conflict import IDENTITY_HIGH_WATER_MARK, without_identity_marks
 from delta_log.deletion_vector import DeletionVectorDescriptor
-from delta_log.errors import InvalidRequest
+from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.file_path import ExternalFile, are_external
 from delta_log.snapshot import Snapshot
 from delta_maintenance.plan.bin_packing import Bins, Int64s, Thrift, pack
@@ -91,6 +91,8 @@ THRIFT_FACTOR = 1.5
 _FREE_SHARE = 64
 
 _SHOWN_FOREIGN_FILES = 3
+#: More than all stores hold together; sums of less fit into 64 bits.
+_MAX_TABLE_BYTES = 1 << 60
 
 _FILE_COLUMNS = (
     "path",
@@ -147,7 +149,7 @@ def plan_optimize(
     where = _where(snapshot, options.where)
     files, foreign = _files(snapshot, where, options, prior)
     num_records, deleted = _row_counts(snapshot, files, where)
-    sizes = files.column("size").to_numpy().astype(np.int64)
+    sizes = _sizes(files)
     live = _live_bytes(_planned_bytes(files, tag), num_records, deleted)
     reasons = _reasons(files, live, minimum, num_records, deleted, tag, options)
     if with_dropped_columns:
@@ -253,6 +255,19 @@ def _files(
     size_bytes = pc.sum(foreign.column("size")).as_py() or 0
     examples = foreign.column("key").slice(0, _SHOWN_FOREIGN_FILES).to_pylist()
     return files, ForeignFiles(foreign.num_rows, size_bytes, tuple(examples))
+
+
+def _sizes(files: pa.Table) -> Int64s:
+    """
+    :raises CorruptLog: the log states sizes that no store holds, and that cannot be added up.
+    """
+    column = files.column("size")
+    total = pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0.0
+    if column.null_count or total > _MAX_TABLE_BYTES:
+        what = f"{total:.3g} bytes in all" if total > _MAX_TABLE_BYTES else f"{column.null_count} files have none"
+        raise CorruptLog("add.size", f"the sizes of the table's files cannot be true: {what}")
+    found: Int64s = column.to_numpy().astype(np.int64)
+    return found
 
 
 def _are_foreign(files: pa.Table, table_uri: str) -> pa.ChunkedArray:

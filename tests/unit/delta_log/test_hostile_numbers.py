@@ -71,7 +71,7 @@ def test_a_number_that_an_action_cannot_have_is_named(action: dict[str, Any], tm
         Table(str(tmp_path)).snapshot().files()
 
 
-@pytest.mark.parametrize(("name", "value"), [("size", -1), ("size", 2**63 - 1), ("baseRowId", -5)])
+@pytest.mark.parametrize(("name", "value"), [("size", -1), ("baseRowId", 2**63 - 1), ("baseRowId", -5)])
 def test_a_number_of_a_checkpoint_is_looked_at_too(name: str, value: int, tmp_path: Path) -> None:
     write_log(tmp_path, [add("f0", 1)])
     log = tmp_path / "_delta_log"
