@@ -4,16 +4,32 @@ Protocol section "Actions". Each class is one action with the protocol's own fie
 here reads like the specification. Decoding is strict about what we rely on and indifferent to what we do not know:
 unknown actions and unknown fields are skipped. No action refers to another, so the garbage collector need not look at
 them (``gc=False``), of which there may be millions.
+
+JSON numbers have no bounds, and the protocol's integers have: one that is out of range stops here, as a broken action,
+and not in the middle of some arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 
 from delta_log.errors import CorruptLog
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Int32Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+#: Positions of rows are added to the id of a file's first row.
+MAX_ROW_ID = 1 << 62
+_RowId = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROW_ID)]
+
+
+class Format(TypedDict, total=False):
+    provider: str | None
+    options: dict[str, str | bool | int | float | None] | None
 
 
 class Metadata(msgspec.Struct, omit_defaults=True, gc=False):
@@ -21,10 +37,10 @@ class Metadata(msgspec.Struct, omit_defaults=True, gc=False):
     id: str = ""
     name: str | None = None
     description: str | None = None
-    format: dict[str, Any] | None = None
+    format: Format | None = None
     partitionColumns: list[str] | None = None
     configuration: dict[str, str | None] | None = None
-    createdTime: int | None = None
+    createdTime: Int64 | None = None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -37,8 +53,8 @@ class Metadata(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Protocol(msgspec.Struct, omit_defaults=True, gc=False):
-    minReaderVersion: int
-    minWriterVersion: int
+    minReaderVersion: _Int32
+    minWriterVersion: _Int32
     readerFeatures: list[str] | None = None
     writerFeatures: list[str] | None = None
 
@@ -46,10 +62,10 @@ class Protocol(msgspec.Struct, omit_defaults=True, gc=False):
 class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
     storageType: str
     pathOrInlineDv: str
-    sizeInBytes: int
-    cardinality: int
-    offset: int | None = None
-    maxRowIndex: int | None = None
+    sizeInBytes: _Int32Count
+    cardinality: _Count
+    offset: _Int32Count | None = None
+    maxRowIndex: Int64 | None = None
 
     @property
     def unique_id(self) -> str:
@@ -59,42 +75,42 @@ class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
 
 class Add(msgspec.Struct, omit_defaults=True, gc=False):
     path: str
-    size: int
-    modificationTime: int | None = 0
+    size: _Count
+    modificationTime: Int64 | None = 0
     dataChange: bool | None = None
     partitionValues: dict[str, str | None] | None = None
     stats: str | None = None
     tags: dict[str, Any] | None = None
     deletionVector: DeletionVector | None = None
-    baseRowId: int | None = None
-    defaultRowCommitVersion: int | None = None
+    baseRowId: _RowId | None = None
+    defaultRowCommitVersion: Int64 | None = None
     clusteringProvider: str | None = None
 
 
 class Remove(msgspec.Struct, omit_defaults=True, gc=False):
     path: str
-    deletionTimestamp: int | None = None
+    deletionTimestamp: Int64 | None = None
     dataChange: bool | None = None
     extendedFileMetadata: bool | None = None
     partitionValues: dict[str, str | None] | None = None
-    size: int | None = None
+    size: Int64 | None = None
     stats: str | None = None
     tags: dict[str, Any] | None = None
     deletionVector: DeletionVector | None = None
-    baseRowId: int | None = None
-    defaultRowCommitVersion: int | None = None
+    baseRowId: Int64 | None = None
+    defaultRowCommitVersion: Int64 | None = None
 
 
 class Cdc(msgspec.Struct, omit_defaults=True, gc=False):
     path: str
-    size: int = 0
+    size: Int64 = 0
     partitionValues: dict[str, str | None] | None = None
 
 
 class SetTransaction(msgspec.Struct, omit_defaults=True, gc=False):
     appId: str
-    version: int
-    lastUpdated: int | None = None
+    version: Int64
+    lastUpdated: Int64 | None = None
 
 
 class DomainMetadata(msgspec.Struct, gc=False):
@@ -105,8 +121,8 @@ class DomainMetadata(msgspec.Struct, gc=False):
 
 class Sidecar(msgspec.Struct, omit_defaults=True, gc=False):
     path: str
-    sizeInBytes: int = 0
-    modificationTime: int = 0
+    sizeInBytes: Int64 = 0
+    modificationTime: Int64 = 0
     tags: dict[str, str | None] | None = None
 
 

@@ -77,9 +77,10 @@ class Change:
     rests_on_domains: frozenset[str] = frozenset()
     remap: Remap | None = None
 
-    def basis(self, table_uri: str, gate: Operation) -> Basis:
+    def basis(self, table_uri: str, gate: Operation, unused: frozenset[str] = frozenset()) -> Basis:
         """What it rests on.
 
+        :param unused: features of which the table makes no use.
         :raises InvalidRequest: two groups remove the same file, or rows are changed and rearranged in one commit.
         """
         sources: dict[str, tuple[int, Add | Remove]] = {}
@@ -104,6 +105,7 @@ class Change:
             writes_files=bool(self.groups) or self.metadata is not None,
             whole_table=self.whole_table,
             domains=self.rests_on_domains,
+            unused=unused,
         )
 
     @property

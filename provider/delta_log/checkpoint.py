@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_log.actions import (
+    MAX_ROW_ID,
     Action,
     Add,
     DomainMetadata,
@@ -83,6 +84,14 @@ REMOVE_SCHEMA = pa.schema([(name, kind) for name, _, kind in _REMOVE_MEMBERS])
 _MEMBERS = {
     "add": {name: (member, kind) for name, member, kind in _ADD_MEMBERS},
     "remove": {name: (member, kind) for name, member, kind in _REMOVE_MEMBERS},
+}
+#: Of the numbers of an ``add`` the lowest and the highest; those of JSON actions are in :mod:`delta_log.actions`.
+_BOUNDS: dict[str, tuple[int, int]] = {
+    "size": (0, (1 << 63) - 1),
+    "base_row_id": (0, MAX_ROW_ID),
+    "cardinality": (0, (1 << 63) - 1),
+    "sizeInBytes": (0, (1 << 31) - 1),
+    "offset": (0, (1 << 31) - 1),
 }
 _BATCH_ROWS = 1 << 17
 #: What is read and dropped again at once stays near the processor.
@@ -460,10 +469,24 @@ def _canonical(
                 array = shared_nulls(len(array), kind)
         else:
             array = shared_nulls(len(actions), kind)
+        if action == "add":
+            _check_numbers(name, array)
         if member == "stats" and "stats_parsed" in there and array.null_count:
             array = pc.coalesce(array, stats_of_struct(pc.struct_field(actions, "stats_parsed")))
         arrays.append(array)
     return pa.record_batch(arrays, schema=_schema(action, columns))
+
+
+def _check_numbers(name: str, array: pa.Array) -> None:
+    """:raises ValueError: a number of a column is none that it can be."""
+    if name == "deletion_vector" and array.null_count < len(array):
+        for member in ("cardinality", "sizeInBytes", "offset"):
+            _check_numbers(member, pc.struct_field(array, member))
+    if name in _BOUNDS:
+        found, (lowest, highest) = pc.min_max(array).as_py(), _BOUNDS[name]
+        wrong = [v for v in found.values() if v is not None and not lowest <= v <= highest]
+        if wrong:
+            raise ValueError(f"the {name} of a file is {wrong[0]}")
 
 
 @cache

@@ -9,7 +9,6 @@ Statistics have two forms, by ``delta.checkpoint.writeStatsAsJson`` and ``delta.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +22,7 @@ import pyarrow.parquet as pq
 from delta_log.actions import Action
 from delta_log.checkpoint import ADD_SCHEMA, REMOVE_SCHEMA
 from delta_log.checkpoint_state import REMOVE_COLUMNS
-from delta_log.errors import CorruptLog
+from delta_log.clustering import clustering_columns
 from delta_log.parsed_stats import stats_of_struct
 from delta_log.schema import to_arrow_type
 from delta_log.sidecar_facts import form_of
@@ -35,7 +34,6 @@ from delta_log.typed_stats import parse_stats_column, stats_type
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
-CLUSTERING_DOMAIN = "delta.clustering"
 #: Their statistics say more than the struct has room for.
 _MORE_THAN_A_STRUCT = ("collations", "variantShredding", "variantShredding-preview")
 #: They oblige every live file to have a number of records, or bounds.
@@ -121,24 +119,13 @@ class StatsForms:
             snapshot.schema,
             partition_columns=snapshot.partition_columns,
             properties=properties if as_json else {NUM_INDEXED_COLUMNS: "-1"},
-            clustering_columns=_clustering_columns(snapshot),
+            clustering_columns=clustering_columns(snapshot.domain_metadata),
         )
         return cls(as_json, columns)
 
     @property
     def names(self) -> tuple[str, ...]:
         return (*(["json"] if self.json else []), *(["struct"] if self.struct_columns is not None else []))
-
-
-def _clustering_columns(snapshot: Snapshot) -> list[list[str]]:
-    configuration = snapshot.domain_metadata.get(CLUSTERING_DOMAIN)
-    if configuration is None:
-        return []
-    try:
-        columns: list[list[str]] = json.loads(configuration)["clusteringColumns"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptLog(f"domainMetadata {CLUSTERING_DOMAIN}", f"it names no columns ({error!r})") from error
-    return columns
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def _lists_other_files(storage: Storage, snapshot: Snapshot) -> bool:
     key = checksum_key(snapshot.version)
     try:
         listed = msgspec.json.decode(storage.read(key), type=_WithFiles, strict=False).allFiles
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return True
     if listed is None:
         return False

@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from delta_log.actions import Action, Add, Remove
+from delta_log.actions import MAX_ROW_ID, Action, Add, Remove
+from delta_log.history import stated_time_ms
+from delta_log.table_properties import whole_number
 
 #: ``operationMetrics`` of several writers.
 _ADDED_METRICS = ("numOutputRows", "num_added_rows")
@@ -138,7 +140,7 @@ def summarise(
     :param logical_names: of the partition columns by their physical names, where the two differ.
     """
     raw = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
-    timestamp = raw.get("inCommitTimestamp", raw.get("timestamp"))
+    stated_ms = stated_time_ms(raw)
     adds = [a.add for a in actions if a.add is not None and a.add.dataChange is not False]
     removes = [a.remove for a in actions if a.remove is not None and a.remove.dataChange is not False]
     added, deleted = _rows(adds, removes)
@@ -150,7 +152,7 @@ def summarise(
     operation = raw.get("operation")
     return CommitSummary(
         version=version,
-        timestamp_ms=timestamp if isinstance(timestamp, int) else file_time_ms or 0,
+        timestamp_ms=(file_time_ms or 0) if stated_ms is None else stated_ms,
         operation=operation if isinstance(operation, str) else "",
         data_change=bool(adds or removes),
         num_added_files=sum(a.add is not None for a in actions),
@@ -188,7 +190,9 @@ def _live_rows(file: Add | Remove) -> int | None:
     except (ValueError, RecursionError):
         return None
     count = records.get("numRecords") if isinstance(records, dict) else None
-    return count - _hidden(file) if isinstance(count, int) else None
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_ROW_ID:
+        return None
+    return count - _hidden(file)
 
 
 def _hidden(file: Add | Remove) -> int:
@@ -197,8 +201,8 @@ def _hidden(file: Add | Remove) -> int:
 
 def _metric(metrics: Any, names: Iterable[str]) -> int | None:
     """Writers spell numbers as numbers or as texts."""
-    found = [str(metrics.get(name)) for name in names] if isinstance(metrics, Mapping) else []
-    return next((int(count) for count in found if count.isdecimal()), None)
+    stated = [str(metrics.get(name)) for name in names] if isinstance(metrics, Mapping) else []
+    return next((count for count in map(whole_number, stated) if count is not None), None)
 
 
 def _partitions(

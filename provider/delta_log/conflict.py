@@ -49,6 +49,7 @@ from delta_log.errors import (
     ProtocolChanged,
 )
 from delta_log.file_path import address_of
+from delta_log.history import is_moment
 from delta_log.row_tracking import DOMAIN, ENABLED, high_water_mark
 from delta_log.table_features import Operation, reader_features, writer_features
 from delta_log.table_properties import flag
@@ -129,7 +130,7 @@ class Head:
             version=winner.version,
             protocol=protocol,
             metadata=metadata,
-            in_commit_timestamp_ms=stamp if isinstance(stamp, int) else self.in_commit_timestamp_ms,
+            in_commit_timestamp_ms=stamp if is_moment(stamp) else self.in_commit_timestamp_ms,
             row_id_mark=mark,
         )
 
@@ -142,6 +143,7 @@ class Basis:
     :param writes_files: it adds or removes files, or says how they are to be written.
     :param whole_table: it rests on all rows of the table.
     :param domains: metadata domains that it rests on.
+    :param unused: features of which the table makes no use.
     """
 
     table_uri: str
@@ -150,6 +152,7 @@ class Basis:
     writes_files: bool = True
     whole_table: bool = False
     domains: frozenset[str] = frozenset()
+    unused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ def _protocol(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
         theirs, ours = action.protocol, head.protocol
         if theirs is None or theirs == ours:
             continue
-        table_features.require(theirs, basis.gate)
+        table_features.require(theirs, basis.gate, basis.unused)
         before = {*reader_features(ours), *writer_features(ours)}
         now = {*reader_features(theirs), *writer_features(theirs)}
         concerned = sorted((before - now) | (now - before - HARMLESS_FEATURES))

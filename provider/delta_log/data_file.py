@@ -407,7 +407,7 @@ def _spark_version(parquet: pq.ParquetFile) -> tuple[int, ...]:
     keys = parquet.metadata.metadata or {}
     stamp = keys.get(_SPARK_VERSION_KEY)
     if stamp is not None:
-        return tuple(int(part) for part in stamp.split(b".")[:2] if part.isdigit())
+        return tuple(int(part) for part in stamp.split(b".")[:2] if part.isdigit() and len(part) < 5)
     # Before 2.4.6, Spark left its schema and no version. Others that leave the schema, to please Spark, are not of Java.
     by_java = (parquet.metadata.created_by or "").startswith("parquet-mr")
     return (2, 4) if by_java and _SPARK_SCHEMA_KEY in keys else (9, 9)

@@ -22,7 +22,8 @@ from delta_log.snapshot import Snapshot
 from delta_log.storage import Storage
 from delta_log.version_checksum import read_version_checksum
 
-_NUM_RECORDS = r'"numRecords"\s*:\s*(?P<count>\d+)'
+#: A number that is too large for 64 bits is none.
+_NUM_RECORDS = r'"numRecords"\s*:\s*(?P<count>\d{1,18})\s*[,}]'
 
 
 @dataclass(frozen=True, slots=True)

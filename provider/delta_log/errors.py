@@ -41,6 +41,16 @@ from typing import Any, ClassVar
 from delta_log.printable import printable
 from delta_log.redaction import redact, redacted
 
+#: No store has longer names.
+_MAX_PATH = 4096
+
+
+def brief(text: str, limit: int = 500) -> str:
+    """A text of the table or of the caller as a message quotes it: its beginning and its end where it is long."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 100]} … {text[-100:]} ({len(text):,} characters)"
+
 
 class DeltaLogError(Exception):
     """Base of every error of this package."""
@@ -126,6 +136,7 @@ class UnsupportedFeature(TableError):
 
 class CorruptLog(TableError):
     def __init__(self, path: str, why: str) -> None:
+        path, why = brief(path, _MAX_PATH), brief(why)
         super().__init__(
             f"{path} contradicts the Delta protocol: {why}. Restore that file, or ask its writer."
         )

@@ -116,6 +116,11 @@ def is_external(key: str) -> bool:
     return key.startswith("/") or "://" in key
 
 
+def are_external(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """:func:`is_external` of a column."""
+    return pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))
+
+
 def decode_paths(paths: PathColumn, table_uri: str) -> PathColumn:
     """A column of the log's paths as keys; files outside the root come as ``ExternalFile.uri``.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from delta_log.actions import decode_actions
 from delta_log.errors import CorruptLog
@@ -16,6 +16,9 @@ from delta_log.log_path import LogFile, commit_key
 from delta_log.log_segment import LogListing, LogSegment, list_log
 from delta_log.storage import Storage
 from delta_log.table_properties import flag
+
+#: Milliseconds since the epoch of the first and the last moment that has a date: the years 1 to 9999.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 ICT_ENABLED = "delta.enableInCommitTimestamps"
 ICT_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
@@ -31,12 +34,7 @@ def commit_timestamp_ms(
     if flag(properties, ICT_ENABLED):
         if commit_info is None:
             commit_info = read_commit_info(storage, segment.version)
-        timestamp = (commit_info or {}).get("inCommitTimestamp")
-        if not isinstance(timestamp, int):
-            raise CorruptLog(
-                commit_key(segment.version), "in-commit timestamps are enabled, but its commitInfo has none"
-            )
-        return timestamp
+        return in_commit_timestamp_ms(segment.version, commit_info)
     listing = list_log(storage)
     versions = [v for v in sorted(listing.commits) if listing.earliest <= v <= segment.version]
     if versions and versions[-1] == segment.version:
@@ -44,6 +42,26 @@ def commit_timestamp_ms(
     # The commit was cleaned; its checkpoint is the nearest witness.
     assert segment.checkpoint is not None
     return segment.checkpoint.files[0].info.modification_time_ms
+
+
+def is_moment(value: object) -> TypeGuard[int]:
+    """Whether a value that a writer put into the log is a time in milliseconds, and one that has a date."""
+    return isinstance(value, int) and not isinstance(value, bool) and _FIRST_MS <= value <= _LAST_MS
+
+
+def in_commit_timestamp_ms(version: int, commit_info: Mapping[str, Any] | None) -> int:
+    """
+    :raises CorruptLog: the commit has no in-commit timestamp, or one that is no time.
+    """
+    timestamp = (commit_info or {}).get("inCommitTimestamp")
+    if timestamp is None:
+        raise CorruptLog(commit_key(version), "in-commit timestamps are enabled, but its commitInfo has none")
+    if not is_moment(timestamp):
+        raise CorruptLog(
+            commit_key(version),
+            f"its in-commit timestamp is {str(timestamp)[:40]}, not milliseconds of the years 1 to 9999",
+        )
+    return timestamp
 
 
 def monotone_times(times_ms: list[int]) -> list[int]:
@@ -79,17 +97,25 @@ def read_history(storage: Storage, listing: LogListing, limit: int | None) -> li
 def normalise(raw: Mapping[str, Any], commit: LogFile) -> dict[str, Any]:
     """``version``, ``timestamp`` (ms) and whatever ``commitInfo`` says, with parameters and metrics as JSON values.
 
-    ``timestamp`` is the in-commit timestamp where there is one, else the writer's, else the file's. Strings that hold
-    JSON arrays, objects, numbers or booleans become those; members that the writer left out are left out.
+    ``timestamp`` is the in-commit timestamp where there is one, else the writer's, else the file's; what is no time
+    counts as absent. Strings that hold JSON arrays, objects, numbers or booleans become those; members that the writer
+    left out are left out, and so are parameters and metrics that are no object.
     """
     entry: dict[str, Any] = {key: value for key, value in raw.items() if value is not None}
-    timestamp = raw.get("inCommitTimestamp", raw.get("timestamp"))
     entry["version"] = commit.version
-    entry["timestamp"] = timestamp if isinstance(timestamp, int) else commit.info.modification_time_ms
+    stated = stated_time_ms(raw)
+    entry["timestamp"] = commit.info.modification_time_ms if stated is None else stated
     for name in ("operationParameters", "operationMetrics"):
-        if isinstance(entry.get(name), dict):
-            entry[name] = {key: _value(value) for key, value in entry[name].items()}
+        members = entry.pop(name, None)
+        if isinstance(members, dict):
+            entry[name] = {key: _value(value) for key, value in members.items()}
     return entry
+
+
+def stated_time_ms(commit_info: Mapping[str, Any]) -> int | None:
+    """When its writer says that a commit was made; ``None``: it does not say."""
+    times = (commit_info.get(name) for name in ("inCommitTimestamp", "timestamp"))
+    return next((time_ms for time_ms in times if is_moment(time_ms)), None)
 
 
 def _value(value: Any) -> Any:

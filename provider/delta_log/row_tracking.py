@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from delta_log import table_features
-from delta_log.actions import Add, DomainMetadata, Metadata, Protocol
+from delta_log.actions import MAX_ROW_ID, Add, DomainMetadata, Metadata, Protocol
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.table_properties import flag
 
@@ -37,12 +37,12 @@ def high_water_mark(configuration: str | None) -> int:
         return NO_ROW_ID
     try:
         mark = json.loads(configuration)["rowIdHighWaterMark"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptLog(
             "domainMetadata", f"{DOMAIN} says {configuration!r}, which has no rowIdHighWaterMark"
         ) from error
-    if not isinstance(mark, int):
-        raise CorruptLog("domainMetadata", f"{DOMAIN} has the high-water mark {mark!r}, which is no number")
+    if isinstance(mark, bool) or not isinstance(mark, int) or not NO_ROW_ID <= mark <= MAX_ROW_ID:
+        raise CorruptLog("domainMetadata", f"{DOMAIN} has the high-water mark {mark!r}, which is no row id")
     return mark
 
 
@@ -70,9 +70,9 @@ def _num_records(add: Add) -> int:
     try:
         stats: Mapping[str, object] = json.loads(add.stats or "{}")
         count = stats.get("numRecords")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         count = None
-    if not isinstance(count, int):
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_ROW_ID:
         raise InvalidRequest(
             f"{add.path} does not state numRecords, and this table tracks rows by it. Nothing was committed; "
             "write the file with statistics."

@@ -19,12 +19,15 @@ from typing import Any, Union
 
 import pyarrow as pa
 
-from delta_log.errors import CorruptLog, UnsupportedFeature
+from delta_log.errors import CorruptLog, UnsupportedFeature, brief
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
 NESTED_IDS = "delta.columnMapping.nested.ids"
 PARQUET_FIELD_ID = b"PARQUET:field_id"
+
+#: So deep may types be nested: whatever walks a schema, here and in Arrow, does it by recursion.
+MAX_DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +127,14 @@ def parse_schema(text: str, *, mapped: bool = True) -> StructType:
     :param mapped: column mapping is in force. Where it is not, physical names and ids that the schema may carry mean
         nothing: files name their columns as the schema does.
     :raises CorruptLog: the text is not a schema.
-    :raises UnsupportedFeature: it names a type that is not known.
+    :raises UnsupportedFeature: it names a type that is not known, or nests types deeper than :data:`MAX_DEPTH`.
     """
     try:
         parsed = _parse_type(json.loads(text), mapped)
-    except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
-        raise CorruptLog("metaData.schemaString", f"it is not a schema ({error!r})") from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise CorruptLog("metaData.schemaString", f"it is not a schema ({brief(repr(error))})") from error
     if not isinstance(parsed, StructType):
         raise CorruptLog("metaData.schemaString", "its outermost type is not a struct")
     return parsed
@@ -148,7 +153,11 @@ _DIGITS = {"byte": (10, 0), "short": (10, 0), "integer": (10, 0), "long": (20, 0
 _MAPPING_KEYS = (PHYSICAL_NAME, COLUMN_ID, NESTED_IDS)
 
 
-def _parse_fields(raw: Any, mapped: bool) -> tuple[StructField, ...]:
+def _too_deep() -> UnsupportedFeature:
+    return UnsupportedFeature((f"a schema nested more than {MAX_DEPTH} types deep",), "read")
+
+
+def _parse_fields(raw: Any, mapped: bool, depth: int) -> tuple[StructField, ...]:
     fields = []
     for member in raw:
         name, metadata = member["name"], member.get("metadata") or {}
@@ -157,11 +166,13 @@ def _parse_fields(raw: Any, mapped: bool) -> tuple[StructField, ...]:
         if not mapped:
             metadata = {key: value for key, value in metadata.items() if key not in _MAPPING_KEYS}
         field = StructField(
-            name, _parse_type(member["type"], mapped), bool(member.get("nullable", True)), metadata
+            name, _parse_type(member["type"], mapped, depth), bool(member.get("nullable", True)), metadata
         )
         _check_mapping(field)
         for change in metadata.get(TYPE_CHANGES) or ():
             _check_type_change(name, change["fromType"], change["toType"])
+        for text in (field.name, field.physical_name):
+            text.encode()  # no file and no message could hold half of a character
         fields.append(field)
     for names in ([f.name for f in fields], [f.physical_name for f in fields]):
         if len(set(names)) < len(names):
@@ -200,21 +211,25 @@ def _check_mapping(field: StructField) -> None:
             raise ValueError(f"an id of {field.name!r} is negative")
 
 
-def _parse_type(raw: Any, mapped: bool) -> DataType:
+def _parse_type(raw: Any, mapped: bool, depth: int = 0) -> DataType:
+    if depth > MAX_DEPTH:
+        raise _too_deep()
     if isinstance(raw, str):
         primitive = PrimitiveType(raw)
         to_arrow_type(primitive)
         return primitive
     kind = raw["type"]
     if kind == "struct":
-        return StructType(_parse_fields(raw["fields"], mapped))
+        return StructType(_parse_fields(raw["fields"], mapped, depth + 1))
     if kind == "array":
-        return ArrayType(_parse_type(raw["elementType"], mapped), raw.get("containsNull", True))
+        return ArrayType(
+            _parse_type(raw["elementType"], mapped, depth + 1), bool(raw.get("containsNull", True))
+        )
     if kind == "map":
         return MapType(
-            _parse_type(raw["keyType"], mapped),
-            _parse_type(raw["valueType"], mapped),
-            raw.get("valueContainsNull", True),
+            _parse_type(raw["keyType"], mapped, depth + 1),
+            _parse_type(raw["valueType"], mapped, depth + 1),
+            bool(raw.get("valueContainsNull", True)),
         )
     raise UnsupportedFeature((f"type {kind!r}",), "read")
 

@@ -71,7 +71,7 @@ def facts_of(sidecar: Sidecar) -> SidecarFacts | None:
         return None
     try:
         facts = _DECODER.decode(text)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     return facts if facts.format == _FORMAT else None
 

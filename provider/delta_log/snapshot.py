@@ -31,14 +31,22 @@ from delta_log.checkpoint import (
 from delta_log.column_mapping import mapping_mode
 from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
 from delta_log.file_actions import Counts, FileActions
-from delta_log.history import commit_timestamp_ms
-from delta_log.log_path import UNKNOWN_TIME_MS, LogFile
+from delta_log.history import commit_timestamp_ms, is_moment
+from delta_log.log_path import UNKNOWN_TIME_MS, LogFile, commit_key
 from delta_log.log_replay import Tail, reconcile, replay_tail
 from delta_log.log_segment import LogListing, LogSegment, find_log_segment, list_log
 from delta_log.partition_values import parse_column
 from delta_log.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
 from delta_log.scan import ROW_TRACKING_SCHEMA, scan_files
-from delta_log.schema import PrimitiveType, StructField, StructType, arrow_field, arrow_schema, parse_schema
+from delta_log.schema import (
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_field,
+    arrow_schema,
+    leaf_types,
+    parse_schema,
+)
 from delta_log.stats import NUM_INDEXED_COLUMNS, StatsColumn, stats_columns
 from delta_log.storage import Storage
 from delta_log.typed_stats import parse_stats_column, stats_type
@@ -180,6 +188,12 @@ class Snapshot:
         return mapping_mode(self.properties, self.protocol)
 
     @cached_property
+    def unused_features(self) -> frozenset[str]:
+        """Features that may be listed in the protocol and are not in use: they stop no operation."""
+        types = {leaf.name for leaf in leaf_types(self.schema)}
+        return table_features.unused_features(types, self.domain_metadata)
+
+    @cached_property
     def properties(self) -> dict[str, str]:
         """``metaData.configuration``."""
         return self.metadata.properties
@@ -265,6 +279,13 @@ class Snapshot:
 
     @property
     def timestamp(self) -> datetime:
+        """
+        :raises CorruptLog: no calendar has that time.
+        """
+        if not is_moment(self.timestamp_ms):  # of the file: what a commit says was looked at
+            raise CorruptLog(
+                commit_key(self.version), f"its file was written at {self.timestamp_ms} ms, which no date has"
+            )
         return EPOCH + timedelta(milliseconds=self.timestamp_ms)
 
     # -- files ---------------------------------------------------------------------------------------------------

@@ -422,7 +422,7 @@ def parse_stats(text: str, columns: Iterable[StatsColumn]) -> FileStats:
             found["nullCount"],
             raw.get("tightBounds") is not False,
         )
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CorruptLog("stats", f"{text[:200]!r} is not the statistics of a file ({error})") from error
 
 

@@ -3,16 +3,21 @@
 Protocol sections "Table Features" and "Valid Feature Names". Every operation asks here before it acts: reading needs
 every *reader* feature, anything that writes to the log or deletes files needs every *writer* feature too. A name that
 is not in :data:`FEATURES` is unknown, and unknown means refuse.
+
+A feature that is listed need not be in use: who takes a clustering away, or drops the last column of a type, leaves the
+feature in the protocol. What it forbids concerns nothing then, see :func:`unused_features`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
 from delta_log.actions import Protocol
-from delta_log.errors import UnsupportedFeature
+from delta_log.clustering import clustering_columns
+from delta_log.errors import CorruptLog, UnsupportedFeature
 
 
 class Operation(Enum):
@@ -20,6 +25,7 @@ class Operation(Enum):
 
     READ = "read"
     OPTIMIZE = "optimize"
+    PURGE = "purge"
     CHECKPOINT = "checkpoint"
     VACUUM = "vacuum"
 
@@ -47,8 +53,16 @@ def _no(why: str, *operations: Operation) -> dict[Operation, str]:
 
 
 _CATALOG = _no("a catalog decides which commits count, and listing the log cannot tell")
-_ICEBERG = _no("Iceberg readers demand layout rules that the rewriter does not obey yet", Operation.OPTIMIZE)
-_VARIANT = _no("the rewriter does not round-trip variants yet", Operation.OPTIMIZE)
+_REWRITES = (Operation.OPTIMIZE, Operation.PURGE)
+_ICEBERG = _no("Iceberg readers demand layout rules that the rewriter does not obey yet", *_REWRITES)
+_VARIANT = _no(
+    "the rewriter does not round-trip variants yet; without a variant column the table can be rewritten",
+    *_REWRITES,
+)
+_CLUSTERED = {
+    Operation.OPTIMIZE: "bin-packing would undo its clustering; ALTER TABLE … CLUSTER BY NONE ends that",
+    Operation.PURGE: "purged files would lose their place in its clustering; ALTER TABLE … CLUSTER BY NONE ends that",
+}
 
 FEATURES: dict[str, Feature] = {
     "appendOnly": Feature(),
@@ -70,11 +84,9 @@ FEATURES: dict[str, Feature] = {
     "checkpointProtection": Feature(),
     "columnMappingUsageTracking": Feature(),
     "rowTracking": Feature(),
-    "clustering": Feature(
-        refused=_no("bin-packing would undo its clustering, which is not built", Operation.OPTIMIZE)
-    ),
+    "clustering": Feature(refused=_CLUSTERED),
     "materializePartitionColumns": Feature(
-        refused=_no("the rewriter does not write partition columns into data files yet", Operation.OPTIMIZE)
+        refused=_no("the rewriter does not write partition columns into data files yet", *_REWRITES)
     ),
     "variantType": Feature(reader=True, refused=_VARIANT),
     "variantType-preview": Feature(reader=True, refused=_VARIANT),
@@ -85,7 +97,7 @@ FEATURES: dict[str, Feature] = {
     "icebergCompatV3": Feature(refused=_ICEBERG),
     "icebergWriterCompatV1": Feature(refused=_ICEBERG),
     "timestampNanos": Feature(reader=True, refused=_no("nanosecond timestamps are not implemented")),
-    "collations": Feature(refused=_no("collated statistics are not implemented", Operation.OPTIMIZE)),
+    "collations": Feature(refused=_no("collated statistics are not implemented", *_REWRITES)),
     "geospatial": Feature(reader=True, refused=_no("geospatial types are not implemented")),
     "geospatial-dev": Feature(reader=True, refused=_no("geospatial types are not implemented")),
     "catalogManaged": Feature(reader=True, refused=_CATALOG),
@@ -95,7 +107,7 @@ FEATURES: dict[str, Feature] = {
     "coordinatedCommits-preview": Feature(refused=_CATALOG),
     "redirectReaderWriter-preview": Feature(reader=True, refused=_no("the table lives elsewhere")),
     "redirectWriterOnly-preview": Feature(
-        refused=_no("the table lives elsewhere", Operation.OPTIMIZE, Operation.CHECKPOINT, Operation.VACUUM)
+        refused=_no("the table lives elsewhere", *_REWRITES, Operation.CHECKPOINT, Operation.VACUUM)
     ),
     "adaptiveMetadata": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
     "adaptiveMetadata-preview": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
@@ -137,9 +149,24 @@ def supports(protocol: Protocol, feature: str) -> bool:
     return feature in reader_features(protocol) or feature in writer_features(protocol)
 
 
-def require(protocol: Protocol, operation: Operation) -> None:
+def unused_features(types: Collection[str], domain_metadata: Mapping[str, str]) -> frozenset[str]:
+    """Features that a table makes no use of, whether or not its protocol lists them: of those that stop some operation,
+    the ones of which that can be told.
+
+    :param types: names of the primitive types in its schema.
+    :param domain_metadata: configuration by domain.
+    """
+    unused = {name for name in FEATURES if name.startswith("variant") and "variant" not in types}
+    with suppress(CorruptLog):  # then it is not known to be unused
+        if not clustering_columns(domain_metadata):
+            unused.add("clustering")
+    return frozenset(unused)
+
+
+def require(protocol: Protocol, operation: Operation, unused: Collection[str] = ()) -> None:
     """Let the operation pass, or refuse it naming every feature that stops it.
 
+    :param unused: features that the table makes no use of, see :func:`unused_features`: they stop nothing.
     :raises UnsupportedFeature: before anything was written.
     """
     # A writer feature that makes even reading unsafe stops it too; one that is unknown does not.
@@ -158,7 +185,7 @@ def require(protocol: Protocol, operation: Operation) -> None:
     for name in sorted(set(demanded)):
         feature = FEATURES.get(name)
         why = "unknown to this release" if feature is None else feature.refusal(operation)
-        if why is not None:
+        if why is not None and name not in unused:
             stops.append(name)
             reasons.append(f"{name}: {why}")
     if stops:

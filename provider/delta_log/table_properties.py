@@ -7,6 +7,19 @@ from collections.abc import Mapping
 
 from delta_log.errors import CorruptLog
 
+#: Larger numbers are nobody's wish: they would not fit into 64 bits, or some arithmetic with them would not.
+_MAX_DIGITS = 18
+_MAX_SIZE_BYTES = 1 << 50
+_MAX_INTERVAL_MICROSECONDS = (1 << 63) - 1
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text of decimal digits stands for; ``None``: it is none, or too large for 64 bits."""
+    digits = text.strip()
+    if not digits.isdecimal() or len(digits.lstrip("0")) > _MAX_DIGITS:
+        return None
+    return int(digits.lstrip("0") or "0")
+
 
 def flag(properties: Mapping[str, str | None], name: str, default: bool = False) -> bool:
     """A property that is ``true`` or ``false``."""
@@ -24,9 +37,13 @@ def size_bytes(properties: Mapping[str, str | None], name: str) -> int | None:
     if value is None:
         return None
     match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)(i?b)?\s*", value.lower())
-    if match is None or int(match[1]) == 0:
-        raise CorruptLog("metaData.configuration", f"{name} is {value!r}, not a size such as '128mb'")
-    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2]]
+    number = whole_number(match[1]) if match is not None else None
+    size = number << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2]] if match and number else 0
+    if not 0 < size <= _MAX_SIZE_BYTES:
+        raise CorruptLog(
+            "metaData.configuration", f"{name} is {value!r}, not a size such as '128mb', of at most 1 PiB"
+        )
+    return size
 
 
 def positive_number(properties: Mapping[str, str | None], name: str, default: int) -> int:
@@ -34,9 +51,10 @@ def positive_number(properties: Mapping[str, str | None], name: str, default: in
     value = properties.get(name)
     if value is None:
         return default
-    if not value.strip().isdecimal() or int(value) == 0:
+    number = whole_number(value)
+    if not number:
         raise CorruptLog("metaData.configuration", f"{name} is {value!r}, not a number above zero")
-    return int(value)
+    return number
 
 
 _INTERVAL_MICROSECONDS = {
@@ -61,14 +79,15 @@ def interval_ms(properties: Mapping[str, str | None], name: str) -> int | None:
     words = value.lower().split()
     if words[:1] == ["interval"]:
         words = words[1:]
-    numbers, units = words[::2], [unit.removesuffix("s") for unit in words[1::2]]
-    if (
-        not words
-        or len(numbers) != len(units)
-        or not all(n.isdecimal() for n in numbers)
-        or not all(u in _INTERVAL_MICROSECONDS for u in units)
-    ):
+    numbers = [whole_number(word) for word in words[::2]]
+    units = [_INTERVAL_MICROSECONDS.get(unit.removesuffix("s")) for unit in words[1::2]]
+    total: int | None = None
+    if words and len(numbers) == len(units) and None not in numbers and None not in units:
+        total = sum((n or 0) * (u or 0) for n, u in zip(numbers, units, strict=True))
+    # As in Spark, in microseconds it fits into 64 bits.
+    if total is None or total > _MAX_INTERVAL_MICROSECONDS:
         raise CorruptLog(
-            "metaData.configuration", f"{name} is {value!r}, not a duration such as 'interval 7 days'"
+            "metaData.configuration",
+            f"{name} is {value!r}, not a duration such as 'interval 7 days', of at most 292,000 years",
         )
-    return sum(int(n) * _INTERVAL_MICROSECONDS[u] for n, u in zip(numbers, units, strict=True)) // 1000
+    return total // 1000

@@ -13,11 +13,16 @@ from bisect import bisect_right
 from delta_log.actions import Action, decode_actions
 from delta_log.checkpoint import CheckpointReader, UnreadableCheckpoint
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
-from delta_log.history import ICT_ENABLED, ICT_ENABLEMENT_VERSION, monotone_times, read_commit_info
-from delta_log.log_path import commit_key
+from delta_log.history import (
+    ICT_ENABLED,
+    ICT_ENABLEMENT_VERSION,
+    in_commit_timestamp_ms,
+    monotone_times,
+    read_commit_info,
+)
 from delta_log.log_segment import LogListing, list_log, segment_of
 from delta_log.storage import Storage
-from delta_log.table_properties import flag
+from delta_log.table_properties import flag, whole_number
 
 
 def version_at(storage: Storage, timestamp_ms: int) -> int:
@@ -89,13 +94,11 @@ def _since(action: Action) -> int | None:
     if not flag(properties, ICT_ENABLED):
         return None
     since = properties.get(ICT_ENABLEMENT_VERSION, "0")
-    if not since.isdigit():
+    version = whole_number(since)
+    if version is None:
         raise CorruptLog("metaData.configuration", f"{ICT_ENABLEMENT_VERSION} is {since!r}, not a version")
-    return int(since)
+    return version
 
 
 def _in_commit_timestamp(storage: Storage, version: int) -> int:
-    timestamp = (read_commit_info(storage, version) or {}).get("inCommitTimestamp")
-    if not isinstance(timestamp, int):
-        raise CorruptLog(commit_key(version), "in-commit timestamps are enabled, but its commitInfo has none")
-    return timestamp
+    return in_commit_timestamp_ms(version, read_commit_info(storage, version))

@@ -80,7 +80,7 @@ class Transaction:
     """
 
     def __init__(self, storage: Storage, snapshot: Snapshot, gate: Operation, runtime: Runtime) -> None:
-        table_features.require(snapshot.protocol, gate)
+        table_features.require(snapshot.protocol, gate, snapshot.unused_features)
         storage.require_writable()
         self._storage, self._snapshot, self._gate, self._runtime = storage, snapshot, gate, runtime
         #: As of our own last commit, and what was committed from the first snapshot to there.
@@ -97,7 +97,7 @@ class Transaction:
         :raises CommitUnknown: the store failed so that nobody can tell yet whether ours is in the log.
         :raises StorageError: the store failed, and ours is not in the log.
         """
-        basis = change.basis(self._storage.uri, self._gate)
+        basis = change.basis(self._storage.uri, self._gate, self._snapshot.unused_features)
         states = SourceStates.of(basis) if change.remap is not None else None
         course = _Course(self._head(), tuple(range(len(change.groups))), states)
         if change.transaction is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from delta_log import table_features
-from delta_log.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from delta_log.actions import DomainMetadata, Int64, Metadata, Protocol, SetTransaction
 from delta_log.checkpoint_state import TRANSACTION_RETENTION, complete_metadata, complete_protocol
 from delta_log.errors import CorruptLog
 from delta_log.file_actions import Counts
@@ -29,33 +29,33 @@ from delta_log.table_properties import flag
 class Histogram(msgspec.Struct):
     """Files by size: ``fileCounts`` and ``totalBytes`` for each bin of ``sortedBinBoundaries``."""
 
-    sortedBinBoundaries: list[int] = []
-    fileCounts: list[int] = []
-    totalBytes: list[int] = []
+    sortedBinBoundaries: list[Int64] = []
+    fileCounts: list[Int64] = []
+    totalBytes: list[Int64] = []
 
 
 class DeletedRecordCounts(msgspec.Struct):
     """Live files by deleted rows, in the ten bins of the protocol."""
 
-    deletedRecordCounts: list[int] = []
+    deletedRecordCounts: list[Int64] = []
 
 
 class VersionChecksum(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The members that we use, under the protocol's names; ``None``: the writer did not say."""
 
-    tableSizeBytes: int
-    numFiles: int
-    numMetadata: int | None = None
-    numProtocol: int | None = None
+    tableSizeBytes: Int64
+    numFiles: Int64
+    numMetadata: Int64 | None = None
+    numProtocol: Int64 | None = None
     #: Required by the protocol, and absent in the files of early writers.
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     txnId: str | None = None
-    inCommitTimestampOpt: int | None = None
+    inCommitTimestampOpt: Int64 | None = None
     setTransactions: list[SetTransaction] | None = None
     domainMetadata: list[DomainMetadata] | None = None
-    numDeletionVectorsOpt: int | None = None
-    numDeletedRecordsOpt: int | None = None
+    numDeletionVectorsOpt: Int64 | None = None
+    numDeletedRecordsOpt: Int64 | None = None
     fileSizeHistogram: Histogram | None = None
     histogramOpt: Histogram | None = None
     deletedRecordCountsHistogramOpt: DeletedRecordCounts | None = None

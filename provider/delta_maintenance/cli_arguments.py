@@ -7,9 +7,12 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
+from delta_log.errors import brief
+from delta_log.table_properties import whole_number
 from delta_log.version import VERSION
 from delta_maintenance.contract import (
     BROKEN_SOURCES,
@@ -23,6 +26,7 @@ from delta_maintenance.contract import (
     TransactionId,
 )
 
+_MAX_SIZE_BYTES = 1 << 50
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 Command = Callable[[argparse.Namespace], Any]
@@ -290,13 +294,10 @@ def _argument(convert: Callable[[str], Any]) -> Callable[[str], Any]:
 @_argument
 def _size(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", text.strip().lower())
-    if match is None:
-        raise ValueError(f"{text!r} is not a size such as 512MB, 1GiB or 1048576")
-    return (
-        int(float(match[1]) * (1 << _UNITS[match[2]]))
-        if "." in match[1]
-        else int(match[1]) << _UNITS[match[2]]
-    )
+    size = Decimal(match[1]) * (1 << _UNITS[match[2]]) if match is not None else None
+    if size is None or size > _MAX_SIZE_BYTES:
+        raise ValueError(f"{brief(text)!r} is not a size such as 512MB, 1GiB or 1048576, of at most 1 PiB")
+    return int(size)
 
 
 @_argument
@@ -306,7 +307,7 @@ def _ratio(text: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value <= 1:
-        raise ValueError(f"{text!r} is not a number from 0 to 1")
+        raise ValueError(f"{brief(text)!r} is not a number from 0 to 1")
     return value
 
 
@@ -317,22 +318,24 @@ def _hours(text: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value <= 876_600:
-        raise ValueError(f"{text!r} is not a number of hours, such as 168")
+        raise ValueError(f"{brief(text)!r} is not a number of hours, such as 168")
     return value
 
 
 @_argument
 def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise ValueError(f"{text!r} is not a number from 1 on")
-    return int(text)
+    number = whole_number(text)
+    if not number:
+        raise ValueError(f"{brief(text)!r} is not a number from 1 on")
+    return number
 
 
 @_argument
 def _natural(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError(f"{text!r} is not a version number")
-    return int(text)
+    number = whole_number(text)
+    if number is None:
+        raise ValueError(f"{brief(text)!r} is not a version number")
+    return number
 
 
 @_argument
@@ -340,7 +343,7 @@ def _timestamp(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text.strip()))
     except ValueError:
-        raise ValueError(f"{text!r} is not a time such as 2026-01-31T12:00:00Z") from None
+        raise ValueError(f"{brief(text)!r} is not a time such as 2026-01-31T12:00:00Z") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
@@ -353,7 +356,7 @@ def _transaction(text: str) -> TransactionId:
 def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):  # not quoted back: it may hold a secret
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - argparse knows ValueError

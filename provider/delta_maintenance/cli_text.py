@@ -6,15 +6,15 @@ Every line goes through :mod:`delta_log.printable`: what a table says may neithe
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from delta_log.errors import CorruptLog, brief
 from delta_log.printable import printable, printable_lines
 from delta_maintenance.plan.log_cleanup import log_cleanup_lines, render_log_cleanup_plan
-from delta_maintenance.plan.optimize_plan import render_plan
+from delta_maintenance.plan.optimize_plan import foreign_lines, render_plan
 from delta_maintenance.plan.vacuum_plan import reason_lines, render_vacuum_plan
-from delta_maintenance.progress import format_bytes
+from delta_maintenance.progress import format_bytes, format_time
 
 #: Of the second reading of the log.
 _PROOFS = {
@@ -47,7 +47,7 @@ def render_facts(facts: Mapping[str, Any]) -> str:
         ),
         ("tombstones", f"{facts['numTombstones']:,}"),
         ("partitioned by", ", ".join(metadata["partitionColumns"])),
-        ("columns", ", ".join(map(_column, json.loads(metadata["schemaString"])["fields"]))),
+        ("columns", ", ".join(_columns(metadata["schemaString"]))),
         *(("property", f"{name} = {value}") for name, value in sorted(metadata["configuration"].items())),
         *(
             ("transaction", f"{app_id}: {version}")
@@ -58,21 +58,28 @@ def render_facts(facts: Mapping[str, Any]) -> str:
     return printable_lines(f"{name:<14}  {value}" for name, value in lines if value)
 
 
-def _column(raw: Mapping[str, Any]) -> str:
-    kind = raw["type"]
-    return f"{raw['name']} {kind if isinstance(kind, str) else kind['type']}"
+def _columns(schema: str) -> Iterator[str]:
+    """Names and types, those too that nobody can read.
+
+    :raises CorruptLog: the text is not a schema.
+    """
+    try:
+        for raw in json.loads(schema)["fields"]:
+            kind = raw["type"]
+            yield f"{raw['name']} {kind if isinstance(kind, str) else kind['type']}"
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptLog("metaData.schemaString", f"it is not a schema ({brief(repr(error))})") from error
 
 
 def render_history(commits: Sequence[Mapping[str, Any]]) -> str:
     """Of ``history``."""
     rows = [("version", "time", "operation", "by", "added", "removed")]
     for commit in commits:
-        moment = datetime.fromtimestamp(commit["timestamp"] / 1000, timezone.utc)
         metrics = commit.get("operationMetrics") or {}
         rows.append(
             (
                 str(commit["version"]),
-                moment.strftime("%Y-%m-%d %H:%M:%SZ"),
+                format_time(commit["timestamp"], "%Y-%m-%d %H:%M:%SZ"),
                 str(commit.get("operation", "?")),
                 str(commit.get("engineInfo", "")),
                 _first(metrics, "numAddedFiles", "num_added_files", "numFiles"),
@@ -218,11 +225,12 @@ def render_report(report: Mapping[str, Any]) -> str:
 
 
 def _left_lines(report: Mapping[str, Any]) -> list[str]:
-    left = report.get("left")
+    left, lines = report.get("left"), foreign_lines(report.get("foreign"))
     if not left:
-        return []
+        return lines
     return [
-        f"  left for another run: {left['files']:,} files, {format_bytes(left['bytes'])}, in {left['bins']:,} bins"
+        f"  left for another run: {left['files']:,} files, {format_bytes(left['bytes'])}, in {left['bins']:,} bins",
+        *lines,
     ]
 
 

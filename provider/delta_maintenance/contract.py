@@ -117,11 +117,12 @@ class TransactionId:
     @classmethod
     def parse(cls, text: str) -> TransactionId:
         """``APP_ID:VERSION``, split at the last colon."""
-        app_id, colon, version = text.rpartition(":")
-        if not colon or not app_id or not version.lstrip("-").isdigit():
+        app_id, _, version = text.rpartition(":")
+        # Eighteen digits fit into 64 bits, as the protocol wants it.
+        if not app_id or re.fullmatch(r"-?[0-9]{1,18}", version) is None:
             raise ContractError(
-                f"{text!r} is not APP_ID:VERSION. The part behind the last colon must be an integer, "
-                "for example nightly-optimize:20260101."
+                f"{text[:200]!r} is not APP_ID:VERSION. The part behind the last colon must be an integer of at most 18 "
+                "digits, for example nightly-optimize:20260101."
             )
         return cls(app_id, int(version))
 
@@ -224,6 +225,8 @@ class JobReport:
     :param broken_bins: bins that were left out since a source of theirs cannot be read; ``broken`` tells the first.
     :param num_batches: commits with files that the run has made, all its tries together; absent without batches.
     :param left: ``bins``, ``files`` and ``bytes`` that a budget has left for another run.
+    :param foreign: ``files``, ``bytes`` and a few ``examples`` of files that lie outside of the table's directory, as those
+        of a shallow clone's source do, and stay as they are.
     :param error: ``{"type", "message", "retryable", …facts}`` where ``status`` is ``failed``.
     """
 
@@ -245,6 +248,7 @@ class JobReport:
     broken: Sequence[Mapping[str, Any]] | None = None
     num_batches: int | None = None
     left: Mapping[str, int] | None = None
+    foreign: Mapping[str, Any] | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
     error: Mapping[str, Any] | None = None

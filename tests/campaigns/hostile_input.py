@@ -1,12 +1,14 @@
 """The hostile-input campaign: every file of every table's log, and every deletion vector, broken in many ways.
 
-``./dev campaign hostile [--seed N] [--flips N] [--table NAME]`` breaks one file at a time (cut at some places,
-emptied, bits flipped, replaced by noise) and looks at what opening and reading the table comes to:
+``./dev campaign hostile [--seed N] [--flips N] [--values N] [--table NAME]`` breaks one file at a time (cut at some
+places, emptied, bits flipped, replaced by noise, one value of its JSON replaced by an absurd one) and looks at what opening
+and reading the table comes to; where a value was replaced, also at what every command does:
 
 * ``right``: the same rows and state as before; the file was not needed, or its damage did not matter;
 * ``refused``: a ``DeltaLogError`` that names the file (or, for a damage that another file shows, the one that does);
 * ``plausible``: another answer from a file that is still well formed: a flipped bit turned one legal value into
-  another, or a cut fell between two lines, and neither the format nor a checksum of the table could tell;
+  another, a value was replaced, or a cut fell between two lines, and neither the format nor a checksum of the table could
+  tell;
 * forbidden: ``wrong`` (any other damage that changed the answer), ``crash`` (an exception that is not ours, or a
   dead process), ``hang`` and ``memory`` (more than 2 GiB).
 
@@ -27,8 +29,11 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from tests.campaigns.hostile_values import foreign_exception, value_mutations
 
 from delta_log import DeltaLogError, Table
 
@@ -105,20 +110,26 @@ def judge(table: Path, target: str, name: str, expected: list[Any], rows: bool) 
     try:
         found = observe(table, rows)
     except DeltaLogError as error:
+        foreign = foreign_exception(table) if name.startswith("value") else None
+        if foreign is not None:
+            return "crash", foreign
         named = os.path.basename(target).split(".")[0] in str(error)
         return ("refused" if named else "refused elsewhere"), str(error)[:160]
     except MemoryError as error:
         return "memory", repr(error)
     except Exception as error:
         return "crash", f"{type(error).__name__}: {error}"[:300]
+    foreign = foreign_exception(table) if name.startswith("value") else None
+    if foreign is not None:
+        return "crash", foreign
     if found in expected:
         return "right", ""
     # A flipped bit can make another well-formed file, and so can a cut at the end of a line; nothing else can.
     whole_lines = name.startswith("cut") and (table / target).read_bytes().endswith((b"\n", b"}"))
-    return ("plausible" if whole_lines or name.startswith(("flip", "huge")) else "wrong"), ""
+    return ("plausible" if whole_lines or name.startswith(("flip", "huge", "value")) else "wrong"), ""
 
 
-def work(table: Path, rows: bool, seed: int, flips: int, start: int) -> None:
+def work(table: Path, rows: bool, seed: int, flips: int, values: int, start: int) -> None:
     """A worker: prints one JSON line before and one after each mutation of one table."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES * 3, _MEMORY_BYTES * 3))
     signal.alarm(0)
@@ -132,7 +143,7 @@ def work(table: Path, rows: bool, seed: int, flips: int, start: int) -> None:
         path = table / target
         original = path.read_bytes()
         rng = random.Random(f"{seed}/{table.name}/{target}")
-        for name, data in mutations(original, rng, flips):
+        for name, data in chain(mutations(original, rng, flips), value_mutations(original, rng, values)):
             number += 1
             if number <= start:
                 continue
@@ -145,7 +156,7 @@ def work(table: Path, rows: bool, seed: int, flips: int, start: int) -> None:
             print(json.dumps({"end": number, "outcome": outcome, "word": word}), flush=True)
 
 
-def run_table(source: Path, rows: bool, seed: int, flips: int) -> Iterator[dict[str, Any]]:
+def run_table(source: Path, rows: bool, seed: int, flips: int, values: int) -> Iterator[dict[str, Any]]:
     """All mutations of one table, each with its outcome."""
     start = 0
     while True:
@@ -161,7 +172,8 @@ def run_table(source: Path, rows: bool, seed: int, flips: int) -> Iterator[dict[
                 "--seed",
                 str(seed),
             ]
-            command += ["--flips", str(flips), "--start", str(start), *(["--rows"] if rows else [])]
+            command += ["--flips", str(flips), "--values", str(values), "--start", str(start)]
+            command += ["--rows"] if rows else []
             process = subprocess.run(command, capture_output=True, text=True, check=False)
         begun: dict[str, Any] | None = None
         for line in process.stdout.splitlines():
@@ -184,13 +196,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev campaign hostile", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--flips", type=int, default=8, help="bit flips of each file")
+    parser.add_argument("--values", type=int, default=6, help="values replaced in each JSON file")
     parser.add_argument("--table", help="one table of the corpus only")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work is not None:
-        work(options.work, options.rows, options.seed, options.flips, options.start)
+        work(options.work, options.rows, options.seed, options.flips, options.values, options.start)
         return
     from tests.corpus import manifest, unpack_corpus
 
@@ -202,7 +215,9 @@ def main() -> None:
             if not entry["readable"] or (options.table and entry["name"] != options.table):
                 continue
             rows = bool(entry["data"] == "full" and (entry["logical_row_count"] or 0) <= 2000)
-            for event in run_table(corpus.table(entry["name"]), rows, options.seed, options.flips):
+            for event in run_table(
+                corpus.table(entry["name"]), rows, options.seed, options.flips, options.values
+            ):
                 outcomes[event["outcome"]] += 1
                 by_kind[event["mutation"].split(" ")[0], event["outcome"]] += 1
                 if event["outcome"] in FORBIDDEN:

@@ -17,7 +17,7 @@ SAMPLE = (
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_broken_file_gives_the_right_answer_or_a_named_refusal(name: str, corpus: Corpus) -> None:
-    events = list(run_table(corpus.table(name), rows=True, seed=7, flips=6))
+    events = list(run_table(corpus.table(name), rows=True, seed=7, flips=6, values=3))
     assert len(events) > 20
     assert "right" in {event["outcome"] for event in events}
     assert [event for event in events if event["outcome"] in FORBIDDEN] == []

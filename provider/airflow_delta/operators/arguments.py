@@ -17,14 +17,17 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from delta_log.errors import InvalidRequest
+from delta_log.errors import InvalidRequest, brief
 from delta_log.redaction import has_credentials, redact
+from delta_log.table_properties import whole_number
 from delta_log.table_uri import require_absolute
 
+_MAX_SIZE_BYTES = 1 << 50
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _YES, _NO = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
@@ -121,9 +124,25 @@ class CheckedArguments:
                     raise AirflowFailException(str(error)) from None
 
 
+def text_of(value: Any) -> str:
+    """A value as text; an integer of thousands of digits, which Python refuses to spell, as nothing."""
+    try:
+        return str(value)
+    except ValueError:
+        return ""
+
+
+def quoted(value: Any) -> str:
+    """A value as a message shows it."""
+    try:
+        return brief(repr(value))
+    except ValueError:
+        return "a number of thousands of digits"
+
+
 def read_text(name: str, value: Any) -> str:
     if not isinstance(value, str) or _is_empty(value):
-        raise ValueError(f"{name}={value!r} is not a text, or an empty one. Give one.")
+        raise ValueError(f"{name}={quoted(value)} is not a text, or an empty one. Give one.")
     return value
 
 
@@ -139,26 +158,29 @@ def read_address(name: str, value: Any) -> str:
 
 def read_size(name: str, value: Any) -> int:
     """Bytes from a number, or from text such as ``256MiB``; ``256MB`` is the same, as in Delta's table properties."""
-    match = _SIZE.fullmatch(str(value)) if not isinstance(value, bool) else None
-    if match is None:
-        raise ValueError(f"{name}={value!r} is not a size. Write bytes, or for example 256MiB.")
-    number, unit = match.groups()
-    return int(float(number) * 1024 ** _POWERS[(unit or "").upper()])
+    match = _SIZE.fullmatch(text_of(value)) if not isinstance(value, bool) else None
+    size = Decimal(match[1]) * 1024 ** _POWERS[(match[2] or "").upper()] if match is not None else None
+    if size is None or size > _MAX_SIZE_BYTES:
+        raise ValueError(
+            f"{name}={quoted(value)} is not a size. Write bytes, or for example 256MiB; at most 1 PiB."
+        )
+    return int(size)
 
 
 def read_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not str(value).strip().isdigit() or int(value) < 1:
-        raise ValueError(f"{name}={value!r} is not a whole number from 1 on.")
-    return int(value)
+    number = None if isinstance(value, bool) else whole_number(text_of(value))
+    if not number:
+        raise ValueError(f"{name}={quoted(value)} is not a whole number from 1 on.")
+    return number
 
 
 def read_ratio(name: str, value: Any) -> float:
     try:
         ratio = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         ratio = -1.0
     if not 0.0 <= ratio <= 1.0:
-        raise ValueError(f"{name}={value!r} is not a ratio between 0 and 1.")
+        raise ValueError(f"{name}={quoted(value)} is not a ratio between 0 and 1.")
     return ratio
 
 
@@ -213,10 +235,10 @@ def plan_within(value: Any) -> Any:
     if isinstance(found, str) and found.lstrip().startswith("{"):
         try:
             found = json.loads(found)
-        except ValueError:
+        except (ValueError, RecursionError):
             try:
                 found = ast.literal_eval(found)  # what a template makes of a dictionary
-            except (ValueError, SyntaxError):
+            except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
                 return value
     if isinstance(found, Mapping) and isinstance(found.get("plan"), Mapping):
         return found["plan"]

@@ -15,10 +15,10 @@ _APPROVED = ("cutoffMs", "numFilesToDelete", "sizeOfDataToDelete")
 def read_hours(name: str, value: Any) -> float:
     try:
         hours = -1.0 if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         hours = -1.0
     if not 0 <= hours <= 876_600:
-        raise ValueError(f"{name}={value!r} is not a number of hours, such as 168.")
+        raise ValueError(f"{name}={arguments.quoted(value)} is not a number of hours, such as 168.")
     return hours
 
 

@@ -12,6 +12,7 @@ from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.baseline import Baselines
 from airflow_delta.triggers.table_version import DeltaTableVersionTrigger
 from delta_log.printable import printable
+from delta_log.table_properties import whole_number
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,10 +26,11 @@ _NOT_AWAITED = "other commits would end the wait than the ones that were meant"
 
 
 def read_version(name: str, value: Any) -> int:
-    text = str(value).strip()
-    if isinstance(value, bool) or not text.removeprefix("-").isdigit() or int(text) < -1:
-        raise ValueError(f"{name}={value!r} is not a version: a whole number from 0 on.")
-    return int(text)
+    text = "" if isinstance(value, bool) else arguments.text_of(value).strip()
+    version = -1 if text == "-1" else whole_number(text)
+    if version is None:
+        raise ValueError(f"{name}={arguments.quoted(value)} is not a version: a whole number from 0 on.")
+    return version
 
 
 def read_start(name: str, value: Any) -> int | str:
@@ -40,6 +42,8 @@ def read_moment(name: str, value: Any) -> datetime:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
     except ValueError:
         raise ValueError(f"{name}={value!r} is not a moment such as 2026-01-01T00:00:00+00:00.") from None
+    if not 1 < moment.year < 9999:
+        raise ValueError(f"{name}={value!r} is not a moment of the years 2 to 9998.")
     if moment.tzinfo is None:
         raise ValueError(f"{name}={value!r} has no time zone. Give one, such as +00:00.")
     return moment
@@ -48,9 +52,10 @@ def read_moment(name: str, value: Any) -> datetime:
 def read_transaction(name: str, value: Any) -> tuple[str, int]:
     if isinstance(value, Sequence) and len(value) == 2:
         app_id, version = value
-        if isinstance(app_id, str) and app_id and str(version).strip().isdigit():
-            return app_id, int(version)
-    raise ValueError(f"{name}={value!r} is not a pair of an application id and a version.")
+        number = whole_number(arguments.text_of(version))
+        if isinstance(app_id, str) and app_id and number is not None:
+            return app_id, number
+    raise ValueError(f"{name}={arguments.quoted(value)} is not a pair of an application id and a version.")
 
 
 def read_names(name: str, value: Any) -> list[str]:

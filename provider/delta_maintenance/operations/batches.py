@@ -20,6 +20,7 @@ from typing import Any
 
 from delta_log.actions import Add, DeletionVector, Remove
 from delta_log.change import Change, FileGroup
+from delta_log.clustering import CLUSTERING_DOMAIN
 from delta_log.errors import CommitFailed, ConcurrentDelete
 from delta_log.runtime import Runtime
 from delta_log.transaction import CommitResult, Transaction
@@ -179,6 +180,8 @@ class Batches:
             metrics=lambda kept: commit_metrics([as_committed(number) for number in kept]),
             transaction=details.transaction if finishes else None,
             tags=tags,
+            # Whether a table is clustered decides how its files may be put together.
+            rests_on_domains=frozenset({CLUSTERING_DOMAIN}),
             remap=remapping,
         )
         result = self.transaction.commit(change)

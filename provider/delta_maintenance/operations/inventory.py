@@ -97,7 +97,7 @@ def _manifest_rows(uri: str, open_place: OpenPlace, table_uri: str) -> _Rows:
         files = [f"data/{entry['key'].rpartition('/')[2]}" for entry in manifest["files"]]
         columns = [column.strip() for column in manifest["fileSchema"].split(",")]
         form = str(manifest["fileFormat"]).upper()
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _refusal(uri, f"it is not the manifest of an S3 Inventory ({error!r})") from error
     if form not in ("CSV", "PARQUET"):
         raise _refusal(uri, f"its files are {form}; let S3 write the inventory as Parquet or CSV")

@@ -36,7 +36,7 @@ def last_settled_version(storage: Storage) -> int | None:
     """Up to which version a vacuum has deleted everything that was removed; ``None``: nobody noted it."""
     try:
         found = json.loads(storage.read(LAST_VACUUM_INFO)).get(_SETTLED)
-    except (FileNotFoundError, ValueError, AttributeError):
+    except (FileNotFoundError, ValueError, AttributeError, RecursionError):
         return None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from delta_log import table_features
 from delta_log.errors import DeltaLogError, InvalidRequest
 from delta_log.printable import print_traceback
 from delta_log.row_tracking import ENABLED, PRESERVED_TAG
@@ -111,14 +112,13 @@ def run(
     options = OptimizeOptions.from_mapping(spec.options, purge=spec.operation == "purge")
     if options.output is not None and not spec.dry_run:
         raise InvalidRequest("output is the place for the plan of a dry run. Leave it out, or plan only.")
+    gate = Operation.PURGE if options.purge else Operation.OPTIMIZE
+    _require_rewritable(snapshot, gate)
     if spec.dry_run:
         output = PlanFile.of(options.output, table.storage_at) if options.output is not None else None
         plan = _plan(snapshot, table, options, EarlierTries(), started_ms, progress)
         return finished("planned", plan=_told(plan, table, output))
-    transaction = Transaction(table.storage, snapshot, Operation.OPTIMIZE, runtime)
-    storable(snapshot.schema.without(snapshot.partition_columns))
-    row_tracking(snapshot.properties)
-    WriterSettings.codec_of(snapshot.properties)
+    transaction = Transaction(table.storage, snapshot, gate, runtime)
     if identity is not None:
         done = find_transaction(snapshot, table.storage, identity.app_id, identity.version)
         if done is not None:
@@ -130,7 +130,9 @@ def run(
         )
     plan = _plan(snapshot, table, options, earlier, started_ms, progress)
     if not plan.bins and not earlier.committed and not earlier.finished:
-        return finished("nothing_to_do", metrics=commit_metrics(()), left=_left(plan, []))
+        return finished(
+            "nothing_to_do", metrics=commit_metrics(()), left=_left(plan, []), foreign=_foreign(plan)
+        )
     choice = choose_engine(spec, plan.bytes_in)
     if choice.engine is None:
         return finished("needs_spark", engine_reason=choice.reason, plan=plan.to_dict())
@@ -171,6 +173,17 @@ def run(
     _clean_up(lost, table, options, progress, runtime.now_ms())
     status = "already_done" if batches.already_done else "committed"
     return finished(status, **facts, **work.facts())
+
+
+def _require_rewritable(snapshot: Snapshot, gate: Operation) -> None:
+    """What a run is refused for, its dry run is refused for.
+
+    :raises DeltaLogError: a file of this table cannot be written.
+    """
+    table_features.require(snapshot.protocol, gate, snapshot.unused_features)
+    storable(snapshot.schema.without(snapshot.partition_columns))
+    row_tracking(snapshot.properties)
+    WriterSettings.codec_of(snapshot.properties)
 
 
 def _clean_up(
@@ -234,6 +247,11 @@ def _parameters(options: OptimizeOptions) -> dict[str, Any]:
     if options.purge:
         return {**predicate, "applyPurge": True}
     return {**predicate, "zOrderBy": [], "clusterBy": [], "auto": False}
+
+
+def _foreign(plan: OptimizePlan) -> dict[str, Any] | None:
+    """What no run will ever do."""
+    return plan.foreign.to_dict() if plan.foreign.files else None
 
 
 def _left(plan: OptimizePlan, not_done: Sequence[str]) -> dict[str, int] | None:
@@ -315,4 +333,5 @@ class _Work:
             "broken_bins": len(self.broken),
             "broken": broken or None,
             "left": _left(self.plan, [b.bin_id for b in self.plan.bins if b.bin_id not in done]),
+            "foreign": _foreign(self.plan),
         }

@@ -166,7 +166,18 @@ def _replayed(storage: Storage, version: int, replay: _Replay) -> str:
 def _read(storage: Storage, numbers: Sequence[int]) -> Iterator[tuple[int, Iterator[Mapping[str, Any]]]]:
     bodies = commit_bodies(storage, [f"{_LOG}/{number:020d}.json" for number in numbers])
     for number, body in zip(numbers, bodies, strict=True):
-        yield number, (json.loads(line) for line in body.splitlines() if line.strip())
+        yield number, _actions(body, f"{_LOG}/{number:020d}.json")
+
+
+def _actions(body: bytes, key: str) -> Iterator[Mapping[str, Any]]:
+    for line in body.splitlines():
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise VacuumRefused(
+                    f"{key} cannot be read a second time ({error}). Nothing was deleted."
+                ) from error
 
 
 def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], replay: _Replay) -> int:
@@ -180,7 +191,7 @@ def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], rep
             try:
                 for name in candidate:
                     fresh.take(_checkpoint_actions(storage, f"{_LOG}/{name}"), 0)
-            except (FileNotFoundError, pa.ArrowException, ValueError, KeyError, TypeError):
+            except (FileNotFoundError, pa.ArrowException, ValueError, KeyError, TypeError, VacuumRefused):
                 continue
             replay.live.update(fresh.live)
             replay.recent |= fresh.recent
@@ -189,11 +200,8 @@ def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], rep
 
 
 def _checkpoint_actions(storage: Storage, key: str) -> Iterator[Mapping[str, Any]]:
-    actions: Iterator[Mapping[str, Any]]
-    if key.endswith(".json"):
-        actions = (json.loads(line) for line in storage.read(key).splitlines() if line.strip())
-    else:
-        actions = _parquet_actions(storage, key)
+    is_json = key.endswith(".json")
+    actions = _actions(storage.read(key), key) if is_json else _parquet_actions(storage, key)
     for action in actions:
         sidecar = action.get("sidecar")
         if sidecar is None:
@@ -220,7 +228,7 @@ def _counts_agree(storage: Storage, version: int, replay: _Replay) -> bool:
     try:
         said = json.loads(storage.read(f"{_LOG}/{version:020d}.crc"))
         files, size = said["numFiles"], said["tableSizeBytes"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return False
     found = len(replay.live), sum(size for _, size in replay.live.values())
     if (files, size) != found:

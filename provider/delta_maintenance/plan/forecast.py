@@ -54,6 +54,11 @@ def _took(commit: Mapping[str, Any]) -> tuple[int, int]:
         return 0, 0
     text, num_bytes = str(tags.get(REWRITE_TIME_TAG, "")), metrics.get("numRemovedBytes")
     # What others wrote is their business: it is read, and not believed.
-    if not text.isdigit() or len(text) > 12 or isinstance(num_bytes, bool) or not isinstance(num_bytes, int):
+    if (
+        not text.isdecimal()
+        or len(text) > 12
+        or isinstance(num_bytes, bool)
+        or not isinstance(num_bytes, int)
+    ):
         return 0, 0
     return int(text), num_bytes

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from delta_log.log_inventory import LogInventory
@@ -33,7 +32,7 @@ from delta_maintenance.plan.retention import (
     LOG_RETENTION,
     RETENTION,
 )
-from delta_maintenance.progress import format_bytes
+from delta_maintenance.progress import format_bytes, format_time
 
 CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
@@ -229,10 +228,9 @@ def _doomed(info: FileInfo, reason: str) -> DoomedFile:
 
 def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:
     """A plan's summary for people."""
-    cutoff = datetime.fromtimestamp(plan["cutoffMs"] / 1000, timezone.utc)
     lines = [
         f"Would delete {plan['numFilesToDelete']:,} files of the log, {format_bytes(plan['sizeOfDataToDelete'])}",
-        f"  versions since {cutoff:%Y-%m-%d}Z stay (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
+        f"  versions since {format_time(plan['cutoffMs'], '%Y-%m-%dZ')} stay (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
     ]
     return printable_lines([*lines, *log_cleanup_lines(plan, plan["kinds"])])
 

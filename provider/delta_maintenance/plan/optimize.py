@@ -35,7 +35,9 @@ import pyarrow.compute as pc
 
 from delta_log import table_properties
 from delta_log.conflict import IDENTITY_HIGH_WATER_MARK, without_identity_marks
-from delta_log.errors import InvalidRequest
+from delta_log.deletion_vector import DeletionVectorDescriptor
+from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.file_path import ExternalFile, are_external
 from delta_log.snapshot import Snapshot
 from delta_maintenance.plan.bin_packing import Bins, Int64s, Thrift, pack
 from delta_maintenance.plan.optimize_plan import (
@@ -46,6 +48,7 @@ from delta_maintenance.plan.optimize_plan import (
     REASONS,
     SMALL,
     UNKNOWN_ROWS,
+    ForeignFiles,
     LeftWork,
     OptimizePlan,
     PlannedBin,
@@ -88,6 +91,10 @@ _DEFAULT_MIN_SHARE = 0.75
 THRIFT_FACTOR = 1.5
 #: Smaller files than this part of the target are always worth it.
 _FREE_SHARE = 64
+
+_SHOWN_FOREIGN_FILES = 3
+#: More than all stores hold together; sums of less fit into 64 bits.
+_MAX_TABLE_BYTES = 1 << 60
 
 _FILE_COLUMNS = (
     "path",
@@ -142,9 +149,9 @@ def plan_optimize(
             "split what the last one put together. Give a maximum of at least the target."
         )
     where = _where(snapshot, options.where)
-    files = _files(snapshot, where, options, prior)
+    files, foreign = _files(snapshot, where, options, prior)
     num_records, deleted = _row_counts(snapshot, files, where)
-    sizes = files.column("size").to_numpy().astype(np.int64)
+    sizes = _sizes(files)
     live = _live_bytes(_planned_bytes(files, tag), num_records, deleted)
     reasons = _reasons(files, live, minimum, num_records, deleted, tag, options)
     if with_dropped_columns:
@@ -194,6 +201,7 @@ def plan_optimize(
         left_by_budget=LeftWork.of(left),
         left_as_hot=LeftWork.of(waiting),
         digest=_digest(tag, *sorted({planned.bin_id for planned in kept} | prior.bin_ids)),
+        foreign=foreign,
     )
 
 
@@ -203,6 +211,7 @@ def candidates_for_footers(snapshot: Snapshot, options: OptimizeOptions) -> list
     What this rewriter wrote under the table's present settings holds none.
     """
     files = snapshot.files(("key", "tags"), _where(snapshot, options.where))
+    files = files.filter(pc.invert(are_external(files.column("key"))))
     tag = rewrite_settings_digest(snapshot, _target(snapshot, options))
     keys: list[str] = files.filter(pc.invert(_written_with(files, tag))).column("key").to_pylist()
     return keys
@@ -250,13 +259,51 @@ def _row_id(source: SourceFile) -> str:
 
 def _files(
     snapshot: Snapshot, where: pc.Expression | None, options: OptimizeOptions, prior: PriorWork
-) -> pa.Table:
+) -> tuple[pa.Table, ForeignFiles]:
+    """Those that may be rewritten, and those that are not the table's own."""
     columns = _FILE_COLUMNS if options.quiet_minutes is None else (*_FILE_COLUMNS, "modification_time")
     files = snapshot.files(columns, where)
-    if not prior.keys:
-        return files
-    done = pc.is_in(files.column("key"), value_set=pa.array(prior.keys, pa.string()))
-    return files.filter(pc.invert(done))
+    outside = _are_foreign(files, snapshot.table_uri)
+    foreign = files.filter(outside)
+    if foreign.num_rows:
+        files = files.filter(pc.invert(outside))
+    if prior.keys:
+        done = pc.is_in(files.column("key"), value_set=pa.array(prior.keys, pa.string()))
+        files = files.filter(pc.invert(done))
+    size_bytes = pc.sum(foreign.column("size")).as_py() or 0
+    examples = foreign.column("key").slice(0, _SHOWN_FOREIGN_FILES).to_pylist()
+    return files, ForeignFiles(foreign.num_rows, size_bytes, tuple(examples))
+
+
+def _sizes(files: pa.Table) -> Int64s:
+    """
+    :raises CorruptLog: the log states sizes that no store holds, and that cannot be added up.
+    """
+    column = files.column("size")
+    total = pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0.0
+    if column.null_count or total > _MAX_TABLE_BYTES:
+        what = (
+            f"{total:.3g} bytes in all"
+            if total > _MAX_TABLE_BYTES
+            else f"{column.null_count} files have none"
+        )
+        raise CorruptLog("add.size", f"the sizes of the table's files cannot be true: {what}")
+    found: Int64s = column.to_numpy().astype(np.int64)
+    return found
+
+
+def _are_foreign(files: pa.Table, table_uri: str) -> pa.ChunkedArray:
+    """Whether a file lies outside of the table's directory, or the vector that hides rows of it does: nothing there is
+    ever read for a table that only names it."""
+    outside = are_external(files.column("key"))
+    kinds = pc.struct_field(files.column("deletion_vector").combine_chunks(), "storageType")
+    absolute = np.flatnonzero(pc.fill_null(pc.equal(kinds, "p"), False).to_numpy(zero_copy_only=False))
+    if not len(absolute):
+        return outside
+    mask: npt.NDArray[np.bool_] = outside.to_numpy(zero_copy_only=False).copy()
+    for row, vector in zip(absolute, files.column("deletion_vector").take(absolute).to_pylist(), strict=True):
+        mask[row] |= isinstance(DeletionVectorDescriptor.from_json(vector).location(table_uri), ExternalFile)
+    return pa.chunked_array([pa.array(mask)])
 
 
 def _hot_groups(
@@ -362,7 +409,7 @@ def num_records_of(stats: str) -> int:
     """The physical rows of a file by its statistics; -1: they do not tell."""
     try:
         count = _STATS.decode(stats).numRecords
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return -1  # here statistics are a hint, no more
     return count if count is not None and 0 <= count < 1 << 62 else -1
 

@@ -52,6 +52,32 @@ class LeftWork:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignFiles:
+    """Files that the table names and that lie outside of its directory, as those of a shallow clone's source do. They are
+    another table's, and stay as they are.
+
+    :param examples: addresses of the first few.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    examples: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"files": self.files, "bytes": self.bytes, "examples": list(self.examples)}
+
+
+def foreign_lines(foreign: Mapping[str, Any] | None) -> list[str]:
+    """What :meth:`ForeignFiles.to_dict` gave, for people; nothing where there are none."""
+    if not foreign or not foreign["files"]:
+        return []
+    more = foreign["files"] - len(foreign["examples"])
+    names = ", ".join(foreign["examples"]) + (f" and {more:,} more" if more else "")
+    size = format_bytes(foreign["bytes"])
+    return [f"  {foreign['files']:,} files, {size}, lie outside of the table and stay as they are: {names}"]
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedBin:
     """Files to be rewritten together: rows ``start`` to ``end`` of the plan's ``files``.
 
@@ -86,6 +112,7 @@ class OptimizePlan:
 
     :param considered_files: files that the predicate let through; ``considered_bytes`` theirs.
     :param chosen_files: by reason, before packing; files that found no company are among them.
+    :param foreign: files that the predicate let through, and that are no others' to rewrite; not considered.
     :param left_by_budget: what the budget left for the next run, and ``left_as_hot`` what waits for quiet partitions.
     """
 
@@ -104,6 +131,7 @@ class OptimizePlan:
     left_by_budget: LeftWork
     left_as_hot: LeftWork
     digest: str
+    foreign: ForeignFiles = field(default_factory=ForeignFiles)
 
     @property
     def num_files(self) -> int:
@@ -150,6 +178,7 @@ class OptimizePlan:
             "numBytesLeftByBudget": self.left_by_budget.bytes,
             "numBinsLeftAsHot": self.left_as_hot.bins,
             "numBytesLeftAsHot": self.left_as_hot.bytes,
+            **({"foreign": self.foreign.to_dict()} if self.foreign.files else {}),
             "partitions": self._shown_partitions(),
             "numPartitions": len(self._partitions()),
         }
@@ -230,9 +259,10 @@ def render_plan(summary: Mapping[str, Any]) -> str:
     if not summary["numBins"]:
         undone = f"; the budget left {_bins(left)} undone" if left else ""
         undone += f"; {_bins(hot)} of partitions that are being written to wait" if hot else ""
-        return (
+        nothing = (
             f"Nothing to do at version {summary['readVersion']}: {considered}, none worth rewriting{undone}."
         )
+        return "\n".join([nothing, *foreign_lines(summary.get("foreign"))])
     target = format_bytes(summary["targetSizeBytes"])
     rows = [
         ("considered", summary["numConsideredFiles"], summary["numConsideredBytes"], ""),
@@ -266,6 +296,7 @@ def render_plan(summary: Mapping[str, Any]) -> str:
             f"  {'time':<11}  about {summary['estimatedSeconds']:,} s, by {runs} earlier "
             f"{'run' if runs == 1 else 'runs'} on this table"
         )
+    lines += foreign_lines(summary.get("foreign"))
     reasons = (f"{name.replace('_', ' ')} {count:,}" for name, count in summary["numChosenFiles"].items())
     lines.append(f"  {'chosen for':<11}  {', '.join(reasons)}")
     partitions = summary["partitions"]

@@ -149,7 +149,8 @@ def _integer(name: str, value: Any) -> int:
 def _ratio(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidRequest(f"{name} is {value!r}; it must be a number from 0 to 1.")
-    return float(value)
+    # An integer may be larger than any float.
+    return float(value) if abs(value) <= 1 else math.inf
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -14,6 +14,9 @@ The text is Spark SQL, restricted to what can be decided from the log alone:
 
 Anything else, above all a data column, is refused with :class:`~delta_log.errors.InvalidRequest`: the planner
 selects whole files, and what it cannot decide it must not guess.
+
+A predicate may have any number of terms and values. Arrow turns what it is given into chains and walks them by recursion,
+in C++, where too deep a chain ends the process; :func:`_balanced` keeps all of them short. Too deep a nesting is refused.
 """
 
 from __future__ import annotations
@@ -33,10 +36,12 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.errors import CorruptLog, InvalidRequest, brief
 from delta_log.partition_values import parse
 from delta_log.schema import PrimitiveType, StructField, StructType, to_arrow_type
 
+#: So many terms make a chain.
+_CHAIN = 32
 _UNKNOWN = pa.scalar(None, pa.bool_())
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -193,11 +198,13 @@ class _Translator:
         """True or false for every value that is not null."""
         arrow_type = to_arrow_type(column.type)
         values = [point.value for point in points if point.exact and not point.outside]
-        if pa.types.is_floating(arrow_type):  # hashing tells 0.0 from -0.0, and says nothing certain of NaN
-            return _balanced(
-                operator.or_, [_at(column, "=", _Point(value)) for value in values] or [pc.scalar(False)]
-            )
-        return pc.field(column.name).isin(pa.array(values, arrow_type))
+        if not pa.types.is_floating(arrow_type):
+            return pc.field(column.name).isin(pa.array(values, arrow_type))
+        # Hashing tells 0.0 from -0.0, and says nothing certain of NaN.
+        odd = {repr(abs(value)): value for value in values if value == 0 or math.isnan(value)}
+        plain = [value for value in values if value != 0 and not math.isnan(value)]
+        parts = [_at(column, "=", _Point(value)) for value in odd.values()]
+        return _balanced(operator.or_, [*parts, pc.field(column.name).isin(pa.array(plain, arrow_type))])
 
     def _is(self, node: exp.Is) -> pc.Expression:
         self._only(node, "this", "expression")
@@ -372,7 +379,9 @@ class _Translator:
             if columns
             else ("This table has no partition columns, so leave the predicate out.")
         )
-        return InvalidRequest(f"The predicate {self._text!r} cannot be used: {problem}. {remedy}")
+        return InvalidRequest(
+            f"The predicate {brief(self._text)!r} cannot be used: {brief(problem)}. {remedy}"
+        )
 
 
 def _at(column: StructField, comparison: str, point: _Point) -> pc.Expression:
@@ -445,9 +454,14 @@ def _bare(node: exp.Expr) -> exp.Expr:
 
 
 def _balanced(combine: Callable[[Any, Any], pc.Expression], parts: list[pc.Expression]) -> pc.Expression:
-    """Combine as a flat tree: a chain of thousands would exhaust the stack of whoever walks it."""
-    while len(parts) > 2:
-        parts = [reduce(combine, parts[at : at + 2]) for at in range(0, len(parts), 2)]
+    """Combine as a flat tree.
+
+    To simplify an expression, Arrow makes one chain of what the same connective combines, however it was put together. A
+    double negation changes no truth value, null included, and ends a chain.
+    """
+    while len(parts) > _CHAIN:
+        chains = [reduce(combine, parts[at : at + _CHAIN]) for at in range(0, len(parts), _CHAIN)]
+        parts = [~~chain for chain in chains]
     return reduce(combine, parts)
 
 

@@ -97,7 +97,8 @@ def _text(name: str, value: Any) -> str:
 def _hours(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidRequest(f"{name} is {value!r}; it must be a number of hours.")
-    return float(value)
+    # An integer may be larger than any float.
+    return float(value) if abs(value) <= _MAX_HOURS else math.inf
 
 
 def _flag(name: str, value: Any) -> bool:

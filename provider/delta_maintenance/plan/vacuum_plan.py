@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from delta_log.printable import printable_lines
 from delta_maintenance.plan.retention import HOUR_MS, Retention
-from delta_maintenance.progress import format_bytes
+from delta_maintenance.progress import format_bytes, format_time
 
 #: Why a file may go.
 ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA = (
@@ -145,11 +144,10 @@ def rows_of(candidates: pa.Table) -> Iterator[dict[str, Any]]:
 
 def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
     """A plan's summary for people."""
-    cutoff = datetime.fromtimestamp(plan["cutoffMs"] / 1000, timezone.utc)
     lines = [
         f"Would delete {plan['numFilesToDelete']:,} files, {format_bytes(plan['sizeOfDataToDelete'])}",
         f"  planned on version {plan['readVersion']}",
-        f"  what was needed since {cutoff:%Y-%m-%d %H:%M}Z stays (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
+        f"  what was needed since {format_time(plan['cutoffMs'], '%Y-%m-%d %H:%MZ')} stays (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
         *reason_lines(plan["reasons"]),
     ]
     if plan["numDirectoriesToDelete"]:

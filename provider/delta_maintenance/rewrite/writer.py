@@ -118,8 +118,12 @@ class DataFileWriter:
     def __enter__(self) -> DataFileWriter:  # noqa: PYI034 - Self is of Python 3.11
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._thread.shutdown()
+        if kind is not None and self._writer is not None:
+            # What is left of a file that failed is not to be ended: Arrow would try to when it forgets the writer, and
+            # tell of that second failure, in place of a full disk for one.
+            self._writer.is_open = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._pending.append(batch)

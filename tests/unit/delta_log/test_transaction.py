@@ -250,12 +250,12 @@ def test_endless_contention_ends_with_the_winners_named(storage: MemoryStorage) 
 def test_the_gate_refuses_before_anything_is_written() -> None:
     storage = MemoryStorage()
     protocol = {
-        "protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["clustering", "new"]}
+        "protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["collations", "new"]}
     }
     write(storage, 0, protocol, METADATA, add("a"), add("b"))
     with pytest.raises(UnsupportedFeature) as caught:
         commit(storage, compaction())
-    assert caught.value.features == ("clustering", "new")
+    assert caught.value.features == ("collations", "new")
     assert list(storage.objects) == [commit_key(0)]
 
 

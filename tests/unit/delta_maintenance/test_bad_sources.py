@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -108,12 +109,79 @@ def test_a_disk_that_is_full_half_way_loses_nothing(table: Path) -> None:
         [sys.executable, "-c", DISK_FULL, str(table), "100"], capture_output=True, text=True, check=False
     )
     assert StorageError.__name__ in done.stdout, done.stdout + done.stderr
+    assert "RuntimeError" not in done.stderr
     assert sorted(Table(str(table)).snapshot().to_arrow(["id"]).column("id").to_pylist()) == before
     assert files <= {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
     assert not [path for path in table.rglob("*") if path.suffix in (".tmp", ".part")]
     # With room again, the next try ends the work.
     assert run(table).status == "committed"
     assert sorted(Table(str(table)).snapshot().to_arrow(["id"]).column("id").to_pylist()) == before
+
+
+#: Writes a file of three row groups where there is room for less, and forgets it: whichever part of it fails.
+NO_ROOM = """
+import gc, json, os, random, resource, sys
+import pyarrow as pa
+from delta_log.local_storage import LocalStorage
+from delta_log.schema import PrimitiveType, StructField, StructType, arrow_schema
+from delta_log.stats import StatsCollector, stats_columns
+from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
+root, what = sys.argv[1:]
+schema = StructType((StructField("text", PrimitiveType("string")),))
+text = random.Random(7)
+rows = [text.randbytes(1_000).hex() for _ in range(100)]
+batch = pa.record_batch([pa.array(rows)], schema=arrow_schema(schema))
+settings = WriterSettings("none", StatsCollector(stats_columns(schema)), row_group_bytes=1)
+def leave(room):
+    if what == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    else:
+        disk = os.statvfs(root)
+        with open(f"{root}/other", "wb") as other:
+            other.write(bytes(disk.f_blocks * disk.f_frsize - room))
+def write():
+    with LocalStorage(root).open_write("new") as file, DataFileWriter(file, batch.schema, settings) as writer:
+        for _ in range(3):
+            writer.write(batch)
+        writer.close()
+found = []
+for room in range(1 << 13, 560_000, 1 << 15):
+    leave(room)
+    try:
+        write()
+    except Exception as error:
+        found.append([type(error).__name__, str(error)])
+    gc.collect()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "why"), [("disk", "No space left on device"), ("limit", "File too large")], ids=["disk", "limit"]
+)
+def test_where_there_is_no_room_left_that_is_what_is_told(what: str, why: str, tmp_path: Path) -> None:
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    if what == "disk":
+        mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(directory)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip(
+                "no file system may be mounted here; the other case has the limit of a process for its disk"
+            )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", NO_ROOM, str(directory), what], capture_output=True, text=True, check=False
+        )
+        left = [path.name for path in directory.iterdir() if path.name != "other"]
+    finally:
+        if what == "disk":
+            subprocess.run(["umount", str(directory)], check=True)
+    found = json.loads(done.stdout)
+    assert len(found) == 17
+    assert all(kind == "StorageError" and why in message for kind, message in found), found
+    assert left == []
+    # Nor does a second failure of the same file follow it, as if that were what had happened.
+    assert done.stderr == ""
 
 
 def tasks(table: Path) -> tuple[Sequence[RewriteTask], set[str]]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.maintenance_runs import keys, run
+from tests.maintenance_runs import RUN_KEY, keys, run
 from tests.parquet_claims import claims, with_footer
 from tests.rewritable_tables import COLUMNS, GeneratedTable
 
@@ -302,10 +302,10 @@ def test_a_file_that_would_lose_rows_is_removed(
     plan = plan_optimize(snapshot, OptimizeOptions(verify="full"), 0)
     (task,) = tasks_of(plan, snapshot, "run", str(tmp_path))
     if error is None:
-        assert rewrite_bin(task, EditedFiles(tmp_path, change)).rows_out == 4
+        assert rewrite_bin(task, EditedFiles(tmp_path, change), RUN_KEY).rows_out == 4
         return
     with pytest.raises(error):
-        rewrite_bin(task, EditedFiles(tmp_path, change))
+        rewrite_bin(task, EditedFiles(tmp_path, change), RUN_KEY)
     assert sorted(path.name for path in tmp_path.glob("*.parquet")) == before
     assert not (tmp_path / "_maintenance").exists()
 

@@ -11,7 +11,7 @@ import pytest
 from tests.written_log import add, deletion_vector, write_log
 
 from delta_log import Table
-from delta_log.errors import InvalidRequest
+from delta_log.errors import CorruptLog, InvalidRequest
 from delta_maintenance.plan.bin_packing import Thrift, pack
 from delta_maintenance.plan.optimize import (
     DEFAULT_TARGET_BYTES,
@@ -65,6 +65,13 @@ def test_the_target_is_the_option_else_the_tables_else_one_gib(tmp_path: Path) -
     assert plan(tmp_path / "a", [], properties=properties).target_size_bytes == 128 * MIB
     assert plan(tmp_path / "b", [], properties=properties, target_size_bytes=5).target_size_bytes == 5
     assert plan(tmp_path / "c", []).target_size_bytes == 1 << 30
+
+
+@pytest.mark.parametrize("sizes", [[2**63 - 1], [2**59] * 3, [1, 2**62, 2**62]])
+def test_sizes_that_cannot_be_added_up_are_refused(sizes: list[int], tmp_path: Path) -> None:
+    adds = [add(f"f{number}", size) for number, size in enumerate(sizes)]
+    with pytest.raises(CorruptLog, match="cannot be true"):
+        plan(tmp_path, adds)
 
 
 def test_a_minimum_above_the_target_is_refused(tmp_path: Path) -> None:

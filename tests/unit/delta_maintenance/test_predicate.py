@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 import operator
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -244,6 +246,69 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+
+#: In a process of its own: what overflows the stack of Arrow's C++ ends the process.
+LONG = """
+import pyarrow as pa
+import pyarrow.dataset as ds
+from delta_log.schema import PrimitiveType, StructField, StructType
+from delta_maintenance.plan.predicate import partition_predicate
+schema = StructType(tuple(StructField(n, PrimitiveType(k)) for n, k in [("id", "long"), ("x", "double")]))
+rows = pa.table({"id": [5, 10**6, None], "x": [5.0, 0.5, None]})
+count = 10_000
+for text in (
+    " AND ".join(f"id <> {n}" for n in range(count)),
+    " OR ".join(f"x = {n}" for n in range(count)),
+    "x IN (" + ", ".join(map(str, range(count))) + ")",
+):
+    found = ds.dataset(rows).to_table(["id"], filter=partition_predicate(text, schema, ("id", "x")))
+    print(found.column("id").to_pylist())
+"""
+
+
+def test_a_predicate_may_have_ten_thousand_terms() -> None:
+    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[1000000]", "[5]", "[5]"]
+
+
+@pytest.mark.parametrize("count", [2, 31, 32, 33, 64, 65, 1100])
+def test_the_number_of_terms_changes_no_truth_value(count: int) -> None:
+    ids = [0, count - 1, count, None]
+    one_of = " OR ".join(f"id = {n}" for n in range(count))
+    none_of = " AND ".join(f"id <> {n}" for n in range(count))
+    assert selected(one_of, id=ids) == selected(f"NOT ({none_of})", id=ids) == [0, 1]
+    assert selected(none_of, id=ids) == selected(f"NOT ({one_of})", id=ids) == [2]
+    assert selected(f"({one_of}) IS NULL", id=ids) == selected(f"({none_of}) IS NULL", id=ids) == [3]
+
+
+def test_zeros_and_nan_are_found_in_a_list_of_many() -> None:
+    values = ", ".join(map(str, range(1, 100)))
+    ratios = [0.0, -0.0, NAN, 5.0, 0.5, None]
+    assert selected(f"ratio IN (0, {values}, 'NaN')", ratio=ratios) == [0, 1, 2, 3]
+    assert selected(f"ratio IN ({values})", ratio=ratios) == [3]
+    assert selected(f"ratio NOT IN ('NaN', {values})", ratio=ratios) == [0, 1, 4]
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "NOT " * 10_000 + "id = 1",
+        "(" * 10_000 + "id = 1" + ")" * 10_000,
+        "(" * 10_000 + "id = 1" + " AND id = 2)" * 5_000 + " OR id = 2)" * 5_000,
+        "id = " + "(" * 10_000 + "1" + ")" * 10_000,
+        "id = " + "CAST(" * 10_000 + "1" + " AS INT)" * 10_000,
+        "(" * 10_000 + "id = 1" + ") IS NULL" * 10_000,
+        "f(" * 10_000 + "1" + ")" * 10_000,
+    ],
+    ids=lambda predicate: predicate[:20],
+)
+def test_a_predicate_that_is_nested_too_deeply_is_refused_in_few_words(predicate: str) -> None:
+    message = refusal(predicate, ("id",))
+    assert "it is nested too deeply" in message
+    assert "Partition columns are: id (long)." in message
+    assert len(message) < 1_500
 
 
 @dataclass
