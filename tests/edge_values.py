@@ -7,7 +7,7 @@ one does (NaN, for one); it must not depend on the files that hold the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 _YEAR_1, _YEAR_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -37,14 +37,14 @@ class Column:
     """
     :param type: in SQL; :param values: compared with, and in the rows; the last one is a plain one.
     :param also: only in the rows: the engines' own arithmetic fails on these when they are in a query.
-    :param name: as an expression, where it differs from the column's name.
+    :param ordered: engines differ in how they order its values.
     """
 
     name: str
     type: str
     values: tuple[Any, ...]
     also: tuple[Any, ...] = ()
-    ordered: bool = field(default=False)
+    ordered: bool = False
 
     @property
     def in_rows(self) -> tuple[Any, ...]:
@@ -76,7 +76,7 @@ COLUMNS = (
 )
 #: Members of the struct ``st``.
 MEMBERS = (
-    Column("x", "DOUBLE", COLUMNS[5].values, ordered=True),
+    Column("x", "DOUBLE", COLUMNS[5].values),
     Column("z", "STRING", COLUMNS[10].values),
 )
 
@@ -136,28 +136,32 @@ def duckdb_literal(column: Column, value: Any) -> str:
     return f"CAST('{value}' AS {column.type})"
 
 
+#: Of the cases below, those that a column's first, and its second value is compared by where time is short.
+_HALVES = (("=", ">", "<=", "in", "same as"), ("<>", "<", ">=", "not in", "not in the one"))
+
+
 def predicates(
-    columns: Iterable[tuple[str, Column]], literal: Literal, null_safe: str, most_values: int = 99
+    columns: Iterable[tuple[str, Column]], literal: Literal, null_safe: str, *, few: bool = False
 ) -> dict[str, str]:
     """Predicates by a name that is the same for every engine.
 
     :param columns: with the expressions that they are named by.
-    :param most_values: of a column that are compared with, where it is not one whose order is in question.
+    :param few: only some, but for columns whose order is in question.
     """
     found = {}
     for expression, column in columns:
-        values = column.values if column.ordered else column.values[:most_values]
         literals = [literal(column, value) for value in column.values]
-        operators = (
-            ("=", "<>", "<", ">", "<=", ">=") if column.ordered or most_values > 9 else ("=", "<>", "<", ">")
-        )
-        for number, value in enumerate(values):
+        for number, value in enumerate(column.values):
             one, other = literals[number], literals[number - 1]
-            cases = {operator: f"{expression} {operator} {one}" for operator in operators}
+            cases = {
+                operator: f"{expression} {operator} {one}" for operator in ("=", "<>", "<", ">", "<=", ">=")
+            }
             cases["same as"] = f"{expression} {null_safe} {one}"
             cases["in"] = f"{expression} IN ({one}, {other})"
             cases["not in"] = f"{expression} NOT IN ({one}, {other})"
             cases["not in the one"] = f"{expression} NOT IN ({one})"
+            if few and not column.ordered:
+                cases = {case: cases[case] for case in (_HALVES[number] if number < 2 else ())}
             found.update({f"{column.name} {case} {value!r:.24}": text for case, text in cases.items()})
         found[f"{column.name} is null"] = f"{expression} IS NULL"
         found[f"{column.name} is not null"] = f"{expression} IS NOT NULL"
