@@ -219,7 +219,10 @@ class Place:
 
 
 class _Lying:
-    """The local engine, one of whose results is another than it was."""
+    """The local engine, whose results are others than they were.
+
+    A worker holds the key and is believed what its files are called, so a result with another proper name is left as it was.
+    """
 
     name = "local"
 
@@ -231,7 +234,9 @@ class _Lying:
     ) -> Iterator[BinResult]:
         for result in LocalEngine({}).run(tasks, progress, run_key):
             assert isinstance(result, BinManifest)
-            yield parsed_text(json.dumps(self._place.mutated(self._rng, json.loads(result.to_json()))))
+            lie = parsed_text(json.dumps(self._place.mutated(self._rng, json.loads(result.to_json()))))
+            same_files = [o.key for o in lie.outputs] == [o.key for o in result.outputs]
+            yield lie if same_files else result
 
 
 def _contents(directory: Path) -> dict[str, bytes]:

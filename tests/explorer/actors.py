@@ -7,7 +7,7 @@ it. Rows are names; the rows of a new file are named after its actor.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from delta_log.checkpoint_writer import write_checkpoint
 from delta_log.deletion_vector import RowBitmap
 from delta_log.log_segment import find_log_segment
 from delta_log.snapshot import Snapshot
-from delta_log.storage import open_storage
+from delta_log.storage import Storage, open_storage
 from delta_log.table_features import Operation
 from delta_log.transaction import Transaction, find_transaction
 from delta_maintenance.operations.batches import Batches, CommitDetails
@@ -281,7 +281,7 @@ def batches(context: Context) -> int | None:
         _RUN_KEY,
         snapshot,
         snapshot.metadata.schemaString,
-        lambda key: len(json.loads(context.contents[key])),
+        _counts(context),
     )
     known = frozenset(earlier.prior_work().keys)
     bins: list[list[dict[str, Any]]] = [[], []]
@@ -307,7 +307,7 @@ def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]
     schema = snapshot.metadata.schemaString
     sources = tuple(source_of(file, -1) for file in files)
     bin_id = bin_id_of(schema, sources)
-    finished = read_manifest(context.storage, _RUN_KEY, _RUN, bin_id)
+    finished = read_manifest(context.storage, _RUN_KEY, _RUN, bin_id, _counts(context))
     if finished is not None and finished.sources == sources:
         return finished
     group = _merged(context, snapshot, files, {REWRITE_TAG: schema})
@@ -322,7 +322,13 @@ def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]
         replace(made, bin_id=bin_id, run_id=_RUN, rewrite_tag=schema, outputs=outputs, sources=sources),
         context.storage,
         _RUN_KEY,
+        _counts(context),
     )
+
+
+def _counts(context: Context) -> Callable[[Storage, str], int]:
+    """The files of the explorer are lists of their rows, not Parquet."""
+    return lambda storage, key: len(json.loads(context.contents[key]))
 
 
 def cluster(context: Context) -> int | None:

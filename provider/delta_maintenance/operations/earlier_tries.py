@@ -22,7 +22,7 @@ Nothing is deleted here: another try of the same run may be about to commit what
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -30,8 +30,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.actions import decode_actions
-from delta_log.data_file import DataFile
-from delta_log.errors import TableError
 from delta_log.history import normalise
 from delta_log.log_path import commit_key
 from delta_log.log_segment import list_log
@@ -40,7 +38,7 @@ from delta_log.storage import Storage
 from delta_maintenance.plan.optimize import PriorWork, bin_id_of, num_records_of
 from delta_maintenance.plan.optimize_plan import source_of
 from delta_maintenance.plan.partition_groups import partition_groups
-from delta_maintenance.rewrite.bin import is_complete, manifests_of
+from delta_maintenance.rewrite.bin import CountRows, is_complete, manifests_of, rows_by_footer
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 
@@ -81,23 +79,18 @@ class EarlierTries:
         )
 
 
-#: The rows of a data file by its footer.
-CountRows = Callable[[str], int]
-
-
 def earlier_tries(
     storage: Storage,
     run_id: str,
     run_key: RunKey,
     snapshot: Snapshot,
     rewrite_tag: str,
-    count_rows: CountRows | None = None,
+    count_rows: CountRows = rows_by_footer,
 ) -> EarlierTries:
     """Look; one LIST where there is nothing.
 
     :param rewrite_tag: of the files that would be written now. Whatever was committed before the snapshot is no conflict
         any more, so a bin that was written for another schema has to be told by this.
-    :param count_rows: by a file's key; ``None``: its Parquet footer is read.
     :raises NewerManifest: a newer release is at this run.
     """
     manifests, num_foreign = manifests_of(storage, run_key, run_id)
@@ -171,42 +164,28 @@ class _Live:
 
 
 def _whole(
-    manifests: Sequence[BinManifest], snapshot: Snapshot, storage: Storage, count_rows: CountRows | None
+    manifests: Sequence[BinManifest], snapshot: Snapshot, storage: Storage, count_rows: CountRows
 ) -> list[BinManifest]:
-    """Those whose files are all there, and hold the rows that are live in the sources."""
+    """Those whose files are all there, named by nobody, and hold the rows that are live in the sources."""
     if not manifests:
         return []
     counts = _num_records(snapshot, [source.key for manifest in manifests for source in manifest.sources])
-    found = [
-        manifest
-        for manifest in manifests
-        if manifest.miscounts([counts.get(source.key) for source in manifest.sources]) is None
-        and is_complete(manifest, storage)
-    ]
-    keys = [output.key for manifest in found for output in manifest.outputs]
+    wanted = [key for manifest in manifests for key in _keys(manifest.outputs)]
     removed = snapshot.tombstones(("key",)).column("key")
-    named = set(removed.filter(pc.is_in(removed, value_set=pa.array(keys, pa.string()))).to_pylist())
+    named = set(removed.filter(pc.is_in(removed, value_set=pa.array(wanted, pa.string()))).to_pylist())
 
-    def rows_of(key: str) -> int | None:
-        try:
-            if count_rows is not None:
-                return count_rows(key)
-            return DataFile(storage, key, snapshot.mapping_mode).num_rows
-        except (TableError, FileNotFoundError):
-            return None  # no Parquet file, whatever it is
+    def is_whole(manifest: BinManifest) -> bool:
+        return (
+            named.isdisjoint(_keys(manifest.outputs))
+            and manifest.miscounts([counts.get(source.key) for source in manifest.sources]) is None
+            and is_complete(manifest, storage, count_rows)
+        )
 
     if storage.concurrency < 2:
-        rows = {key: rows_of(key) for key in keys}
-    else:
-        with ThreadPoolExecutor(storage.concurrency) as pool:
-            rows = dict(zip(keys, pool.map(rows_of, keys), strict=True))
-    return [
-        manifest
-        for manifest in found
-        if all(
-            output.key not in named and rows[output.key] == output.num_records for output in manifest.outputs
-        )
-    ]
+        return list(filter(is_whole, manifests))
+    with ThreadPoolExecutor(storage.concurrency) as pool:
+        whole = pool.map(is_whole, manifests)
+        return [manifest for manifest, is_so in zip(manifests, whole, strict=True) if is_so]
 
 
 def _disjoint(manifests: Sequence[BinManifest]) -> list[BinManifest]:

@@ -21,7 +21,7 @@ still to come (:func:`publish`). What a process leaves that dies, or that its st
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
@@ -51,7 +51,24 @@ def manifest_key(run_id: str, bin_id: str) -> str:
     return f"{MANIFEST_DIRECTORY}/{run_id}/{bin_id}.json"
 
 
-def read_manifest(storage: Storage, run_key: RunKey, run_id: str, bin_id: str) -> BinManifest | None:
+#: The rows of a new file, by its key.
+CountRows = Callable[[Storage, str], int]
+
+
+def rows_by_footer(storage: Storage, key: str) -> int:
+    """
+    :raises CorruptLog: it is no Parquet file, or there is none.
+    """
+    return DataFile(storage, key).num_rows
+
+
+def read_manifest(
+    storage: Storage,
+    run_key: RunKey,
+    run_id: str,
+    bin_id: str,
+    count_rows: CountRows = rows_by_footer,
+) -> BinManifest | None:
     """The manifest of a bin that this run has finished, if its files are all there.
 
     :raises NewerManifest: a newer release has finished it.
@@ -61,7 +78,7 @@ def read_manifest(storage: Storage, run_key: RunKey, run_id: str, bin_id: str) -
     except FileNotFoundError:
         return None
     manifest = unsealed(content, run_key, run_id, bin_id)
-    return manifest if manifest is not None and is_complete(manifest, storage) else None
+    return manifest if manifest is not None and is_complete(manifest, storage, count_rows) else None
 
 
 def rewrite_bin(
@@ -177,7 +194,9 @@ class ManifestReplaced(DeltaLogError):
         self.bin_id, self.path = bin_id, path
 
 
-def publish(manifest: BinManifest, storage: Storage, run_key: RunKey) -> BinManifest:
+def publish(
+    manifest: BinManifest, storage: Storage, run_key: RunKey, count_rows: CountRows = rows_by_footer
+) -> BinManifest:
     """Leave the manifest of a finished bin; where another try was faster, its own.
 
     A request that failed may have taken effect, or may yet. What is found then decides:
@@ -196,9 +215,9 @@ def publish(manifest: BinManifest, storage: Storage, run_key: RunKey) -> BinMani
     keys = [output.key for output in manifest.outputs]
     with _removing(keys, storage, where=(NewerManifest, ManifestReplaced)):
         try:
-            there = _left(manifest, storage, run_key)
+            there = _left(manifest, storage, run_key, count_rows)
         except (StorageError, TableError) as error:
-            there = _found_out(manifest, storage, run_key, error)
+            there = _found_out(manifest, storage, run_key, count_rows, error)
     if there.outputs != manifest.outputs:
         # The bin is done, whether or not they can be removed.
         with suppress(StorageError):
@@ -206,13 +225,13 @@ def publish(manifest: BinManifest, storage: Storage, run_key: RunKey) -> BinMani
     return there
 
 
-def _left(manifest: BinManifest, storage: Storage, run_key: RunKey) -> BinManifest:
+def _left(manifest: BinManifest, storage: Storage, run_key: RunKey, count_rows: CountRows) -> BinManifest:
     """The manifest that is there now: this one, unless another try of the run has done the same."""
     key, content = manifest_key(manifest.run_id, manifest.bin_id), sealed(manifest, run_key)
     for _ in range(_ATTEMPTS):
         if storage.put_if_absent(key, content):
             return manifest
-        there = read_manifest(storage, run_key, manifest.run_id, manifest.bin_id)
+        there = read_manifest(storage, run_key, manifest.run_id, manifest.bin_id, count_rows)
         if there is not None and there.is_same_work(manifest):
             return there
         # It promises nothing: the files of another try are gone, it was written for sources that have changed since, or it is
@@ -221,7 +240,13 @@ def _left(manifest: BinManifest, storage: Storage, run_key: RunKey) -> BinManife
     raise ManifestReplaced(manifest.bin_id, key)
 
 
-def _found_out(manifest: BinManifest, storage: Storage, run_key: RunKey, error: DeltaLogError) -> BinManifest:
+def _found_out(
+    manifest: BinManifest,
+    storage: Storage,
+    run_key: RunKey,
+    count_rows: CountRows,
+    error: DeltaLogError,
+) -> BinManifest:
     """The manifest that is there after a failure.
 
     :raises DeltaLogError: the failure; there is none.
@@ -230,9 +255,9 @@ def _found_out(manifest: BinManifest, storage: Storage, run_key: RunKey, error: 
     if not is_over:
         # The same bytes may be sent again: at most one copy of them takes effect.
         with suppress(StorageError):
-            return _left(manifest, storage, run_key)
+            return _left(manifest, storage, run_key, count_rows)
     with suppress(StorageError):
-        there = read_manifest(storage, run_key, manifest.run_id, manifest.bin_id)
+        there = read_manifest(storage, run_key, manifest.run_id, manifest.bin_id, count_rows)
         if there is not None and there.is_same_work(manifest):
             return there
         if is_over:
@@ -278,13 +303,18 @@ def _read(storage: Storage, keys: Sequence[str]) -> Iterator[bytes]:
             yield from pool.map(read, keys[start : start + _READ_AT_ONCE])
 
 
-def is_complete(manifest: BinManifest, storage: Storage) -> bool:
-    """Are the files that a manifest promises all there?"""
+def is_complete(manifest: BinManifest, storage: Storage, count_rows: CountRows = rows_by_footer) -> bool:
+    """Are the files that a manifest promises all there, with as many rows as it says?"""
     infos = storage.head_many([output.key for output in manifest.outputs])
-    return all(
+    if not all(
         info is not None and info.size == output.size_bytes
         for info, output in zip(infos, manifest.outputs, strict=True)
-    )
+    ):
+        return False
+    try:
+        return all(count_rows(storage, output.key) == output.num_records for output in manifest.outputs)
+    except TableError:
+        return False
 
 
 def forget(manifests: list[BinManifest], storage: Storage) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -213,6 +215,27 @@ def test_a_manifest_of_this_run_that_answers_another_task_is_replaced(table: Pat
     second = rewrite_bin(task, storage, RUN_KEY)
     assert second.sources == task.sources
     assert manifests(table) == [second]
+
+
+def test_a_file_with_other_rows_than_the_manifest_says_is_written_anew(table: Path) -> None:
+    task, storage = planned(table)[0], LocalStorage(str(table))
+    first = rewrite_bin(task, storage, RUN_KEY)
+    (output,) = first.outputs
+    spoilt = table / output.key
+    pq.write_table(pa.table({"id": [7]}), spoilt, store_schema=False, write_statistics=False)
+    # As long as the first file was, and a Parquet file of one row.
+    padding = bytes(output.size_bytes - spoilt.stat().st_size)
+    one_row = b"PAR1" + padding + spoilt.read_bytes()[4:]
+    for content in (one_row, output.size_bytes * b"x"):
+        spoilt.write_bytes(content)
+        storage.put(manifest_key("run", task.bin_id), sealed(first, RUN_KEY))
+        again = rewrite_bin(task, storage, RUN_KEY)
+        assert [new.key for new in again.outputs] != [output.key]
+        assert manifests(table) == [again]
+        storage.put(manifest_key("run", task.bin_id), sealed(first, RUN_KEY))
+    assert run(table).status == "committed"
+    assert output.key not in keys(table)
+    assert Table(str(table)).snapshot().to_arrow().num_rows == 2
 
 
 def test_the_id_of_a_bin_follows_from_its_sources_and_settings(tmp_path: Path) -> None:
