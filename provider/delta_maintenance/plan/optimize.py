@@ -264,7 +264,11 @@ def _sizes(files: pa.Table) -> Int64s:
     column = files.column("size")
     total = pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0.0
     if column.null_count or total > _MAX_TABLE_BYTES:
-        what = f"{total:.3g} bytes in all" if total > _MAX_TABLE_BYTES else f"{column.null_count} files have none"
+        what = (
+            f"{total:.3g} bytes in all"
+            if total > _MAX_TABLE_BYTES
+            else f"{column.null_count} files have none"
+        )
         raise CorruptLog("add.size", f"the sizes of the table's files cannot be true: {what}")
     found: Int64s = column.to_numpy().astype(np.int64)
     return found
