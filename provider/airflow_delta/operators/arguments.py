@@ -22,12 +22,12 @@ from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from delta_log.errors import InvalidRequest, brief
+from delta_log.errors import InvalidRequest
 from delta_log.redaction import has_credentials, redact
-from delta_log.table_properties import whole_number
 from delta_log.table_uri import require_absolute
 
 _MAX_SIZE_BYTES = 1 << 50
+_MAX_DIGITS, _SHOWN_CHARACTERS = 18, 300
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _YES, _NO = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
@@ -133,11 +133,18 @@ def text_of(value: Any) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A value as a message shows it."""
+    """A value as a message shows it: only the beginning where it is long."""
     try:
-        return brief(repr(value))
+        text = repr(value)
     except ValueError:
         return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def whole_number(value: Any) -> int | None:
+    """The number that decimal digits stand for, in 64 bits; ``None``: the value is none."""
+    text = "" if isinstance(value, bool) else text_of(value).strip()
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
 def read_text(name: str, value: Any) -> str:
@@ -168,7 +175,7 @@ def read_size(name: str, value: Any) -> int:
 
 
 def read_count(name: str, value: Any) -> int:
-    number = None if isinstance(value, bool) else whole_number(text_of(value))
+    number = whole_number(value)
     if not number:
         raise ValueError(f"{name}={quoted(value)} is not a whole number from 1 on.")
     return number

@@ -12,7 +12,6 @@ from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.baseline import Baselines
 from airflow_delta.triggers.table_version import DeltaTableVersionTrigger
 from delta_log.printable import printable
-from delta_log.table_properties import whole_number
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,8 +25,7 @@ _NOT_AWAITED = "other commits would end the wait than the ones that were meant"
 
 
 def read_version(name: str, value: Any) -> int:
-    text = "" if isinstance(value, bool) else arguments.text_of(value).strip()
-    version = -1 if text == "-1" else whole_number(text)
+    version = -1 if arguments.text_of(value).strip() == "-1" else arguments.whole_number(value)
     if version is None:
         raise ValueError(f"{name}={arguments.quoted(value)} is not a version: a whole number from 0 on.")
     return version
@@ -52,7 +50,7 @@ def read_moment(name: str, value: Any) -> datetime:
 def read_transaction(name: str, value: Any) -> tuple[str, int]:
     if isinstance(value, Sequence) and len(value) == 2:
         app_id, version = value
-        number = whole_number(arguments.text_of(version))
+        number = arguments.whole_number(version)
         if isinstance(app_id, str) and app_id and number is not None:
             return app_id, number
     raise ValueError(f"{name}={arguments.quoted(value)} is not a pair of an application id and a version.")
