@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delta_log.arrow_leaves import leaves
 from delta_log.deletion_vector import RowBitmap
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.file_path import is_external
+from delta_log.int96 import Int96Check
 from delta_log.schema import (
     PARQUET_FIELD_ID,
     ArrayType,
@@ -189,6 +191,7 @@ class DataFile:
         position = 0
         with _file_errors(self.key, self._storage):
             calendar = _LegacyCalendar.of(self._parquet)
+            int96 = Int96Check(self.key, Int96Check.paths_in(self._parquet), self._in_seconds)
         batches = self._batches(asked, batch_rows)
         while True:
             with _file_errors(self.key, self._storage):
@@ -201,11 +204,17 @@ class DataFile:
                         batch = batch.filter(pa.array(hidden.keep_mask(start, batch.num_rows)))
                 if calendar is not None:
                     calendar.check(batch, self.key)
+                if int96.paths:
+                    int96.check(batch)
                 arrays = tuple(self._array(batch, there, physical) for there in found)
             where = _live_positions(start, position, hidden) if positions else None
             yield Rows(batch.num_rows, arrays, where)
         if position != self.num_rows:
             raise CorruptLog(self.key, f"its footer says {self.num_rows} rows, but {position} came out")
+
+    def _in_seconds(self) -> pq.ParquetFile:
+        source = self._storage.open_read(self.key)
+        return pq.ParquetFile(source, coerce_int96_timestamp_unit="s", buffer_size=_PAGE_BYTES)
 
     def _batches(self, asked: _Asked, most_rows: int) -> Iterator[pa.RecordBatch]:
         for stretch in stretches(self._parquet.metadata, asked.leaves, most_rows, self._read_at):
@@ -384,7 +393,7 @@ class _LegacyCalendar:
         return cls(dates, int96 if "INT96" in stored else dates)
 
     def check(self, batch: pa.RecordBatch, key: str) -> None:
-        for leaf in _leaves(list(batch.columns)):
+        for leaf in leaves(batch.columns):
             if pa.types.is_date(leaf.type) and self.dates:
                 oldest, limit = pc.min(leaf.cast(pa.int32())).as_py(), _FIRST_GREGORIAN_DAY
             elif pa.types.is_timestamp(leaf.type) and self.timestamps:
@@ -411,18 +420,6 @@ def _spark_version(parquet: pq.ParquetFile) -> tuple[int, ...]:
     # Before 2.4.6, Spark left its schema and no version. Others that leave the schema, to please Spark, are not of Java.
     by_java = (parquet.metadata.created_by or "").startswith("parquet-mr")
     return (2, 4) if by_java and _SPARK_SCHEMA_KEY in keys else (9, 9)
-
-
-def _leaves(arrays: list[pa.Array]) -> Iterator[pa.Array]:
-    for array in arrays:
-        if pa.types.is_struct(array.type):
-            yield from _leaves(array.flatten())
-        elif pa.types.is_map(array.type):
-            yield from _leaves([array.keys, array.items])
-        elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-            yield from _leaves([array.values])
-        else:
-            yield array
 
 
 class _file_errors:  # noqa: N801 - used as a with-statement, like contextlib's own

@@ -320,6 +320,7 @@ _REPORT_MEMBERS: Mapping[str, Kind] = {
     "remapped_bins": INTEGER,
     "broken_bins": INTEGER,
     "broken": OBJECTS.or_none(),
+    "foreign": OBJECT.or_none(),
     "num_batches": INTEGER.or_none(),
     "left": INTEGERS.or_none(),
     "started_ms": INTEGER.or_none(),
