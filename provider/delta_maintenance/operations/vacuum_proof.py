@@ -18,6 +18,7 @@ import posixpath
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delta_log.errors import brief
 from delta_log.storage import Storage
 from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused
@@ -36,6 +38,8 @@ _LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[^.]+)?\.(parquet|json)")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+#: What replaying values of other types, or absurd ones, may raise.
+_ILLEGIBLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 _FILE_MEMBERS = ("path", "size", "deletionTimestamp", "deletionVector")
 
 
@@ -156,28 +160,33 @@ def _replayed(storage: Storage, version: int, replay: _Replay) -> str:
     for number, actions in _read(
         storage, [n for n in sorted(commits) if n < start and commits[n] >= replay.cutoff_ms]
     ):
-        held.take(actions, commits[number])
+        with _reading(number):
+            held.take(actions, commits[number])
     replay.recent |= held.recent
     for number, actions in _read(storage, range(start, version + 1)):
-        replay.take(actions, commits[number])
+        with _reading(number):
+            replay.take(actions, commits[number])
     return "checkpoint" if start else "commits"
 
 
 def _read(storage: Storage, numbers: Sequence[int]) -> Iterator[tuple[int, Iterator[Mapping[str, Any]]]]:
     bodies = commit_bodies(storage, [f"{_LOG}/{number:020d}.json" for number in numbers])
     for number, body in zip(numbers, bodies, strict=True):
-        yield number, _actions(body, f"{_LOG}/{number:020d}.json")
+        yield number, (json.loads(line) for line in body.splitlines() if line.strip())
 
 
-def _actions(body: bytes, key: str) -> Iterator[Mapping[str, Any]]:
-    for line in body.splitlines():
-        if line.strip():
-            try:
-                yield json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise VacuumRefused(
-                    f"{key} cannot be read a second time ({error}). Nothing was deleted."
-                ) from error
+@contextmanager
+def _reading(number: int) -> Iterator[None]:
+    """
+    :raises VacuumRefused: the commit is not what a commit has to be. One before a checkpoint is read here alone.
+    """
+    try:
+        yield
+    except _ILLEGIBLE as error:
+        raise VacuumRefused(
+            f"{_LOG}/{number:020d}.json cannot be read as a commit ({type(error).__name__}: {brief(str(error))}), so what "
+            "has to stay cannot be proved. Nothing was deleted. Restore that file, or ask its writer."
+        ) from error
 
 
 def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], replay: _Replay) -> int:
@@ -191,7 +200,7 @@ def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], rep
             try:
                 for name in candidate:
                     fresh.take(_checkpoint_actions(storage, f"{_LOG}/{name}"), 0)
-            except (FileNotFoundError, pa.ArrowException, ValueError, KeyError, TypeError, VacuumRefused):
+            except (FileNotFoundError, pa.ArrowException, *_ILLEGIBLE):
                 continue
             replay.live.update(fresh.live)
             replay.recent |= fresh.recent
@@ -200,8 +209,11 @@ def _from_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], rep
 
 
 def _checkpoint_actions(storage: Storage, key: str) -> Iterator[Mapping[str, Any]]:
-    is_json = key.endswith(".json")
-    actions = _actions(storage.read(key), key) if is_json else _parquet_actions(storage, key)
+    actions: Iterator[Mapping[str, Any]]
+    if key.endswith(".json"):
+        actions = (json.loads(line) for line in storage.read(key).splitlines() if line.strip())
+    else:
+        actions = _parquet_actions(storage, key)
     for action in actions:
         sidecar = action.get("sidecar")
         if sidecar is None:

@@ -240,6 +240,19 @@ def test_a_dry_run_proves_where_a_proof_is_demanded(table: Path) -> None:
     assert "cannot be proved" in refusal(run_vacuum(table, dry_run=True, require_proof=True))
 
 
+@pytest.mark.parametrize("line", ['{"add":7}', '{"remove":["a"]}', '{"add":{}}', "[1]", "7", "[" * 5000])
+def test_a_commit_before_the_checkpoint_that_is_none_is_named(table: Path, line: str) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    first = table / "_delta_log" / f"{0:020}.json"
+    first.write_text(line + "\n")
+    before = files_below(table)
+    report = run_vacuum(table, retain_hours=0, retention_check=False)
+    assert report.error is not None
+    assert (report.error["type"], report.error["kind"]) == ("VacuumRefused", "refused")
+    assert f"{0:020}.json cannot be read as a commit" in report.error["message"]
+    assert files_below(table) == before
+
+
 def test_another_tables_log_in_this_place_is_refused(table: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_days(other)
