@@ -16,7 +16,6 @@ anything that a symbolic link leads to or from. Everything else below ``files/``
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ import pyarrow.compute as pc
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.object_tree import KeySpan
 from delta_log.runtime import Runtime
-from delta_log.storage import Storage
+from delta_log.storage import ODD_KEY, Storage
 from delta_log.store_clock import require_store_clock
 from delta_maintenance.operations.quarantine_record import (
     DIGEST_PARAMETER,
@@ -53,8 +52,6 @@ _COMPARED_BYTES = 8 << 20
 #: So many listed files are looked up in a record at once, which costs as much as the record is large.
 _LOOKED_UP_FILES = 1 << 16
 _EXAMPLES = 10
-#: Segments of a key that spell no file of a table: empty ones, ``.`` and ``..``.
-_ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,8 @@ def quarantines(storage: Storage) -> list[Quarantine]:
     names: list[str] = []
 
     def told(directories: Sequence[str]) -> tuple[()]:
-        names.extend(directory.rpartition("/")[2] for directory in directories)
+        found = (directory.rpartition("/")[2] for directory in directories)
+        names.extend(name for name in found if not ODD_KEY.search(name))
         return ()
 
     for _ in storage.list_part(KeySpan(f"{QUARANTINE_DIRECTORY}/"), told):
@@ -237,8 +235,12 @@ def purge(
         progress.message(
             f"deleting the quarantine {quarantine.name}" if not dry_run else "looking at quarantines"
         )
-        needed_here = 0
-        for keys, sizes in quarantine.files():
+        needed_here = num_odd = 0
+        for found, found_sizes in quarantine.files():
+            # On an object store such a key may be there, put by hand; no store deletes it through us.
+            plain = [pair for pair in zip(found, found_sizes, strict=True) if not ODD_KEY.search(pair[0])]
+            num_odd += len(found) - len(plain)
+            keys, sizes = [key for key, _ in plain], [size for _, size in plain]
             needed = pc.is_in(pa.array(keys, pa.string()), value_set=protected).to_pylist()
             going = [key for key, stays in zip(keys, needed, strict=True) if not stays]
             needed_here += sum(needed)
@@ -247,7 +249,9 @@ def purge(
             if not dry_run:
                 storage.delete([quarantine.prefix + key for key in going])
         num_needed += needed_here
-        if not dry_run and not needed_here:
+        if num_odd:
+            broken[quarantine.name] = f"{num_odd:,} keys in it are not normalised; delete them by hand"
+        elif not dry_run and not needed_here:
             quarantine.forget()
     return Purge(files, size_bytes, num_needed, broken)
 
@@ -396,7 +400,7 @@ def _allowed(storage: Storage, quarantine: Quarantine, keys: Sequence[str], hidd
     """Those that are keys of data, and to which no link leads, here or there."""
     mask = hidden.mask(pa.array(keys, pa.string())).to_pylist()
     plain = [
-        key for key, is_hidden in zip(keys, mask, strict=True) if not is_hidden and not _ODD_KEY.search(key)
+        key for key, is_hidden in zip(keys, mask, strict=True) if not is_hidden and not ODD_KEY.search(key)
     ]
     if not storage.has_directories:
         return plain

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,33 +16,26 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import mutated_quarantines
+from tests.mutated_quarantines import end_restoration, execute
 from tests.small_tables import write_days
 from tests.vacuum_histories import (
     DAY_MS,
     NOW_MS,
-    PROTOCOL,
-    RUNTIME,
     History,
     dying_everywhere,
     histories,
-    metadata,
 )
 from tests.vacuum_runs import age, done, files_below, run_vacuum
 
 from delta_log import Table
 from delta_log.errors import DeltaLogError
-from delta_log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage, open_storage
+from delta_log.storage import Storage
 from delta_maintenance import cli
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.operations.quarantine import QUARANTINE_DIRECTORY, purge, quarantines, restore
-from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
-from delta_maintenance.operations.vacuum_survey import survey
-from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.operations.quarantine import QUARANTINE_DIRECTORY, purge, quarantines
 from delta_maintenance.progress import SilentProgress
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
@@ -437,57 +429,12 @@ def test_a_clock_that_is_ahead_of_the_store_deletes_no_quarantine(table: Path, p
     assert contents(table) == before
 
 
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """A few bytes changed, cut out, doubled or put in."""
-    for _ in range(chance.randint(1, 3)):
-        at, length = chance.randrange(len(data) + 1), chance.randint(0, 12)
-        odd = chance.choice(
-            [b"", b"\xff", b"{", b"[" * 500, b"9" * 30, b"-1", b"null", b'"', b"../", b"_delta_log/"]
-        )
-        data = data[:at] + odd + chance.choice([data[at : at + length], b""]) + data[at + length :]
-    return data
-
-
 def test_a_record_that_was_tampered_with_is_refused_and_harmless() -> None:
-    history = History()
-    history.commit([{"protocol": PROTOCOL}, {"metaData": metadata()}], NOW_MS - 9 * DAY_MS)
-    history.put("a", NOW_MS - 9 * DAY_MS)
-    history.live["a"] = None
-    history.commit([history.add("a")], NOW_MS - 8 * DAY_MS)
-    for key in ("p=1/b", "p=1/orphan"):
-        history.put(key, NOW_MS - 8 * DAY_MS)
-    history.storage._clock_ms = NOW_MS
-    execute(history.storage, retain_hours=0)
-    (quarantine,) = quarantines(history.storage)
-    start, chance = dict(history.storage.objects), random.Random(0)
-    for _ in range(400):
-        history.storage.objects = dict(start)
-        for key in chance.choice([[quarantine.manifest_key], [quarantine.lines_key]]):
-            body, written_ms = start[key]
-            history.storage.objects[key] = mutated(body, chance), written_ms
-        is_changed = history.storage.objects != start
-        before = dict(history.storage.objects)
-        try:
-            end_restoration(history, history.storage)
-        except DeltaLogError:
-            assert history.storage.objects == before
-        else:
-            assert not is_changed
-        purge(history.storage, 1, NOW_MS, NOTHING, SilentProgress(), dry_run=True)
+    outcomes = mutated_quarantines.run(examples=400, seed=1)
+    assert min(outcomes["refused"], outcomes["restored"]) > 50
 
 
 # -- whatever fails, and wherever ----------------------------------------------------------------------------
-
-
-def execute(storage: Storage, **options: Any) -> VacuumOutcome:
-    snapshot = Snapshot(storage, find_log_segment(storage))
-    wanted = VacuumOptions(retention_check=False, quarantine=True, **options)
-    found = survey(storage, open_storage, snapshot, wanted, NOW_MS, SilentProgress())
-    return vacuum(storage, found, SilentProgress(), RUNTIME, {})
-
-
-def end_restoration(history: History, storage: Storage) -> None:
-    restore(storage, HiddenNames.of(history.snapshot()), None, SilentProgress(), dry_run=False)
 
 
 def data(history: History) -> dict[str, bytes]:
