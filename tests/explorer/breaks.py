@@ -176,7 +176,7 @@ BREAKS = [
     Break("a finished bin is committed although the schema is another one since", ("batches", "widen"),
           lambda: patch.object(earlier_tries, "_is_wanted", lambda *_: True), faults=1, samples=400),
     Break("what another try has committed is deleted as nobody's", ("batches", "batches"),
-          lambda: patch.object(orphans, "live_files", lambda *_: {})),
+          lambda: patch.object(orphans, "live_files", lambda *_: {}), samples=400),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
     Break("a commit that one listing does not show is taken for missing", ("append", "batches"),
