@@ -282,7 +282,7 @@ def is_on_disk(table_uri: str) -> bool:
 
 def _scheme(table_uri: str) -> str:
     try:
-        return urlsplit(table_uri).scheme if "://" in table_uri or table_uri.startswith("file:") else ""
+        return urlsplit(table_uri).scheme if "://" in table_uri or table_uri[:5].lower() == "file:" else ""
     except ValueError as error:
         raise InvalidRequest(f"{table_uri} is not a URI ({error}). Check the address.") from error
 

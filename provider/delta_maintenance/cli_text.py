@@ -279,6 +279,8 @@ def _quarantine_plan_lines(plan: Mapping[str, Any]) -> list[str]:
     broken = plan.get("brokenQuarantines", {}).items()
     lines = ["  into quarantine"] if plan.get("quarantine") else []
     lines += [f"  warning: the quarantine {name} is broken: {why}" for name, why in broken]
+    if "numTemporaryFilesToDelete" in plan:
+        lines.append(f"  and {plan['numTemporaryFilesToDelete']:,} temporary files of killed processes")
     if "numQuarantinedFilesToDelete" in plan:
         size = format_bytes(plan["sizeOfQuarantinedDataToDelete"])
         lines.append(f"  and {plan['numQuarantinedFilesToDelete']:,} files, {size}, of older quarantines")
@@ -286,10 +288,15 @@ def _quarantine_plan_lines(plan: Mapping[str, Any]) -> list[str]:
 
 
 def _purged_lines(metrics: Mapping[str, int]) -> list[str]:
+    lines = []
+    if "numDeletedTemporaryFiles" in metrics:
+        lines.append(
+            f"  {metrics['numDeletedTemporaryFiles']:,} temporary files of killed processes were deleted"
+        )
     if "numPurgedFiles" not in metrics:
-        return []
+        return lines
     size = format_bytes(metrics["sizeOfPurgedData"])
-    lines = [f"  {metrics['numPurgedFiles']:,} files, {size}, of older quarantines were deleted"]
+    lines += [f"  {metrics['numPurgedFiles']:,} files, {size}, of older quarantines were deleted"]
     if metrics.get("numNeededFilesInQuarantine"):
         lines.append(
             f"  warning: the table needs {metrics['numNeededFilesInQuarantine']:,} files of a quarantine; they stay. Run "

@@ -6,8 +6,12 @@ checked when the DAG is parsed. A rendered template is text, whatever it stands 
 A template that rendered to nothing (empty text, blanks, or ``None``) is a mistake more often than a wish:
 
 * A switch, and any other required argument, refuses it.
-* An optional argument without which *more* would be done than was asked for refuses it (:attr:`Argument.absence`).
+* An optional argument that protects something (which partitions, an approval, a retention, a verification, an identity)
+  refuses it (:attr:`Argument.absence`).
 * Any other optional argument is absent then.
+
+The same holds for a reference to the output of another task, or a template of a DAG with native rendering, that comes out as
+Python's ``None``. A ``None`` in the DAG file itself always means absent.
 """
 
 from __future__ import annotations
@@ -65,16 +69,24 @@ class Argument:
                 "runs. Write it in the DAG file."
             )
         if not self.required and (raw is None or _is_empty(raw)):
-            if raw is not None and self.absence is not None:
-                raise ValueError(
-                    f"{self.name}={raw!r} is empty; most likely its template rendered to nothing. Without it "
-                    f"{self.absence}. Give a value, or leave the argument out."
-                )
+            if raw is not None:
+                self.require_present(raw)
             return None
         try:
             return self.read(self.name, raw)
         except ValueError as error:
             raise ValueError(redact(str(error))) from None
+
+    def require_present(self, raw: Any) -> None:
+        """
+        :param raw: what a template or a reference came out as; empty.
+        :raises ValueError: the argument protects something.
+        """
+        if self.absence is not None:
+            raise ValueError(
+                f"{self.name}={raw!r} is empty; most likely its template rendered to nothing. Without it "
+                f"{self.absence}. Give a value, or leave the argument out."
+            )
 
 
 class CheckedArguments:
@@ -112,9 +124,16 @@ class CheckedArguments:
         """Airflow's hook for this purpose, called for mapped tasks, too.
 
         Airflow shows the rendered fields to everyone who may see the task, so an address with credentials ends the task
-        before they are stored.
+        before they are stored. Only here is it known which values were open before.
         """
+        opened = [name for name in self.arguments if is_open(getattr(self, name))]
         super()._do_render_template_fields(parent, *args, **kwargs)  # type: ignore[misc]
+        for name in opened:
+            if getattr(self, name) is None:
+                try:
+                    self.arguments[name].require_present(None)
+                except ValueError as error:
+                    raise AirflowFailException(str(error)) from None
         for name, argument in self.arguments.items():
             value = getattr(self, name)
             if argument.read is read_address and isinstance(value, str) and has_credentials(value):

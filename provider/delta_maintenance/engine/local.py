@@ -25,6 +25,7 @@ from typing import Any
 
 from delta_log.errors import DeltaLogError
 from delta_log.storage import Storage, is_on_disk, open_storage
+from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
 from delta_maintenance.engine.engine import (
     BinResult,
     TaskFailed,
@@ -302,7 +303,10 @@ def _environment() -> dict[str, str]:
     directory."""
     path = [str(Path(entry).resolve()) for entry in sys.path]
     own = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONSAFEPATH": "1"}
-    return {**_NO_SPINNING, **os.environ, **own}
+    # A worker is told these by its first line.
+    told = (STORAGE_OPTIONS_VARIABLE, RUN_KEY_VARIABLE)
+    inherited = {name: value for name, value in os.environ.items() if name not in told}
+    return {**_NO_SPINNING, **inherited, **own}
 
 
 def available_cpus() -> int:

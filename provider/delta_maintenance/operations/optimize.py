@@ -168,9 +168,9 @@ def run(
         if not isinstance(error, DeltaLogError):
             print_traceback(error)
         return finished("failed", error=describe_error(error), **facts, **work.facts())
-    forget([*earlier.manifests, *work.manifests], table.storage)
+    spent = [*earlier.manifests, *work.manifests]
     lost = [*earlier.stale, *(manifest for manifest, _ in batches.dropped)]
-    _clean_up(lost, table, options, progress, runtime.now_ms())
+    _clean_up(spent, lost, table, options, progress, runtime.now_ms())
     status = "already_done" if batches.already_done else "committed"
     return finished(status, **facts, **work.facts())
 
@@ -187,19 +187,25 @@ def _require_rewritable(snapshot: Snapshot, gate: Operation) -> None:
 
 
 def _clean_up(
+    spent: list[BinManifest],
     lost: Sequence[BinManifest],
     table: Table,
     options: OptimizeOptions,
     progress: ProgressReporter,
     now_ms: int,
 ) -> None:
-    """The run is over and done; what cannot be tidied up is no failure of it."""
+    """The run is over and done; what cannot be tidied up is no failure of it.
+
+    :param spent: manifests that nobody needs any more. They go first: files are orphans only once nobody can learn of them.
+    :param lost: those of them whose bins were not committed.
+    """
     try:
+        forget(spent, table.storage)
         if lost:
             removed = remove_orphans(lost, table.snapshot(), table.storage, remap=options.remap)
             progress.message(f"removed {len(removed):,} files of {len(lost):,} bins that were not committed")
         forget_old_manifests(table, now_ms)
-    except DeltaLogError as error:
+    except (DeltaLogError, OSError) as error:
         progress.message(f"left for another run or for VACUUM: {error}")
 
 

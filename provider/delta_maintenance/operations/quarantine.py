@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.errors import InvalidRequest, StorageError
+from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
 from delta_log.object_tree import KeySpan
 from delta_log.runtime import Runtime
 from delta_log.storage import ODD_KEY, Storage
@@ -173,6 +173,10 @@ def quarantines(storage: Storage) -> list[Quarantine]:
 
 def _opened(quarantine: Quarantine) -> Quarantine:
     key = quarantine.manifest_key
+    ways = [key, quarantine.lines_key, quarantine.prefix.rstrip("/")]
+    link = next((link for link in quarantine.storage.symbolic_links(ways) if link is not None), None)
+    if link is not None:
+        return replace(quarantine, broken=f"{link} is a symbolic link")
     info = quarantine.storage.head(key)
     if info is None:
         return replace(quarantine, broken="it has no manifest.json")
@@ -188,7 +192,11 @@ def _opened(quarantine: Quarantine) -> Quarantine:
 
 
 def _has_files(quarantine: Quarantine) -> bool:
-    return any(keys for keys, _ in quarantine.files())
+    """Whether files wait; what lies behind a link is not looked at."""
+    try:
+        return any(keys for keys, _ in quarantine.files())
+    except SymbolicLinkRefused:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +349,7 @@ def _trusted_keys(quarantine: Quarantine, *, is_vouched: bool) -> pa.ChunkedArra
     if manifest.files_digest is None:
         raise QuarantineRefused(
             name,
-            "release 0.1.0 made it, which left nothing in the log that its record could be compared with",
+            "an earlier build made it, which left nothing in the log that its record could be compared with",
         )
     if not is_vouched:
         raise QuarantineRefused(

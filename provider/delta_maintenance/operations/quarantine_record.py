@@ -53,7 +53,7 @@ class QuarantineManifest(msgspec.Struct, frozen=True, rename="camel"):
     """``manifest.json``, as far as somebody relies on it; the other members are for people.
 
     :param version: that the vacuum was planned on; its commits are newer.
-    :param files_digest: SHA-256 of ``files.jsonl``; release 0.1.0 wrote none.
+    :param files_digest: SHA-256 of ``files.jsonl``; earlier builds wrote none.
     """
 
     version: int

@@ -112,38 +112,73 @@ def run(
         plan = found.plan.to_dict()
         if options.quarantine:
             plan["quarantine"] = True
-        purged, leftovers = _tidied_up(table.storage, found, hours, started_ms, progress, dry_run=True)
-        if purged is not None:
-            plan |= {
-                "numQuarantinedFilesToDelete": purged.num_files,
-                "sizeOfQuarantinedDataToDelete": purged.size_bytes,
-                **purged.facts(),
-            }
-        plan |= {"numTemporaryFilesToDelete": leftovers} if leftovers else {}
+        plan |= _tidied_up(table.storage, found, hours, started_ms, progress, dry_run=True).planned()
         if options.require_proof:
             plan["proof"] = prove(table.storage, found.basis, found.plan).strength
         return replace(report, plan=plan, finished_ms=runtime.now_ms())
     tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
     transaction = (identity.app_id, identity.version) if identity is not None else None
     outcome = vacuum(table.storage, found, progress, runtime, tags, transaction)
-    metrics, facts = dict(outcome.metrics), dict(outcome.facts)
-    purged, leftovers = _tidied_up(table.storage, found, hours, started_ms, progress, dry_run=False)
-    if purged is not None:
-        metrics |= {"numPurgedFiles": purged.num_files, "sizeOfPurgedData": purged.size_bytes}
-        metrics |= {"numNeededFilesInQuarantine": purged.num_needed} if purged.num_needed else {}
-        metrics |= {"numBrokenQuarantines": len(purged.broken)} if purged.broken else {}
-        facts |= purged.facts()
-    metrics |= {"numDeletedTemporaryFiles": leftovers} if leftovers else {}
-    cleaned = metrics.get("numPurgedFiles") or leftovers
-    otherwise = "cleaned" if cleaned else "nothing_to_do"
+    tidied = _tidied_up(
+        table.storage,
+        found,
+        hours,
+        started_ms,
+        progress,
+        dry_run=False,
+        is_vacuumed=outcome.version is not None,
+    )
+    facts = {**outcome.facts, **tidied.facts()}
+    if tidied.warning is not None:
+        facts["warnings"] = [*facts.get("warnings", found.plan.warnings), tidied.warning]
+    otherwise = "cleaned" if tidied.has_deleted else "nothing_to_do"
     return replace(
         report,
         status=otherwise if outcome.version is None else "committed",
         version=outcome.version,
-        metrics=metrics,
+        metrics={**outcome.metrics, **tidied.metrics()},
         plan={**found.plan.to_dict(), **facts},
         finished_ms=runtime.now_ms(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tidied:
+    """What goes besides the files of the plan.
+
+    :param leftovers: how many old temporary files.
+    :param warning: why quarantines stay, where the vacuum itself is done.
+    """
+
+    purged: Purge | None = None
+    leftovers: int = 0
+    warning: str | None = None
+
+    @property
+    def has_deleted(self) -> bool:
+        return bool(self.leftovers or (self.purged is not None and self.purged.num_files))
+
+    def planned(self) -> dict[str, Any]:
+        """For a dry run."""
+        found: dict[str, Any] = {"numTemporaryFilesToDelete": self.leftovers} if self.leftovers else {}
+        if self.purged is not None:
+            found |= {
+                "numQuarantinedFilesToDelete": self.purged.num_files,
+                "sizeOfQuarantinedDataToDelete": self.purged.size_bytes,
+            }
+        return found | self.facts()
+
+    def facts(self) -> dict[str, Any]:
+        return self.purged.facts() if self.purged is not None else {}
+
+    def metrics(self) -> dict[str, int]:
+        found = {"numDeletedTemporaryFiles": self.leftovers} if self.leftovers else {}
+        purged = self.purged
+        if purged is not None:
+            found |= {"numPurgedFiles": purged.num_files, "sizeOfPurgedData": purged.size_bytes}
+            found |= {"numNeededFilesInQuarantine": purged.num_needed} if purged.num_needed else {}
+            found |= {"numBrokenQuarantines": len(purged.broken)} if purged.broken else {}
+        return found
 
 
 def _tidied_up(
@@ -154,12 +189,23 @@ def _tidied_up(
     progress: ProgressReporter,
     *,
     dry_run: bool,
-) -> tuple[Purge | None, int]:
-    """What was in quarantine for so many hours goes, and so do old temporary files; how many these were."""
-    purged = None
-    if hours is not None:
-        purged = purge(storage, hours, now_ms, _live_keys(storage, found), progress, dry_run=dry_run)
-    return purged, remove_leftovers(storage, found.basis.listing, now_ms, progress, dry_run=dry_run)
+    is_vacuumed: bool = False,
+) -> _Tidied:
+    """What was in quarantine for so many hours goes, and so do old temporary files.
+
+    :param is_vacuumed: the log says by now that the vacuum is done, so that a failure here is none of it.
+    """
+    purged = warning = None
+    try:
+        if hours is not None:
+            purged = purge(storage, hours, now_ms, _live_keys(storage, found), progress, dry_run=dry_run)
+    except (DeltaLogError, OSError) as error:
+        if not is_vacuumed:
+            raise
+        warning = f"old quarantines were not deleted: {error}"
+        progress.message(warning)
+    leftovers = remove_leftovers(storage, found.basis.listing, now_ms, progress, dry_run=dry_run)
+    return _Tidied(purged, leftovers, warning)
 
 
 def _live_keys(storage: Storage, found: Survey) -> pa.ChunkedArray:

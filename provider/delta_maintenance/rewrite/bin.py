@@ -24,11 +24,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pyarrow as pa
 
 from delta_log.data_file import DataFile
-from delta_log.errors import AccessDenied, DeltaLogError, StorageError, TableError
+from delta_log.errors import AccessDenied, DeltaLogError, StorageError, SymbolicLinkRefused, TableError
 from delta_log.schema import StructType, arrow_schema, parse_schema, storable
 from delta_log.storage import Storage, is_on_disk
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
@@ -74,7 +75,7 @@ def read_manifest(
     :raises NewerManifest: a newer release has finished it.
     """
     try:
-        content = storage.read(manifest_key(run_id, bin_id), 0, MAX_BYTES + 1)
+        content = _content(storage, manifest_key(run_id, bin_id))
     except FileNotFoundError:
         return None
     manifest = unsealed(content, run_key, run_id, bin_id)
@@ -292,15 +293,25 @@ def manifests_of(storage: Storage, run_key: RunKey, run_id: str) -> tuple[list[B
 def _read(storage: Storage, keys: Sequence[str]) -> Iterator[bytes]:
     """The start of each file, in their order: what is longer than a manifest is none."""
 
-    def read(key: str) -> bytes:
-        return storage.read(key, 0, MAX_BYTES + 1)
-
     if storage.concurrency < 2 or len(keys) < 2:
-        yield from map(read, keys)
+        yield from (_content(storage, key) for key in keys)
         return
     with ThreadPoolExecutor(min(storage.concurrency, _READ_AT_ONCE)) as pool:
         for start in range(0, len(keys), _READ_AT_ONCE):
-            yield from pool.map(read, keys[start : start + _READ_AT_ONCE])
+            yield from pool.map(partial(_content, storage), keys[start : start + _READ_AT_ONCE])
+
+
+def _content(storage: Storage, key: str) -> bytes:
+    """The start of a file; nothing where a link lies in its place, for no manifest is a link.
+
+    :raises SymbolicLinkRefused: the directory is a link.
+    """
+    try:
+        return storage.read(key, 0, MAX_BYTES + 1)
+    except SymbolicLinkRefused as error:
+        if error.link != key:
+            raise
+        return b""
 
 
 def is_complete(manifest: BinManifest, storage: Storage, count_rows: CountRows = rows_by_footer) -> bool:

@@ -46,7 +46,7 @@ REFUSING = {
     "ratio": "table delta_conn_id per_partition file_ratio",
     "health": "table delta_conn_id small_file_size",
 }
-#: Those without which less is done, or the same: an empty text means that they are absent.
+#: Those that protect nothing: an empty text means that they are absent.
 ABSENT = {
     "optimize": "target_size max_deleted_rows_ratio max_bytes max_files max_duration batch_size quiet_minutes "
     "hot_partitions on_broken_source output_uri parallelism spark_conf spark_binary min_file_size max_file_size",
@@ -164,3 +164,29 @@ def test_an_empty_switch_starts_no_job(make_context: MakeContext) -> None:
     with pytest.raises(AirflowFailException, match="retention_check='' .*rendered to nothing"):
         DeltaVacuumOperator.execute.__wrapped__(operator, make_context())  # type: ignore[attr-defined]
     assert runner.specs == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("optimize", "where"),
+        ("optimize", "approved_plan"),
+        ("vacuum", "approved_plan"),
+        ("version", "version"),
+    ],
+)
+def test_what_renders_to_none_is_as_empty_as_an_empty_text(kind: str, name: str) -> None:
+    """So do templates of a DAG with native rendering, and references to the output of a task that pushed none."""
+    from airflow.sdk import DAG
+
+    with DAG("native", schedule=None, render_template_as_native_obj=True):
+        task = KINDS[kind](task_id="task", table="/data/t", **{name: "{{ params.value }}"})
+    with pytest.raises(AirflowFailException, match=f"{name}=None is empty"):
+        task.render_template_fields({"params": {"value": None}})
+
+
+def test_none_in_the_dag_file_means_absent() -> None:
+    task = DeltaOptimizeOperator(task_id="task", table="/data/t", where=None)
+    task.render_template_fields({})
+    task.check_all()
+    assert "where" not in task.options()

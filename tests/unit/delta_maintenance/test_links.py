@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.maintenance_runs import WatchedEngine
+from tests.maintenance_runs import run as rewrite
 from tests.small_tables import write_days
 from tests.vacuum_runs import age, done, run_vacuum
 
@@ -152,6 +154,81 @@ def test_a_quarantine_behind_a_link_is_neither_restored_nor_purged(table: Path) 
     assert report.error is not None
     assert "_delta_quarantine is a symbolic link" in str(report.error["message"])
     assert content_of(table.parent / "victim") == before
+
+
+@pytest.mark.parametrize("place", ["files", "manifest.json", "files.jsonl"])
+def test_a_link_in_one_quarantine_stops_no_other(table: Path, place: str) -> None:
+    done(run_vacuum(table, quarantine=True, **NO_CHECK))
+    (table.parent / "victim").mkdir()
+    evil = table / "_delta_quarantine" / "evil"
+    evil.mkdir()
+    (evil / "files").mkdir(exist_ok=True)
+    (evil / "files" / "x").write_bytes(b"planted")
+    if place == "files":
+        (evil / "files" / "x").unlink()
+        (evil / "files").rmdir()
+    (evil / place).symlink_to(table.parent / "victim")
+    (table / DAY / "old").write_bytes(b"nobody's")
+    os.utime(table / DAY / "old", (1, 1))
+    version = Table(str(table)).snapshot().version
+    report = done(run_vacuum(table, purge_quarantine_hours=1, **NO_CHECK))
+    assert (report.status, report.version) == ("committed", version + 2)
+    assert report.plan is not None
+    assert "evil" in report.plan["brokenQuarantines"]
+    restored = run("restore-quarantine", table)
+    assert restored.status == "restored", restored.error
+    assert restored.metrics["numRestoredFiles"] > 0
+    assert content_of(table.parent / "victim") == {}
+
+
+def test_a_quarantine_that_is_swapped_for_a_link_takes_nothing_from_a_vacuum_that_is_done(
+    table: Path,
+) -> None:
+    done(run_vacuum(table, quarantine=True, **NO_CHECK))
+    (table.parent / "victim").mkdir()
+    (table / "_delta_quarantine").rename(table.parent / "taken away")
+    (table / "_delta_quarantine").symlink_to(table.parent / "victim")
+    (table / DAY / "old").write_bytes(b"nobody's")
+    os.utime(table / DAY / "old", (1, 1))
+    version = Table(str(table)).snapshot().version
+    report = done(run_vacuum(table, purge_quarantine_hours=1, **NO_CHECK))
+    assert (report.status, report.version) == ("committed", version + 2)
+    assert report.plan is not None
+    assert "is a symbolic link" in report.plan["warnings"][-1]
+
+
+@pytest.mark.parametrize("swapped", ["", "run", "manifest"])
+def test_a_manifest_that_is_swapped_for_a_link_takes_nothing_from_a_run_that_is_done(
+    table: Path, swapped: str
+) -> None:
+    write_days(table)
+    (table.parent / "victim").mkdir()
+    directory = table / "_maintenance"
+
+    def swap(number: int) -> None:
+        if number < 2:  # of two bins
+            return
+        path = directory / swapped
+        if swapped == "manifest":
+            path = next(iter((directory / "run").glob("*.json")))
+        path.rename(table.parent / f"taken away {swapped}")
+        path.symlink_to(table.parent / "victim")
+
+    version = Table(str(table)).snapshot().version
+    report = rewrite(table, engine=WatchedEngine(swap), full=True)
+    assert (report.status, report.version) == ("committed", version + 1)
+    assert Table(str(table)).snapshot().version == version + 1
+    assert content_of(table.parent / "victim") == {}
+
+
+def test_a_link_in_the_place_of_a_manifest_is_no_manifest(table: Path) -> None:
+    write_days(table)
+    victim = table.parent / "victim.json"
+    victim.write_text("{}")
+    (table / "_maintenance" / "run").mkdir(parents=True)
+    (table / "_maintenance" / "run" / f"{'0' * 32}.json").symlink_to(victim)
+    assert rewrite(table, full=True).status == "committed"
+    assert victim.read_text() == "{}"
 
 
 def test_change_data_behind_a_link_stays(table: Path) -> None:
