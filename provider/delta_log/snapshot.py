@@ -210,6 +210,8 @@ class Snapshot:
             columns = tuple(self.schema.field(name) for name in self.metadata.partition_columns)
         except KeyError as error:
             raise CorruptLog("metaData.partitionColumns", f"{error} is not a column of the schema") from error
+        if len({column.name for column in columns}) < len(columns):
+            raise CorruptLog("metaData.partitionColumns", "it names a column twice")
         for column in columns:
             if not isinstance(column.type, PrimitiveType):
                 raise CorruptLog("metaData.partitionColumns", f"{column.name!r} is not of a primitive type")

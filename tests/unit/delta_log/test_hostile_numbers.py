@@ -199,6 +199,14 @@ def test_a_property_of_absurd_size_is_named(read: Callable[[dict[str, str], str]
     assert len(str(caught.value)) < 1000
 
 
+def test_a_partition_column_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    write_log(tmp_path, [add("f0", 1, {"d": "1"})], partition_by={"d": "long"})
+    path = tmp_path / "_delta_log" / f"{0:020}.json"
+    path.write_text(path.read_text().replace('"partitionColumns": ["d"]', '"partitionColumns": ["d", "D"]'))
+    with pytest.raises(CorruptLog, match="names a column twice"):
+        _ = Table(str(tmp_path)).snapshot().partition_columns
+
+
 def test_the_version_of_enablement_is_a_version(tmp_path: Path) -> None:
     properties = {
         "delta.enableInCommitTimestamps": "true",
