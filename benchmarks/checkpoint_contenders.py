@@ -18,9 +18,9 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from delta_log import Table
-from delta_log.checkpoint_writer import CheckpointPolicy, write_checkpoint
+from delta_log.checkpoint.writer import CheckpointPolicy, write_checkpoint
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot  # noqa: F401 - the same
+from delta_log.snapshot.snapshot import Snapshot  # noqa: F401 - the same
 
 # The first conversion of a Python list imports pandas where it is installed; that is an import as well.
 pa.array([1])

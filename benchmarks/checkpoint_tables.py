@@ -12,7 +12,7 @@ from typing import Any
 import snapshot_tables
 
 from delta_log import Table
-from delta_log.checkpoint_writer import write_checkpoint
+from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.runtime import Runtime
 
 V2_PROTOCOL = {

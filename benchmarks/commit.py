@@ -82,12 +82,12 @@ def _remote(root: Path, server: S3Server) -> dict[str, Any]:
 def _requests(table: dict[str, Any]) -> str:
     """Counted at the client of the store, one call for each request."""
     from delta_log import Table
-    from delta_log.actions import Add
-    from delta_log.change import Change, FileGroup
+    from delta_log.log.actions import Add
     from delta_log.runtime import Runtime
-    from delta_log.table_features import Operation
+    from delta_log.table_config.features import Operation
     from delta_log.testing import FaultyStorage
-    from delta_log.transaction import Transaction
+    from delta_log.transaction.commit_body import Change, FileGroup
+    from delta_log.transaction.transaction import Transaction
 
     opened = Table(table["uri"], table["options"])
     snapshot = opened.snapshot()

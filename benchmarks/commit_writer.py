@@ -20,11 +20,11 @@ Commit = Callable[[], None]
 
 def ours(uri: str, options: dict[str, Any]) -> Commit:
     from delta_log import Table
-    from delta_log.actions import Add
-    from delta_log.change import Change, FileGroup
+    from delta_log.log.actions import Add
     from delta_log.runtime import Runtime
-    from delta_log.table_features import Operation
-    from delta_log.transaction import Transaction
+    from delta_log.table_config.features import Operation
+    from delta_log.transaction.commit_body import Change, FileGroup
+    from delta_log.transaction.transaction import Transaction
 
     table = Table(uri, options)
     snapshot = table.snapshot()

@@ -20,7 +20,7 @@ from process_tree import ProcessTree
 from row_group_copy import copy_row_groups
 
 from delta_log import Table
-from delta_log.snapshot import Snapshot  # noqa: F401 - so that lazy imports are done before the clock starts
+from delta_log.snapshot.snapshot import Snapshot  # noqa: F401 - so that lazy imports are done before the clock starts
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.operations import optimize  # noqa: F401 - the same
@@ -69,7 +69,7 @@ def delta_rs(uri: str, target_bytes: int) -> dict[str, Any]:
 
 
 def our_far(uri: str, options: dict[str, Any], target_bytes: int) -> dict[str, Any]:
-    import delta_log.s3_storage  # noqa: F401 - before the clock starts
+    import delta_log.storage.s3  # noqa: F401 - before the clock starts
 
     spec = JobSpec("optimize", uri, "benchmark", {"target_size_bytes": target_bytes}, engine="local")
     site = JobSite(storage_options=options)

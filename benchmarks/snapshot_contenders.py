@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq  # noqa: F401 - an import, so not part of what is measured
 
 from delta_log import Table
-from delta_log.snapshot import Snapshot  # noqa: F401 - the same
+from delta_log.snapshot.snapshot import Snapshot  # noqa: F401 - the same
 
 # The first conversion of a Python list imports pandas where it is installed; that is an import as well.
 pa.array([1])

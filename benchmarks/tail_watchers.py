@@ -84,8 +84,8 @@ def on_schedule(order: dict[str, Any], look: Callable[[int], int]) -> None:
 
 
 def by_listing(order: dict[str, Any]) -> None:
-    from delta_log.log_segment import list_log
-    from delta_log.storage_pool import StoragePool
+    from delta_log.log.log_segment import list_log
+    from delta_log.storage.pool import StoragePool
 
     pool = StoragePool(order["options"])
     storages = [pool.open(table) for table in order["tables"]]

@@ -15,10 +15,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from delta_log.log_segment import find_log_segment
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import EnterDirectories, FileInfo, TreePage, open_storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import EnterDirectories, FileInfo, TreePage, open_storage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.operations.vacuum import vacuum
 from delta_maintenance.operations.vacuum_survey import survey

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_log import Snapshot, Table
-from delta_log.log_path import commit_key
+from delta_log.log.file_names import commit_key
 
 _FIELD_ID = b"PARQUET:field_id"
 _ROW_TRACKING = tuple(

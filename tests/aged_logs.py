@@ -7,15 +7,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from delta_log.checkpoint_writer import CheckpointPolicy, write_checkpoint
+from delta_log.checkpoint.writer import CheckpointPolicy, write_checkpoint
 from delta_log.errors import CorruptLog, VersionNotFound
-from delta_log.log_path import LAST_CHECKPOINT, commit_key
-from delta_log.log_segment import find_log_segment
+from delta_log.log.file_names import LAST_CHECKPOINT, commit_key
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.version_checksum import write_version_checksum
+from delta_log.storage.storage import Storage
 from delta_log.testing import MemoryStorage
-from delta_log.version_checksum import write_version_checksum
 from tests.checkpoint_state import state_of
 from tests.random_log import DAY_MS, NOW_MS, logs, write_commits
 

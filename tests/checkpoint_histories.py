@@ -11,12 +11,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from delta_log.actions import decode_actions, encode_actions
-from delta_log.checkpoint_writer import CheckpointResult, write_checkpoint
-from delta_log.log_segment import find_log_segment, list_log
+from delta_log.checkpoint.writer import CheckpointResult, write_checkpoint
+from delta_log.log.actions import decode_actions, encode_actions
+from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
 from delta_log.testing import MemoryStorage
 from tests.checkpoint_state import state_of
 from tests.random_log import DAY_MS, NOW_MS, adds, metadata, removes

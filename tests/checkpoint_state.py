@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from delta_log.snapshot import Snapshot
+from delta_log.snapshot.snapshot import Snapshot
 
 #: The protocol's default for tombstones.
 RETENTION_MS = 7 * 86_400_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delta_log import Snapshot, Table
-from delta_log.table_properties import flag
+from delta_log.table_config.properties import flag
 from tests.added_files import Names, check_added_files, field_ids
 from tests.tracked_rows import check_given_ids, tracked_rows
 

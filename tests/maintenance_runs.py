@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from delta_log import Table
-from delta_log.actions import Add, DeletionVector, Protocol, Remove
-from delta_log.change import Change, FileGroup
-from delta_log.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.log.actions import Add, DeletionVector, Protocol, Remove
 from delta_log.runtime import Runtime
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction
+from delta_log.table_config.features import Operation
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.engine.engine import BinResult, Engine, EngineChoice
 from delta_maintenance.engine.local import LocalEngine

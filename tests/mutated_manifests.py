@@ -27,7 +27,7 @@ import pytest
 
 from delta_log import Table
 from delta_log.errors import DeltaLogError
-from delta_log.file_path import encode_path
+from delta_log.log.data_path import encode_path
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.progress import ProgressReporter

@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.errors import DeltaLogError
-from delta_log.log_segment import find_log_segment
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage, open_storage
+from delta_log.log.log_segment import find_log_segment
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage, open_storage
 from delta_maintenance.operations.quarantine import (
     QUARANTINE_DIRECTORY,
     Quarantine,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from delta_log import parquet_metadata as parquet
-from delta_log.parquet_metadata import ColumnIndex
-from delta_log.thrift_compact import ThriftStruct
+from delta_log.parquet import metadata as parquet
+from delta_log.parquet.metadata import ColumnIndex
+from delta_log.parquet.thrift_compact import ThriftStruct
 
 
 @dataclass(frozen=True)

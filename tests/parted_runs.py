@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage, open_storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage, open_storage
 from delta_maintenance.operations.listing_part import ListingPart, list_part
 from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.operations.sorted_keys import SortedKeys

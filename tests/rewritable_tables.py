@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from delta_log.deletion_vector import RowBitmap, write_deletion_vectors
-from delta_log.local_storage import LocalStorage
-from delta_log.schema import ArrayType, DataType, MapType, StructType, arrow_schema, parse_schema
+from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.storage.local import LocalStorage
+from delta_log.table_config.schema import ArrayType, DataType, MapType, StructType, arrow_schema, parse_schema
 
 Rows = Sequence[Mapping[str, Any]]
 PARTITION = "p"

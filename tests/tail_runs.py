@@ -88,11 +88,11 @@ class TailedTable:
     def commit_by_ours(self, *, data_change: bool = True) -> None:
         """An append, or one file in the place of another."""
         from delta_log import Table
-        from delta_log.actions import Add, Remove
-        from delta_log.change import Change, FileGroup
+        from delta_log.log.actions import Add, Remove
         from delta_log.runtime import Runtime
-        from delta_log.table_features import Operation
-        from delta_log.transaction import Transaction
+        from delta_log.table_config.features import Operation
+        from delta_log.transaction.commit_body import Change, FileGroup
+        from delta_log.transaction.transaction import Transaction
 
         table = Table(self.uri, self.storage_options)
         snapshot = table.snapshot()
@@ -119,8 +119,8 @@ class TailedTable:
         from deltalake import DeltaTable
 
         from delta_log import Table
-        from delta_log.log_path import commit_key
-        from delta_log.log_segment import list_log
+        from delta_log.log.file_names import commit_key
+        from delta_log.log.log_segment import list_log
 
         table = DeltaTable(self.uri, storage_options=dict(self.delta_rs_options) or None)
         table.create_checkpoint()
@@ -290,7 +290,7 @@ class DataVersions:
         self.changing: set[int] = set()
 
     def gather(self) -> set[int]:
-        from delta_log.log_path import commit_key
+        from delta_log.log.file_names import commit_key
 
         with self._lock:
             while True:

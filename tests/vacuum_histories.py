@@ -14,14 +14,14 @@ from urllib.parse import quote
 
 from hypothesis import strategies as st
 
-from delta_log.checkpoint_writer import write_checkpoint
-from delta_log.deletion_vector import deletion_vector_key
-from delta_log.log_segment import find_log_segment
+from delta_log.checkpoint.writer import write_checkpoint
+from delta_log.data.deletion_vector import deletion_vector_key
+from delta_log.data.z85 import encode_z85
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage
-from delta_log.z85 import encode_z85
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -18,7 +18,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from delta_log.errors import InvalidRequest
-from delta_log.table_uri import TableUri, require_within
+from delta_log.storage.table_uri import TableUri, require_within
 
 _SECTION, _OPTION = "delta", "allowed_roots"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from airflow.sdk import Asset, AssetAlias
 
-from delta_log.table_uri import require_no_credentials
+from delta_log.storage.table_uri import require_no_credentials
 
 #: Outlet of every maintenance operator. ``DAG(schedule=MAINTENANCE_ALIAS)`` follows all tables at once.
 MAINTENANCE_ALIAS = AssetAlias("delta-maintenance")

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delta_log.errors import DeltaLogError as DeltaLogError
-    from delta_log.snapshot import Snapshot as Snapshot
+    from delta_log.snapshot.snapshot import Snapshot as Snapshot
     from delta_log.table import Table as Table
 
-_HOMES = {"DeltaLogError": "delta_log.errors", "Snapshot": "delta_log.snapshot", "Table": "delta_log.table"}
+_HOMES = {
+    "DeltaLogError": "delta_log.errors",
+    "Snapshot": "delta_log.snapshot.snapshot",
+    "Table": "delta_log.table",
+}
 
 __all__ = ["DeltaLogError", "Snapshot", "Table"]
 

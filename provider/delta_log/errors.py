@@ -11,7 +11,7 @@
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
     │   ├── ClockAhead          young files look old by this machine's clock
-    │   ├── CorruptThrift       a Parquet file's metadata are broken; of delta_log.thrift_compact
+    │   ├── CorruptThrift       a Parquet file's metadata are broken; of delta_log.parquet.thrift_compact
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
     │       └── OutsideAllowedRoots  the address lies outside of where tables may lie
     ├── CommitFailed            nothing was committed
@@ -21,7 +21,7 @@
     │   ├── ProtocolChanged     the protocol changed meanwhile
     │   ├── CommitContention    others were faster, time and again
     │   └── TableReplaced       the table was deleted and made anew
-    ├── CheckpointMismatch      a checkpoint is not what the log replays to; of delta_log.checkpoint_writer
+    ├── CheckpointMismatch      a checkpoint is not what the log replays to; of delta_log.checkpoint.writer
     └── StorageError            the store is at fault; the original error is ``__cause__``
         ├── AccessDenied        it answers, and refuses
         │   ├── ListingDenied   reading is allowed and listing is not, so nobody can tell what is not there

@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from delta_log import tail as log_tail
-from delta_log.commit_summary import CommitFilter, CommitSummary
 from delta_log.errors import InvalidRequest, NotATable
-from delta_log.history import read_history
-from delta_log.log_segment import find_log_segment, list_log
+from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot import EPOCH, Snapshot
-from delta_log.storage import Storage, open_storage
-from delta_log.time_travel import version_at
-from delta_log.version_checksum import VersionChecksum, read_version_checksum
+from delta_log.snapshot.commit_info import read_history
+from delta_log.snapshot.snapshot import EPOCH, Snapshot
+from delta_log.snapshot.time_travel import version_at
+from delta_log.snapshot.version_checksum import VersionChecksum, read_version_checksum
+from delta_log.storage.storage import Storage, open_storage
+from delta_log.tail import log_tail
+from delta_log.tail.commit_summary import CommitFilter, CommitSummary
 
 
 class Table:
@@ -75,7 +75,7 @@ class Table:
         """What the writer of a version stated about it, by one small read; ``None`` where it stated nothing.
 
         :raises CorruptLog: the statement is broken. It is a statement in any case: see the module of
-            :class:`~delta_log.version_checksum.VersionChecksum`.
+            :class:`~delta_log.snapshot.version_checksum.VersionChecksum`.
         """
         return read_version_checksum(self.storage, version)
 

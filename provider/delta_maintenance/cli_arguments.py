@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from delta_log.errors import brief
-from delta_log.table_properties import whole_number
+from delta_log.table_config.properties import whole_number
 from delta_log.version import VERSION
 from delta_maintenance.contract import (
     BROKEN_SOURCES,

@@ -139,7 +139,7 @@ class JobSpec:
     :param memory_limit_bytes: ceiling for the local engine.
     :param parallelism: worker processes or Spark tasks at a time; ``None``: what the machine or cluster has.
     :param allowed_roots: the table and every other address lie below a root of each member, see
-        :mod:`delta_log.table_uri`; who set them, and the roots.
+        :mod:`delta_log.storage.table_uri`; who set them, and the roots.
     :param tags: put into ``commitInfo.tags``, for people who read the table's history.
     """
 

@@ -15,8 +15,8 @@ from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
 from delta_log.printable import print_traceback
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
+from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
-from delta_log.table_uri import require_within
 from delta_maintenance.contract import ContractError, JobReport, JobSpec, places
 from delta_maintenance.engine.engine import (
     Engine,

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from tests.tail_runs import TailedTable
 
 from delta_log import Table
-from delta_log.actions import Add
-from delta_log.change import Change, FileGroup
+from delta_log.log.actions import Add
 from delta_log.runtime import Runtime
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction
+from delta_log.table_config.features import Operation
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
@@ -131,7 +131,7 @@ class RowTable(TailedTable):
         return len(before) - len(after), min(after)
 
     def _commits(self) -> list[int]:
-        from delta_log.log_segment import list_log
+        from delta_log.log.log_segment import list_log
 
         return sorted(list_log(Table(self.uri, self.storage_options).storage).commits)
 

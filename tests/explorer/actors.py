@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from delta_log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
-from delta_log.change import Change, FileGroup
-from delta_log.checkpoint_writer import write_checkpoint
-from delta_log.deletion_vector import RowBitmap
-from delta_log.log_segment import find_log_segment
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage, open_storage
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction, find_transaction
+from delta_log.checkpoint.writer import write_checkpoint
+from delta_log.data.deletion_vector import RowBitmap
+from delta_log.log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
+from delta_log.log.log_segment import find_log_segment
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage, open_storage
+from delta_log.table_config.features import Operation
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.operations.batches import Batches, CommitDetails
 from delta_maintenance.operations.earlier_tries import earlier_tries
 from delta_maintenance.operations.orphans import remove_orphans

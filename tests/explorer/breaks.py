@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from delta_log import conflict, transaction
-from delta_log.change import Remap
-from delta_log.conflict import Basis, Conflict, Head, Winner
 from delta_log.errors import StorageError
-from delta_log.file_path import address_of
-from delta_log.log_path import commit_key
-from delta_log.log_segment import LogListing
+from delta_log.log.data_path import address_of
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import LogListing
+from delta_log.transaction import conflict, transaction
+from delta_log.transaction.commit_body import Remap
+from delta_log.transaction.conflict import Basis, Conflict, Head, Winner
 from delta_maintenance.operations import earlier_tries, orphans, remapping
 from delta_maintenance.rewrite.task import SourceFile
 from tests.explorer import actors

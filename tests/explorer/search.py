@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from delta_log.errors import CommitFailed, CommitUnknown, CorruptLog, DeltaLogError
-from delta_log.log_segment import find_log_segment
-from delta_log.snapshot import Snapshot
+from delta_log.log.log_segment import find_log_segment
+from delta_log.snapshot.snapshot import Snapshot
 from delta_log.testing import MemoryStorage
 from tests.explorer import history
 from tests.explorer.actors import ACTORS, REPLACE, RESTARTED, effect_of, replace_table, replacement

@@ -15,7 +15,7 @@ from greenlet import greenlet
 
 from delta_log.errors import StorageError
 from delta_log.runtime import Runtime
-from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage
 
 NOW_MS = 1_800_000_000_000
 #: Everything is written at this time, so that the order of writes shows in nothing but the content.

@@ -13,20 +13,20 @@ from tests.checkpoint_state import state_of
 from tests.corpus import Corpus, Entry, corpus_cases, corpus_is_there
 
 from delta_log import Table
-from delta_log.checkpoint_draft import TopFormat
-from delta_log.checkpoint_writer import (
+from delta_log.checkpoint.staged import TopFormat
+from delta_log.checkpoint.writer import (
     CheckpointMismatch,
     CheckpointPolicy,
     CheckpointResult,
     write_checkpoint,
 )
 from delta_log.errors import UnsupportedFeature
-from delta_log.log_path import LAST_CHECKPOINT, checksum_key, commit_key
-from delta_log.log_segment import find_log_segment, list_log
+from delta_log.log.file_names import LAST_CHECKPOINT, checksum_key, commit_key
+from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.table_features import supports
-from delta_log.version_checksum import write_version_checksum
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.version_checksum import write_version_checksum
+from delta_log.table_config.features import supports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,11 +11,11 @@ import pytest
 from tests.dynamodb_server import DynamoDBServer, running_dynamodb
 from tests.servers.s3 import S3Server
 
-from delta_log.dynamodb_lock import DynamoDBLock, LockEntry, LockOptions, LockTable
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.lock_testing import LockTableContract
-from delta_log.storage import Storage, open_storage
+from delta_log.storage.dynamodb_lock import DynamoDBLock, LockEntry, LockOptions, LockTable
+from delta_log.storage.storage import Storage, open_storage
 from delta_log.testing import StorageContract
+from delta_log.testing.lock_table import LockTableContract
 
 FIRST, SECOND = f"{0:020d}.json", f"{1:020d}.json"
 

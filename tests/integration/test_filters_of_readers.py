@@ -27,7 +27,7 @@ from tests.edge_values import (
 )
 from tests.maintenance_runs import keys, run
 
-from delta_log.parquet_metadata import footer_bytes, split_footer
+from delta_log.parquet.metadata import footer_bytes, split_footer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

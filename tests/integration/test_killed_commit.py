@@ -33,11 +33,11 @@ def watch(event, arguments):
         if calls == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 from delta_log import Table
-from delta_log.actions import Add, Remove
-from delta_log.change import Change, FileGroup
+from delta_log.log.actions import Add, Remove
+from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.runtime import Runtime
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction, find_transaction
+from delta_log.table_config.features import Operation
+from delta_log.transaction.transaction import Transaction, find_transaction
 sys.addaudithook(watch)
 table = Table(table_uri)
 snapshot = table.snapshot()

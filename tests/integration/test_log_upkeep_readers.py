@@ -16,13 +16,13 @@ from tests.checkpoint_state import state_of
 from tests.corpus import Corpus, Entry, corpus_cases
 
 from delta_log import Table
-from delta_log.checkpoint_audit import UntrueCheckpoint
-from delta_log.checkpoint_writer import CheckpointMismatch, write_checkpoint
+from delta_log.checkpoint.writer import CheckpointMismatch, write_checkpoint
 from delta_log.errors import CorruptLog, UnsupportedFeature
-from delta_log.log_compaction import write_log_compaction
-from delta_log.log_path import commit_key
-from delta_log.log_segment import find_log_segment
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
+from delta_log.upkeep.checkpoint_audit import UntrueCheckpoint
+from delta_log.upkeep.log_compaction import write_log_compaction
 from delta_maintenance.operations.log_cleanup import clean_up, survey
 from delta_maintenance.plan.log_cleanup import LogCleanupPlan
 from delta_maintenance.progress import SilentProgress

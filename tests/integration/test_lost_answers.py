@@ -13,7 +13,7 @@ from tests.servers.proxy import Lose, Proxy, Request, Without, only, proxied, s3
 from tests.servers.s3 import S3Server
 
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.storage import Storage, open_storage
+from delta_log.storage.storage import Storage, open_storage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ class TestS3:
         assert len(conditional(s3)) == 4
 
     def test_a_server_that_stays_busy_is_given_up(self, s3: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("delta_log.object_storage._MAX_CONFLICTS", 3)
+        monkeypatch.setattr("delta_log.storage.object_store._MAX_CONFLICTS", 3)
         s3.proxy.rule = only(0, creates, s3_error(409, "ConditionalRequestConflict"))
         with pytest.raises(StorageError, match="busy with other writers"):
             s3.storage.put_if_absent("log/1", b"ours")

@@ -11,8 +11,8 @@ from tests.mixed_writers.parts import single_driver_commit
 from tests.mixed_writers.scenarios import SCENARIOS, Site
 from tests.servers.s3 import S3Server
 
-from delta_log.log_path import commit_key
-from delta_log.storage import open_storage
+from delta_log.log.file_names import commit_key
+from delta_log.storage.storage import open_storage
 
 _SECONDS = 600.0
 

@@ -10,7 +10,7 @@ from tests.servers.azure import AzureServer
 from tests.servers.gcs import GcsServer
 from tests.servers.s3 import S3Server
 
-from delta_log.storage import Storage, open_storage
+from delta_log.storage.storage import Storage, open_storage
 from delta_log.testing import StorageContract
 
 

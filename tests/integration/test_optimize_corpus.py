@@ -23,8 +23,8 @@ from tests.kept_by_rewrites import Facts, check_rewritten, facts_of
 from tests.tracked_rows import turn_row_tracking_on
 
 from delta_log import Table
-from delta_log.actions import decode_actions
-from delta_log.log_path import commit_key
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
 from delta_maintenance import cli
 
 if TYPE_CHECKING:

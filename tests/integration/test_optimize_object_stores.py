@@ -20,7 +20,7 @@ from tests.servers.proxy import proxied
 from tests.servers.s3 import S3Server
 
 from delta_log import Table
-from delta_log.storage import open_storage
+from delta_log.storage.storage import open_storage
 from delta_maintenance import cli
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
 from delta_maintenance.engine import local

@@ -25,9 +25,9 @@ from tests.maintenance_runs import drop_column, run
 from tests.tracked_rows import turn_row_tracking_on
 
 from delta_log import Table
-from delta_log.actions import decode_actions
-from delta_log.log_path import commit_key
-from delta_log.snapshot import Snapshot
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
+from delta_log.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

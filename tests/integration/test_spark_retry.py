@@ -33,7 +33,7 @@ from pathlib import Path
 def make_faulty():
     from pyspark import TaskContext
     from delta_log.errors import StorageError
-    from delta_log.local_storage import LocalStorage
+    from delta_log.storage.local import LocalStorage
     order, notes = Path(os.environ["FAULT"]), Path(os.environ["FAULTS_MET"])
 
     def meet(moment):

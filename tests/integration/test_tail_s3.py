@@ -13,8 +13,8 @@ from tests.tail_runs import TailedTable
 from airflow_delta.sensors import DeltaTableVersionSensor
 from delta_log import Table
 from delta_log.errors import AccessDenied, ListingDenied
-from delta_log.storage_pool import StoragePool
-from delta_log.tail import LogTail
+from delta_log.storage.pool import StoragePool
+from delta_log.tail.log_tail import LogTail
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ from deltalake.exceptions import DeltaError
 from tests.vacuum_runs import files_below, run_vacuum
 
 from delta_log import Table
-from delta_log.actions import Add, DeletionVector, Remove
-from delta_log.change import Change, FileGroup
-from delta_log.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
 from delta_log.errors import CommitFailed
+from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.table_config.features import Operation
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport
 
 _APPENDS, _DELETES, _RESTORES, _CHECKS = 16, 16, 4, 12

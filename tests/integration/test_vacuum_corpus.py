@@ -16,7 +16,7 @@ from tests.vacuum_runs import age, files_below, run_vacuum
 
 from delta_log import Table
 from delta_log.errors import UnsupportedFeature
-from delta_log.table_features import Operation, require
+from delta_log.table_config.features import Operation, require
 
 CopyTable = Callable[[str], Path]
 

@@ -16,7 +16,7 @@ from tests.small_tables import write_days
 from tests.vacuum_runs import age, files_below
 
 from delta_log import Table
-from delta_log.object_tree import KeySpan
+from delta_log.storage.object_listing import KeySpan
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.engine import TaskFailed

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from delta_log.change import ENGINE_INFO
-from delta_log.log_path import commit_key
-from delta_log.log_segment import list_log
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import list_log
 from delta_log.table import Table
+from delta_log.transaction.commit_body import ENGINE_INFO
 from tests.mixed_writers.fleet import ROOT, Journal, Order, Writer, environment_of
 
 #: Number of rows and sum of their ids; what a reader says of a version.

@@ -32,7 +32,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from delta_log.log_path import commit_key
+from delta_log.log.file_names import commit_key
 from delta_log.table import Table
 from tests.delta_spark import delta_spark_jars
 from tests.dynamodb_server import DynamoDBServer

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from delta_log import Table
 from delta_log.errors import CommitFailed
-from delta_log.log_path import commit_key
-from delta_log.log_segment import list_log
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import list_log
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.progress import ProgressReporter

@@ -13,7 +13,7 @@ from tests.added_files import check_added_files
 from tests.maintenance_runs import run
 from tests.rewritable_tables import File, GeneratedTable
 
-from delta_log.log_path import commit_key
+from delta_log.log.file_names import commit_key
 
 _COLUMNS = ("long", "cents", "double", "day", "flag", "text", "bytes", "deep", "list")
 _MOMENT = datetime(2020, 2, 3, 4, 5, 6, 7_008, timezone.utc)

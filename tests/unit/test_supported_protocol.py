@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from delta_log.actions import Protocol
 from delta_log.errors import UnsupportedFeature
-from delta_log.table_features import FEATURES, Operation, require, writer_features
+from delta_log.log.actions import Protocol
+from delta_log.table_config.features import FEATURES, Operation, require, writer_features
 
 PAGE = Path(__file__).parents[2] / "docs" / "supported-protocol.md"
 ROWS = re.findall(

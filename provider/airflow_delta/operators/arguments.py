@@ -28,7 +28,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from delta_log.errors import InvalidRequest
 from delta_log.redaction import has_credentials, redact
-from delta_log.table_uri import require_absolute
+from delta_log.storage.table_uri import require_absolute
 
 _MAX_SIZE_BYTES = 1 << 50
 _MAX_DIGITS, _SHOWN_CHARACTERS = 18, 300

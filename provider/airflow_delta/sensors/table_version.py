@@ -219,7 +219,7 @@ class DeltaTableVersionSensor(DeltaTableSensor):
 
     def _baseline(self, context: Context, table: Table) -> int:
         """The version after which to look."""
-        from delta_log.tail import start_position
+        from delta_log.tail.log_tail import start_position
 
         asked: dict[str, Callable[[Any], int]] = {
             "baseline": int,
@@ -245,7 +245,7 @@ class DeltaTableVersionSensor(DeltaTableSensor):
 
     def _transaction_in(self, table: Table, transaction: tuple[str, int]) -> Outcome | None:
         from delta_log.errors import NotATable
-        from delta_log.version_range import VersionRange
+        from delta_log.tail.version_range import VersionRange
 
         app_id, version = transaction
         try:

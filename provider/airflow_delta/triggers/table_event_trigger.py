@@ -24,7 +24,7 @@ from airflow_delta.triggers.table_stream import TableStream, streams
 from airflow_delta.triggers.watched_store import WatchedStore, watched_store
 from delta_log.errors import InvalidRequest
 from delta_log.printable import printable_logger
-from delta_log.table_uri import require_absolute
+from delta_log.storage.table_uri import require_absolute
 
 if TYPE_CHECKING:
     from airflow_delta.triggers.table_stream import Round, StreamKey, WatchedTable
@@ -125,7 +125,7 @@ class TableEventTrigger(BaseEventTrigger):
 
     async def _watch(self, shared_stream: AsyncIterator[Round]) -> AsyncIterator[TriggerEvent]:
         # pyarrow takes its time, and this is the thread of all triggers.
-        await asyncio.to_thread(import_module, "delta_log.tail")
+        await asyncio.to_thread(import_module, "delta_log.tail.log_tail")
         await self._recall()
         key: StreamKey = (self.tables, self.delta_conn_id, self.poll_interval)
         if key in streams:  # of others; they know what a newcomer does not

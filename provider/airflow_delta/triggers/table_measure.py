@@ -17,9 +17,9 @@ from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
     from airflow_delta.triggers.watched_store import WatchedStore
-    from delta_log.snapshot import Snapshot
-    from delta_log.storage import Storage
-    from delta_log.tail import LogTail
+    from delta_log.snapshot.snapshot import Snapshot
+    from delta_log.storage.storage import Storage
+    from delta_log.tail.log_tail import LogTail
 
 log = printable_logger(__name__)
 
@@ -64,12 +64,12 @@ class TableMeasure(ABC):
 
     def seconds(self, poll_interval: float, jitter: float) -> float:
         """Until the next look."""
-        from delta_log.tail import wait_seconds
+        from delta_log.tail.log_tail import wait_seconds
 
         return wait_seconds(poll_interval, self.failures, jitter)
 
     def _look(self) -> dict[str, Any] | None:
-        from delta_log.tail import LogTail
+        from delta_log.tail.log_tail import LogTail
 
         storage = self.store.open(self.table)
         if self._tail is None:
@@ -80,8 +80,8 @@ class TableMeasure(ABC):
 
     def snapshot(self, storage: Storage, version: int) -> Snapshot:
         """Of a version, or a later one."""
-        from delta_log.log_segment import find_log_segment
-        from delta_log.snapshot import Snapshot
+        from delta_log.log.log_segment import find_log_segment
+        from delta_log.snapshot.snapshot import Snapshot
 
         known = self._snapshot
         if known is None:
@@ -94,10 +94,10 @@ class TableMeasure(ABC):
 
 class DeletedRowsMeasure(TableMeasure):
     """``limits``: ``ratio``, ``file_ratio``, ``files``, ``size_bytes`` of
-    :class:`~delta_log.deletion_ratio.DeletionLimits`, and ``per_partition``."""
+    :class:`~delta_log.snapshot.deletion_ratio.DeletionLimits`, and ``per_partition``."""
 
     def finding(self, storage: Storage, version: int) -> dict[str, Any] | None:
-        from delta_log.deletion_ratio import (
+        from delta_log.snapshot.deletion_ratio import (
             DeletionLimits,
             deleted_rows,
             has_no_deleted_rows,

@@ -25,9 +25,9 @@ from airflow_delta.triggers.watched_store import WatchedStore, watched_store
 from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
-    from delta_log.commit_summary import CommitSummary
-    from delta_log.storage import Storage
-    from delta_log.tail import LogTail
+    from delta_log.storage.storage import Storage
+    from delta_log.tail.commit_summary import CommitSummary
+    from delta_log.tail.log_tail import LogTail
 
 log = printable_logger(__name__)
 
@@ -77,7 +77,7 @@ class WatchedTable:
     def poll(self) -> bool:
         """Whether there is news. Blocks."""
         from delta_log.errors import LogCleaned, LogReplaced
-        from delta_log.tail import LogTail
+        from delta_log.tail.log_tail import LogTail
 
         if self.tail is None:
             self.tail = LogTail.at_latest(self.store.open(self.uri))
@@ -238,7 +238,7 @@ class TableStream(SharedStreamProducer):
         return news
 
     def _wait_seconds(self, table: WatchedTable) -> float:
-        from delta_log.tail import wait_seconds
+        from delta_log.tail.log_tail import wait_seconds
 
         return wait_seconds(self.poll_interval, table.failures, random.random())  # noqa: S311
 
@@ -288,7 +288,7 @@ streams: dict[StreamKey, TableStream] = {}
 
 def tables_below(storage: Storage) -> list[str]:
     """The addresses of the Delta tables directly below an address."""
-    from delta_log.log_path import LOG_DIRECTORY
+    from delta_log.log.file_names import LOG_DIRECTORY
 
     found: list[str] = []
 

@@ -16,9 +16,9 @@ from delta_log.printable import printable_logger
 if TYPE_CHECKING:
     from airflow_delta.triggers.table_stream import WatchedTable
     from airflow_delta.triggers.table_wait import TableWait
-    from delta_log.commit_summary import CommitFilter, CommitSummary
-    from delta_log.tail import LogTail
-    from delta_log.version_range import Awaited, Place, Progress
+    from delta_log.tail.commit_summary import CommitFilter, CommitSummary
+    from delta_log.tail.log_tail import LogTail
+    from delta_log.tail.version_range import Awaited, Place, Progress
 
 log = printable_logger(__name__)
 
@@ -96,7 +96,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         return path, {**kwargs, **more}
 
     def _filter(self) -> CommitFilter:
-        from delta_log.commit_summary import CommitFilter
+        from delta_log.tail.commit_summary import CommitFilter
 
         return CommitFilter.of(
             data_change_only=self.data_change_only,
@@ -108,7 +108,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     # -- for an asset --------------------------------------------------------------------------------------------
 
     async def tell(self, table: WatchedTable, latest: int, deadline: float) -> AsyncIterator[dict[str, Any]]:
-        from delta_log.version_range import Place, Progress
+        from delta_log.tail.version_range import Place, Progress
 
         uri = table.uri
         progress, position = self._progress.get(uri) or await self._start(table, latest)
@@ -154,7 +154,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     async def _is_replaced(self, table: WatchedTable, latest: int, position: int) -> bool:
         """Whether the place is one in the log of another table, which had this address before."""
         from delta_log.errors import LogCleaned, LogReplaced
-        from delta_log.tail import LogTail
+        from delta_log.tail.log_tail import LogTail
 
         life = self._lives.get(table.uri)
         if life is not None or latest >= position:
@@ -173,7 +173,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         return self._progress[table][1] < latest
 
     async def _start(self, table: WatchedTable, latest: int) -> tuple[Progress, int]:
-        from delta_log.version_range import Place, Progress
+        from delta_log.tail.version_range import Place, Progress
 
         known = self.recalled(table.uri)
         if known is not None:
@@ -186,7 +186,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         return Progress(place), place.seen
 
     async def _first_position(self, table: WatchedTable, latest: int) -> int:
-        from delta_log.tail import start_position
+        from delta_log.tail.log_tail import start_position
 
         # A table that appears below a prefix is new as a whole.
         if table.appeared or (not self._is_first_run and table.uri not in self.tables):
@@ -204,7 +204,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         :param telling: exactly up to this version.
         """
         from delta_log.errors import LogCleaned
-        from delta_log.tail import LogTail
+        from delta_log.tail.log_tail import LogTail
 
         commits = table.known_after(position) if telling is None else []
         if not commits:
@@ -246,7 +246,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
             await asyncio.sleep(wait.seconds(self.poll_interval, random.random()))  # noqa: S311
 
     def _awaited(self) -> Awaited | None:
-        from delta_log.version_range import Awaited
+        from delta_log.tail.version_range import Awaited
 
         if not self.awaited:
             return None

@@ -15,10 +15,10 @@ from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
     from airflow_delta.triggers.watched_store import WatchedStore
-    from delta_log.commit_summary import CommitFilter
     from delta_log.errors import LogCleaned
-    from delta_log.tail import LogTail
-    from delta_log.version_range import Awaited, Progress
+    from delta_log.tail.commit_summary import CommitFilter
+    from delta_log.tail.log_tail import LogTail
+    from delta_log.tail.version_range import Awaited, Progress
 
 log = printable_logger(__name__)
 
@@ -82,14 +82,14 @@ class TableWait:
 
     def seconds(self, poll_interval: float, jitter: float) -> float:
         """Until the next look."""
-        from delta_log.tail import wait_seconds
+        from delta_log.tail.log_tail import wait_seconds
 
         return wait_seconds(poll_interval, self.failures, jitter)
 
     def _look(self) -> tuple[Outcome | None, bool]:
         """An outcome, or whether to look again at once."""
-        from delta_log.tail import MAX_COMMITS, LogTail
-        from delta_log.version_range import Place, Progress
+        from delta_log.tail.log_tail import MAX_COMMITS, LogTail
+        from delta_log.tail.version_range import Place, Progress
 
         if self._tail is None or self._progress is None:
             self._tail = LogTail(self.store.open(self.table), self.baseline)

@@ -18,8 +18,8 @@ from airflow_delta.allowed_roots import AllowedRoots, require_allowed
 from airflow_delta.hooks.delta_table import DeltaTableHook
 
 if TYPE_CHECKING:
-    from delta_log.storage import Storage
-    from delta_log.storage_pool import StoragePool
+    from delta_log.storage.pool import StoragePool
+    from delta_log.storage.storage import Storage
 
 #: Requests at once, for each connection.
 THREADS = 16
@@ -46,7 +46,7 @@ class WatchedStore:
         with self._opening:
             pool = self._pool
             if pool is None:
-                from delta_log.storage_pool import StoragePool
+                from delta_log.storage.pool import StoragePool
 
                 hook = DeltaTableHook(self.delta_conn_id)
                 self._allowed_roots = hook.allowed_roots

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from delta_log.actions import Add, DeletionVector, Remove
-from delta_log.change import Change, FileGroup
-from delta_log.clustering import CLUSTERING_DOMAIN
 from delta_log.errors import CommitFailed, ConcurrentDelete
+from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime
-from delta_log.transaction import CommitResult, Transaction
+from delta_log.table_config.clustering import CLUSTERING_DOMAIN
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import CommitResult, Transaction
 from delta_maintenance.metrics import commit_metrics
 from delta_maintenance.operations.earlier_tries import BATCH_TAG, RUN_TAG, EarlierTries
 from delta_maintenance.operations.remapping import Remapping, VectorFiles

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
-from delta_log import table_features
-from delta_log.checkpoint_draft import TopFormat
-from delta_log.checkpoint_writer import CheckpointPolicy, write_checkpoint
-from delta_log.checksum_repair import ChecksumVerdict, examine, repair
+from delta_log.checkpoint.staged import TopFormat
+from delta_log.checkpoint.writer import CheckpointPolicy, write_checkpoint
 from delta_log.errors import InvalidRequest
-from delta_log.post_commit import checkpoint_interval
 from delta_log.runtime import Runtime
 from delta_log.table import Table
-from delta_log.table_features import Operation
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation
+from delta_log.transaction.post_commit import checkpoint_interval
+from delta_log.upkeep.checksum_repair import ChecksumVerdict, examine, repair
 from delta_maintenance.contract import CHECKPOINT_POLICIES, CHECKPOINT_TOP_FORMATS, JobReport, JobSpec
 from delta_maintenance.operations.log_cleanup import clean_up, survey
 from delta_maintenance.operations.log_compaction import compact_log

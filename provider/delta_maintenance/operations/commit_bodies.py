@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from delta_log.storage import Storage
+from delta_log.storage.storage import Storage
 from delta_maintenance.plan.vacuum import VacuumRefused
 
 

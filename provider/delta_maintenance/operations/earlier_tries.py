@@ -29,12 +29,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.actions import decode_actions
-from delta_log.history import normalise
-from delta_log.log_path import commit_key
-from delta_log.log_segment import list_log
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import list_log
+from delta_log.snapshot.commit_info import normalise
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
 from delta_maintenance.plan.optimize import PriorWork, bin_id_of, num_records_of
 from delta_maintenance.plan.optimize_plan import source_of
 from delta_maintenance.plan.partition_groups import partition_groups

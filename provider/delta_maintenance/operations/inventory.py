@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from delta_log.errors import CorruptLog, InvalidRequest
-from delta_log.file_path import decode_paths
-from delta_log.storage import Storage
+from delta_log.log.data_path import decode_paths
+from delta_log.storage.storage import Storage
 from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, Listing, listing_of
 

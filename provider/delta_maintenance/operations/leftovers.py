@@ -1,7 +1,7 @@
 """Temporary files that killed processes left in a table, and where a vacuum looks for them.
 
 A storage knows which files are its own temporary ones and when they have served
-(:meth:`~delta_log.storage.Storage.remove_leftovers`). They lie beside what was to be written: in the log, in the directories of
+(:meth:`~delta_log.storage.storage.Storage.remove_leftovers`). They lie beside what was to be written: in the log, in the directories of
 manifests and quarantines, and, with hidden names, among the data. Only those directories of data are looked into in which the
 vacuum's listing met something hidden.
 """
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from delta_log.errors import StorageError, SymbolicLinkRefused
-from delta_log.log_path import LOG_DIRECTORY
-from delta_log.object_tree import KeySpan
-from delta_log.storage import Storage
+from delta_log.log.file_names import LOG_DIRECTORY
+from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import Storage
 from delta_maintenance.operations.quarantine import QUARANTINE_DIRECTORY
 from delta_maintenance.plan.vacuum_listing import Listing
 from delta_maintenance.progress import ProgressReporter

@@ -25,9 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.log_path import LOG_DIRECTORY
-from delta_log.object_tree import KeySpan, side_by_side
-from delta_log.storage import Storage, TreePage
+from delta_log.log.file_names import LOG_DIRECTORY
+from delta_log.storage.object_listing import KeySpan, side_by_side
+from delta_log.storage.storage import Storage, TreePage
 from delta_maintenance.operations.sorted_keys import SortedKeys
 from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.vacuum import VacuumRefused

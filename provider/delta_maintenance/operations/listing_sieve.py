@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.storage import Storage
+from delta_log.storage.storage import Storage
 from delta_maintenance.plan.protected_files import ProtectedFiles
 from delta_maintenance.plan.vacuum import unprotected
 from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, ListingCollector

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.actions import Action, decode_actions
-from delta_log.file_path import decode_paths
-from delta_log.log_path import LOG_DIRECTORY, LogFile
-from delta_log.storage import Storage
+from delta_log.log.actions import Action, decode_actions
+from delta_log.log.data_path import decode_paths
+from delta_log.log.file_names import LOG_DIRECTORY, LogFile
+from delta_log.storage.storage import Storage
 from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.key_columns import directories_of
 from delta_maintenance.plan.protected_files import vector_key
@@ -126,7 +126,7 @@ def not_behind_links(storage: Storage, files: pa.Table) -> pa.Table:
     """Of some files that were not listed, those that are no symbolic links, and to which none leads.
 
     Where times are not known yet, the look at each file leaves such ones out
-    (:meth:`~delta_log.storage.Storage.sizes_and_times`).
+    (:meth:`~delta_log.storage.storage.Storage.sizes_and_times`).
     """
     is_known = pc.is_valid(files.column("modification_time_ms"))
     if not storage.has_directories or not pc.any(is_known, min_count=0).as_py():

@@ -10,22 +10,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from delta_log import table_features
-from delta_log.actions import Protocol, decode_actions
-from delta_log.checkpoint import CheckpointReader, UnreadableCheckpoint
-from delta_log.checkpoint_audit import audit, read_whole
-from delta_log.compatible_checkpoint import is_needed
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature, VersionNotFound
-from delta_log.log_inventory import LogInventory, list_everything
-from delta_log.log_path import LogFileKind, commit_key
+from delta_log.log.actions import Protocol, decode_actions
+from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
+from delta_log.log.file_names import LogFileKind, commit_key
 from delta_log.runtime import Runtime
-from delta_log.sidecar_references import referenced_sidecars
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.table_identity import require_same_log
+from delta_log.snapshot.time_travel import version_at
+from delta_log.storage.storage import Storage
 from delta_log.table import Table
-from delta_log.table_features import Operation, supports
-from delta_log.table_identity import require_same_log
-from delta_log.time_travel import version_at
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation, supports
+from delta_log.upkeep.checkpoint_audit import audit, read_whole
+from delta_log.upkeep.classic_copy import is_needed
+from delta_log.upkeep.log_inventory import LogInventory, list_everything
+from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.operations.log_deletion import LogCleanupRefused, LogDeletion
 from delta_maintenance.plan.log_cleanup import (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from delta_log import table_features
 from delta_log.errors import InvalidRequest
-from delta_log.log_compaction import write_log_compaction
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
 from delta_log.table import Table
-from delta_log.table_features import Operation
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation
+from delta_log.upkeep.log_compaction import write_log_compaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.operations.log_tail import tail_of
 from delta_maintenance.plan.log_compaction import LogCompactionPlan, plan_log_compaction
@@ -61,7 +61,7 @@ def _nothing_left(plan: LogCompactionPlan) -> LogCompactionPlan:
 def compact_log(storage: Storage, snapshot: Snapshot, plan: LogCompactionPlan) -> dict[str, Any]:
     """Write what a plan says; gives metrics, or none where the commits come to nothing.
 
-    :raises DeltaLogError: see :func:`~delta_log.log_compaction.write_log_compaction`.
+    :raises DeltaLogError: see :func:`~delta_log.upkeep.log_compaction.write_log_compaction`.
     """
     assert plan.start is not None
     assert plan.end is not None

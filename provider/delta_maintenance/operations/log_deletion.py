@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from delta_log import table_features
-from delta_log.checkpoint import UnreadableCheckpoint
-from delta_log.compatible_checkpoint import write_compatible_checkpoint
 from delta_log.errors import CorruptLog, DeltaLogError, StorageError, TableError
-from delta_log.log_path import LogFileKind, commit_key
-from delta_log.log_segment import find_log_segment, list_log
+from delta_log.log.checkpoint_reader import UnreadableCheckpoint
+from delta_log.log.file_names import LogFileKind, commit_key
+from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
-from delta_log.sidecar_references import referenced_sidecars
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
-from delta_log.store_clock import require_store_clock
-from delta_log.table_features import Operation
-from delta_log.table_identity import require_same_log
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.table_identity import require_same_log
+from delta_log.storage.storage import Storage
+from delta_log.storage.store_clock import require_store_clock
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation
+from delta_log.upkeep.classic_copy import write_compatible_checkpoint
+from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.plan.log_cleanup import DoomedFile, LogCleanupPlan, by_reason, is_cleanup_enabled
 from delta_maintenance.progress import ProgressReporter, format_bytes
 

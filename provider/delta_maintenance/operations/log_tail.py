@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from delta_log.checkpoint import CheckpointReader, UnreadableCheckpoint
-from delta_log.log_segment import Checkpoint, find_log_segment
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
+from delta_log.log.log_segment import Checkpoint, find_log_segment
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
 from delta_maintenance.plan.checkpoint import LogTail
 from delta_maintenance.plan.log_compaction import LogPiece
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from delta_log.object_tree import KeySpan
-from delta_log.store_clock import require_store_clock
+from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.store_clock import require_store_clock
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
 
 if TYPE_CHECKING:

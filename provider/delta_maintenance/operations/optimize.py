@@ -20,17 +20,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from delta_log import table_features
 from delta_log.errors import DeltaLogError, InvalidRequest
 from delta_log.printable import print_traceback
-from delta_log.row_tracking import ENABLED, PRESERVED_TAG
 from delta_log.runtime import Runtime
-from delta_log.schema import storable
-from delta_log.snapshot import Snapshot
+from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table import Table
-from delta_log.table_features import Operation
-from delta_log.table_properties import flag
-from delta_log.transaction import Transaction, find_transaction
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation
+from delta_log.table_config.properties import flag
+from delta_log.table_config.row_tracking import ENABLED, PRESERVED_TAG
+from delta_log.table_config.schema import storable
+from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
 from delta_maintenance.engine.engine import (
     BinResult,

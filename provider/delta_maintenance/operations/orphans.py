@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
 from delta_maintenance.operations.earlier_tries import identity_of, live_files
 from delta_maintenance.rewrite.task import BinManifest
 

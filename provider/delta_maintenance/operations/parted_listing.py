@@ -1,6 +1,6 @@
 """A listing of a tree that is too large for one process: cut into parts, each listed wherever the caller has it listed.
 
-The cut is the one that :mod:`delta_log.object_tree` makes: upper levels directory by directory, all of a level at once,
+The cut is the one that :mod:`delta_log.storage.object_listing` makes: upper levels directory by directory, all of a level at once,
 until there are enough directories; from there on each with all below it. A directory of very many known files is cut
 further, between two of them, where the store can start and end a listing at a key. So no part is a matter of more than
 some hundred thousand files, unless nobody knew of them.
@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.log_path import LOG_DIRECTORY
-from delta_log.object_tree import MAX_SHALLOW_LEVELS, KeySpan, Run, runs_of, span_of
-from delta_log.storage import Storage
+from delta_log.log.file_names import LOG_DIRECTORY
+from delta_log.storage.object_listing import MAX_SHALLOW_LEVELS, KeySpan, Run, runs_of, span_of
+from delta_log.storage.storage import Storage
 from delta_maintenance.operations.listing_part import LANES, ListingPart, unpack
 from delta_maintenance.operations.sorted_keys import SortedKeys
 from delta_maintenance.plan.hidden_names import HiddenNames

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage import Storage
+from delta_log.storage.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)

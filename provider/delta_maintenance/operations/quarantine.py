@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
-from delta_log.object_tree import KeySpan
 from delta_log.runtime import Runtime
-from delta_log.storage import ODD_KEY, Storage
-from delta_log.store_clock import require_store_clock
+from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import ODD_KEY, Storage
+from delta_log.storage.store_clock import require_store_clock
 from delta_maintenance.operations.quarantine_record import (
     DIGEST_PARAMETER,
     NAME_PARAMETER,

@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from delta_log.actions import decode_actions
 from delta_log.errors import CorruptLog, TableError
-from delta_log.log_path import commit_key
-from delta_log.log_segment import list_log
-from delta_log.storage import Storage
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import list_log
+from delta_log.storage.storage import Storage
 from delta_maintenance.plan.vacuum_plan import REASONS, VacuumPlan
 
 #: In the parameters of both commits.

@@ -23,20 +23,20 @@ from uuid import UUID
 
 import msgspec
 
-from delta_log import table_features
-from delta_log.actions import Add, DeletionVector, Remove
-from delta_log.change import FileGroup
-from delta_log.conflict import Head
-from delta_log.deletion_vector import (
+from delta_log.data.deletion_vector import (
     DeletionVectorDescriptor,
     RowBitmap,
     read_deletion_vector,
     write_deletion_vectors,
 )
 from delta_log.errors import ConcurrentDelete
-from delta_log.file_path import address_of
-from delta_log.storage import Storage
-from delta_log.table_properties import flag
+from delta_log.log.actions import Add, DeletionVector, Remove
+from delta_log.log.data_path import address_of
+from delta_log.storage.storage import Storage
+from delta_log.table_config import features as table_features
+from delta_log.table_config.properties import flag
+from delta_log.transaction.commit_body import FileGroup
+from delta_log.transaction.conflict import Head
 from delta_maintenance.rewrite.remapping import NotRemappable, SourceRows, remapped
 from delta_maintenance.rewrite.task import BinManifest, OutputFile
 from delta_maintenance.rewrite.task import SourceFile as Source
@@ -75,7 +75,7 @@ class VectorFiles:
 
 @dataclass(slots=True)
 class Remapping:
-    """Makes the groups of one commit anew; :attr:`delta_log.change.Change.remap`.
+    """Makes the groups of one commit anew; :attr:`delta_log.transaction.commit_body.Change.remap`.
 
     :param groups: of the change, and ``manifests`` of the bins that they commit, in their order.
     :ivar done: by number, what is committed in place of a manifest: its sources as they were last.

@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from delta_log import table_features
-from delta_log.change import Change
 from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
-from delta_log.log_path import commit_key
+from delta_log.log.file_names import commit_key
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
-from delta_log.store_clock import require_not_ahead
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
+from delta_log.storage.store_clock import require_not_ahead
 from delta_log.table import Table
-from delta_log.table_features import Operation
-from delta_log.transaction import CommitResult, Transaction, find_transaction
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation
+from delta_log.transaction.commit_body import Change
+from delta_log.transaction.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engine import ChooseLister, EngineChoice
 from delta_maintenance.operations.inventory import OpenPlace

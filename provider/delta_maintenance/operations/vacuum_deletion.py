@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.actions import decode_actions
 from delta_log.errors import DeltaLogError, StorageError
-from delta_log.log_path import commit_key
-from delta_log.log_segment import list_log
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
-from delta_log.table_identity import require_same_log
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import list_log
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.table_identity import require_same_log
+from delta_log.storage.storage import Storage
 from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.operations.parted_listing import PartedLister
 from delta_maintenance.operations.vacuum_survey import list_files, require_same_table

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_log.errors import brief
-from delta_log.storage import Storage
+from delta_log.storage.storage import Storage
 from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.plan.vacuum import VacuumBasis, VacuumRefused
 from delta_maintenance.plan.vacuum_plan import VacuumPlan

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log import table_features
-from delta_log.actions import decode_actions
-from delta_log.log_segment import LogListing, list_log
-from delta_log.snapshot import Snapshot
-from delta_log.storage import FileInfo, Storage
-from delta_log.table_features import Operation
-from delta_log.table_identity import require_same_log
+from delta_log.log.actions import decode_actions
+from delta_log.log.log_segment import LogListing, list_log
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.table_identity import require_same_log
+from delta_log.storage.storage import FileInfo, Storage
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation
 from delta_maintenance.operations.commit_bodies import commit_bodies
 from delta_maintenance.operations.inventory import OpenPlace, read_inventory
 from delta_maintenance.operations.listing_sieve import ListingSieve, with_times

@@ -33,7 +33,7 @@ class Forecast:
 def forecast(planned_bytes: int, history: Iterable[Mapping[str, Any]]) -> Forecast | None:
     """The time for a plan; ``None``: the history does not tell.
 
-    :param history: commits, newest first, as :mod:`delta_log.history` normalises them.
+    :param history: commits, newest first, as :mod:`delta_log.snapshot.commit_info` normalises them.
     """
     total_bytes = total_ms = runs = 0
     for commit in history:

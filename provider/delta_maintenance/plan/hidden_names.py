@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.file_path import escape_hive
-from delta_log.snapshot import Snapshot
+from delta_log.log.data_path import escape_hive
+from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.plan.key_columns import may_begin, may_contain
 
 CHANGE_DATA = "_change_data"

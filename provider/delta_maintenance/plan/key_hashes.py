@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.fingerprint import hashes_of_texts
+from delta_log.arrow.row_hash import hashes_of_texts
 
 #: So many keys are hashed at once: what is in the making stays in a core's cache.
 _HASHED_ROWS = 1 << 13

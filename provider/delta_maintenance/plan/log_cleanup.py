@@ -20,11 +20,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from delta_log.log_inventory import LogInventory
-from delta_log.log_segment import Checkpoint
+from delta_log.log.log_segment import Checkpoint
 from delta_log.printable import printable_lines
-from delta_log.storage import FileInfo
-from delta_log.table_properties import flag, interval_ms
+from delta_log.storage.storage import FileInfo
+from delta_log.table_config.properties import flag, interval_ms
+from delta_log.upkeep.log_inventory import LogInventory
 from delta_maintenance.plan.retention import (
     DEFAULT_LOG_RETENTION_MS,
     DEFAULT_RETENTION_MS,
@@ -107,7 +107,7 @@ class LogCleanupPlan:
     :param version: the newest that was there; ``None``: nothing was looked at.
     :param expired_version: the newest that is older than the retention; ``None``: there is none.
     :param anchor: the first version that stays; ``None``: all stay.
-    :param witness: what the anchor's checkpoint was compared with, see :mod:`delta_log.checkpoint_audit`.
+    :param witness: what the anchor's checkpoint was compared with, see :mod:`delta_log.upkeep.checkpoint_audit`.
     :param entrances: the first step, see the module; ``rest`` and ``sidecars`` are the second and the third.
     :param compatible_copy_of: the checkpoint that gets a copy under the classic name, for readers who know no other.
     :param reasons: why nothing goes, or not all that one might expect; for people.

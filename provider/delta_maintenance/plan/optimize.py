@@ -33,12 +33,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log import table_properties
-from delta_log.conflict import IDENTITY_HIGH_WATER_MARK, without_identity_marks
-from delta_log.deletion_vector import DeletionVectorDescriptor
+from delta_log.data.deletion_vector import DeletionVectorDescriptor
 from delta_log.errors import CorruptLog, InvalidRequest
-from delta_log.file_path import ExternalFile, are_external
-from delta_log.snapshot import Snapshot
+from delta_log.log.data_path import ExternalFile, are_external
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.table_config import properties as table_properties
+from delta_log.transaction.conflict import IDENTITY_HIGH_WATER_MARK, without_identity_marks
 from delta_maintenance.plan.bin_packing import Bins, Int64s, Thrift, pack
 from delta_maintenance.plan.optimize_plan import (
     DELETED_ROWS,

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.partition_values import parse_column
-from delta_log.schema import PrimitiveType, StructField, StructType
+from delta_log.table_config.partition_values import parse_column
+from delta_log.table_config.schema import PrimitiveType, StructField, StructType
 from delta_maintenance.plan.bin_packing import Int64s
 
 _WITH_ZONE = r":[0-9]{1,2}(\.[0-9]+)?\s?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$"

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from delta_log.errors import CorruptLog
-from delta_log.file_path import HIVE_NULL
-from delta_log.snapshot import Snapshot
+from delta_log.log.data_path import HIVE_NULL
+from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.plan.predicate import partition_predicate
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")

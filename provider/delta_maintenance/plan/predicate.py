@@ -37,8 +37,8 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from delta_log.errors import CorruptLog, InvalidRequest, brief
-from delta_log.partition_values import parse
-from delta_log.schema import PrimitiveType, StructField, StructType, to_arrow_type
+from delta_log.table_config.partition_values import parse
+from delta_log.table_config.schema import PrimitiveType, StructField, StructType, to_arrow_type
 
 #: So many terms make a chain.
 _CHAIN = 32

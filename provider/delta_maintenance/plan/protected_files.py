@@ -18,10 +18,10 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.actions import Action, DeletionVector
-from delta_log.deletion_vector import DeletionVectorDescriptor
-from delta_log.file_path import ExternalFile, decode_paths
-from delta_log.snapshot import Snapshot
+from delta_log.data.deletion_vector import DeletionVectorDescriptor
+from delta_log.log.actions import Action, DeletionVector
+from delta_log.log.data_path import ExternalFile, decode_paths
+from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.plan.key_columns import may_begin, may_contain
 from delta_maintenance.plan.key_hashes import KeyHashes
 
@@ -160,7 +160,7 @@ def _chunked(keys: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
 
 
 def _split(keys: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Keys below the root, and addresses outside of it (:func:`~delta_log.file_path.is_external`)."""
+    """Keys below the root, and addresses outside of it (:func:`~delta_log.log.data_path.is_external`)."""
     chunks = [chunk for chunk in keys.chunks if len(chunk)]
     if not any(may_contain(chunk, (b"://",)) or may_begin(chunk, b"/") for chunk in chunks):
         return pa.chunked_array(chunks, pa.string()), pa.chunked_array([], pa.string())

@@ -1,7 +1,7 @@
 """How long a file is kept after the last version that needed it, and the moment that follows from it.
 
 Times come from three clocks: a file's from the store, a tombstone's from its committer, now from this machine. A
-:data:`~delta_log.store_clock.CLOCK_MARGIN_MS` is taken off for their differences, but never more than the retention itself: whoever asks for
+:data:`~delta_log.storage.store_clock.CLOCK_MARGIN_MS` is taken off for their differences, but never more than the retention itself: whoever asks for
 no retention gets none.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delta_log.errors import InvalidRequest
-from delta_log.store_clock import CLOCK_MARGIN_MS
-from delta_log.table_properties import interval_ms
+from delta_log.storage.store_clock import CLOCK_MARGIN_MS
+from delta_log.table_config.properties import interval_ms
 from delta_maintenance.plan.vacuum_options import VacuumOptions
 
 RETENTION = "delta.deletedFileRetentionDuration"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
-from delta_log.snapshot import Snapshot
+from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.plan.optimize_plan import OptimizePlan
 from delta_maintenance.rewrite.task import RewriteTask
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.errors import TableError
-from delta_log.snapshot import Snapshot
+from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.plan.hidden_names import CHANGE_DATA, HiddenNames
 from delta_maintenance.plan.key_columns import files_by_directory, key_bytes
 from delta_maintenance.plan.partition_scope import PartitionScope

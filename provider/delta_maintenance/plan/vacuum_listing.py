@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.storage import TreePage
+from delta_log.storage.storage import TreePage
 from delta_maintenance.plan.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
 from delta_maintenance.plan.key_columns import directories_of, may_contain, names_beginning
 from delta_maintenance.plan.partition_scope import PartitionScope

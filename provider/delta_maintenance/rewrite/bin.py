@@ -1,6 +1,6 @@
 """Rewriting one bin: its live rows, in order, into one new file, or several where it is a file to be split.
 
-Pure pyarrow, and the same function on every engine. Rows come from :class:`delta_log.data_file.DataFile`, which
+Pure pyarrow, and the same function on every engine. Rows come from :class:`delta_log.data.data_file.DataFile`, which
 applies deletion vectors and brings old files to the current schema; they leave in row groups of bounded size with
 physical names and field ids, and their statistics are computed on the way. Nothing here touches the log.
 
@@ -28,10 +28,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from delta_log.data_file import DataFile
+from delta_log.data.data_file import DataFile
 from delta_log.errors import AccessDenied, DeltaLogError, StorageError, SymbolicLinkRefused, TableError
-from delta_log.schema import StructType, arrow_schema, parse_schema, storable
-from delta_log.storage import Storage, is_on_disk
+from delta_log.storage.storage import Storage, is_on_disk
+from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
 from delta_maintenance.rewrite.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed

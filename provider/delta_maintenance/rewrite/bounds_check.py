@@ -31,13 +31,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log import parquet_metadata as parquet
 from delta_log.errors import DeltaLogError
-from delta_log.parquet_metadata import ColumnIndex, PageLocation
-from delta_log.schema import StructType, arrow_schema
-from delta_log.stats import NUM_INDEXED_COLUMNS, leaf_values, parse_stats, stats_columns
-from delta_log.storage import Storage
-from delta_log.thrift_compact import CorruptThrift, ThriftStruct
+from delta_log.parquet import metadata as parquet
+from delta_log.parquet.metadata import ColumnIndex, PageLocation
+from delta_log.parquet.thrift_compact import CorruptThrift, ThriftStruct
+from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, leaf_values, parse_stats, stats_columns
+from delta_log.storage.storage import Storage
+from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.rewrite.footer_stats import file_leaves
 from delta_maintenance.rewrite.task import OutputFile
 

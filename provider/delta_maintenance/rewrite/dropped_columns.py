@@ -3,7 +3,7 @@
 ``DROP COLUMN`` changes the schema alone: the values stay in the files until a REORG PURGE writes them anew. The log does
 not tell which files hold them, so the footer of each is read, and nothing else of it.
 
-Columns are matched as :class:`delta_log.data_file.DataFile` finds them, at every depth of structs, lists and maps. What
+Columns are matched as :class:`delta_log.data.data_file.DataFile` finds them, at every depth of structs, lists and maps. What
 files may hold beside the schema's columns is tolerated, or a purge would never come to an end: partition columns,
 columns of row tracking, and the mark of the change feed.
 """
@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from delta_log.data_file import DataFile
+from delta_log.data.data_file import DataFile
 from delta_log.errors import TableError
-from delta_log.schema import PARQUET_FIELD_ID, ArrayType, DataType, MapType, StructType
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
+from delta_log.table_config.schema import PARQUET_FIELD_ID, ArrayType, DataType, MapType, StructType
 
 #: Properties that name the columns in which row ids and commit versions are materialised.
 _ROW_TRACKING = (

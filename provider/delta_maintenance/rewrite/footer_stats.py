@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from delta_log.stats import StatsCollector, leaf_values
+from delta_log.stats.file_stats import StatsCollector, leaf_values
 
 #: The Parquet writer leaves longer bounds out; its own limit is 4,096.
 _LONG_TEXT_BYTES = 4_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO
 
-from delta_log.parquet_metadata import edited, footer_bytes, split_footer, without_bounds, without_membership
-from delta_log.thrift_compact import ThriftStruct
+from delta_log.parquet.metadata import edited, footer_bytes, split_footer, without_bounds, without_membership
+from delta_log.parquet.thrift_compact import ThriftStruct
 from delta_maintenance.rewrite.float_leaves import OddValues
 
 

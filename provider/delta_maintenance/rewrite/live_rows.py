@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from delta_log.data_file import ColumnMemory, DataFile
-from delta_log.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
+from delta_log.data.data_file import ColumnMemory, DataFile
+from delta_log.data.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
+from delta_log.data.scan import RowTracking
 from delta_log.errors import CorruptLog
-from delta_log.row_tracking import ENABLED
-from delta_log.scan import RowTracking
-from delta_log.schema import StructType, arrow_schema
-from delta_log.storage import READ_AHEAD_BYTES, Storage
-from delta_log.table_properties import flag
+from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
+from delta_log.table_config.properties import flag
+from delta_log.table_config.row_tracking import ENABLED
+from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 
 #: Told the bytes of each source once it was read.

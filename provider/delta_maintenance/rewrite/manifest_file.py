@@ -26,7 +26,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
 from delta_log.errors import DeltaLogError, InvalidRequest
-from delta_log.file_path import encode_path, escape_hive
+from delta_log.log.data_path import encode_path, escape_hive
 from delta_maintenance.contract import RUN_KEY_VARIABLE
 from delta_maintenance.rewrite.task import (
     MANIFEST_VERSION,

@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from delta_log.data_file import DataFile
+from delta_log.data.data_file import DataFile
 from delta_log.errors import DeltaLogError
-from delta_log.file_path import encode_path, hive_directory
-from delta_log.schema import parse_schema
-from delta_log.storage import Storage
+from delta_log.log.data_path import encode_path, hive_directory
+from delta_log.storage.storage import Storage
+from delta_log.table_config.schema import parse_schema
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.row_checksum import RowChecksum
 from delta_maintenance.rewrite.spark_notes import spark_notes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from delta_log.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
+from delta_log.table_config.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 
 SCHEMA_KEY = "org.apache.spark.sql.parquet.row.metadata"
 VERSION_KEY = "org.apache.spark.version"

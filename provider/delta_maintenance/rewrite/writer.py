@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_log.errors import InvalidRequest
-from delta_log.schema import StructType
-from delta_log.stats import StatsCollector, stats_columns, string_prefix_length
+from delta_log.stats.file_stats import StatsCollector, stats_columns, string_prefix_length
+from delta_log.table_config.schema import StructType
 from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
 from delta_maintenance.rewrite.float_leaves import FloatLeaves, OddValues
 from delta_maintenance.rewrite.footer_stats import FooterStats

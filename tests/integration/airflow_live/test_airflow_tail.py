@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tests.tail_runs import DataVersions, Reckoner, TailedTable, Writers, settle, unpause
 
 from delta_log import Table
-from delta_log.deletion_ratio import deleted_rows
+from delta_log.snapshot.deletion_ratio import deleted_rows
 from live_airflow import LiveAirflow
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "dags_examples"
 
 def loaded_by(program: str) -> set[str]:
     # Of delta_log only what rests on the standard library alone, such as how text is shown.
-    ours = ("delta_log.storage", "delta_log.snapshot", "delta_log.table")
+    ours = ("delta_log.storage.storage", "delta_log.snapshot.snapshot", "delta_log.table")
     heavy = ("pyarrow", "pyspark", "numpy", "airflow.providers.apache.spark.hooks", "sqlglot", *ours)
     done = subprocess.run(
         [

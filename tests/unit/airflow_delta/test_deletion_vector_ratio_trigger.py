@@ -11,7 +11,7 @@ from tests.written_log import add, deletion_vector, write_log
 
 from airflow_delta.testing import FakeAssetStateStore
 from airflow_delta.triggers import DeltaDeletionVectorRatioTrigger
-from delta_log.log_path import checksum_key, commit_key
+from delta_log.log.file_names import checksum_key, commit_key
 
 STATS = {"stats": '{"numRecords":10}'}
 

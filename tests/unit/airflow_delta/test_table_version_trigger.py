@@ -16,7 +16,7 @@ from airflow_delta.testing import FakeAssetStateStore
 from airflow_delta.triggers import DeltaTableVersionTrigger
 from airflow_delta.triggers.table_stream import streams
 from delta_log import Table
-from delta_log.log_path import commit_key
+from delta_log.log.file_names import commit_key
 
 FAST = 0.05
 
@@ -381,7 +381,7 @@ async def test_a_table_that_is_made_anew_is_told_from_its_beginning(
 async def test_a_table_that_is_made_anew_under_the_eyes_of_its_watcher_is_told_from_its_beginning(
     table: TailedTable, store: FakeAssetStateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delta_log.tail.POLLS_PER_LIST", 2)
+    monkeypatch.setattr("delta_log.tail.log_tail.POLLS_PER_LIST", 2)
     for _ in range(3):
         table.append_by_delta_rs()
 

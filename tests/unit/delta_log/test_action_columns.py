@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from delta_log import log_replay
-from delta_log.action_columns import ActionColumns
-from delta_log.actions import Add, DeletionVector, Remove
-from delta_log.log_path import commit_key
-from delta_log.log_segment import find_log_segment
-from delta_log.snapshot import Snapshot
+from delta_log.log import log_replay
+from delta_log.log.action_columns import ActionColumns
+from delta_log.log.actions import Add, DeletionVector, Remove
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import find_log_segment
+from delta_log.snapshot.snapshot import Snapshot
 from delta_log.testing import MemoryStorage
 
 METADATA = {"id": "t", "schemaString": json.dumps({"type": "struct", "fields": []}), "partitionColumns": []}

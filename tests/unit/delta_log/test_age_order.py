@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_log.age_order import by_age
+from delta_log.checkpoint.age_order import by_age
 from delta_log.errors import CorruptLog
 
 

@@ -23,12 +23,12 @@ from tests.checkpoint_histories import (
 from tests.checkpoint_state import state_of
 from tests.random_log import DAY_MS, NOW_MS
 
-from delta_log.actions import decode_actions
-from delta_log.checkpoint_writer import CheckpointResult, write_checkpoint
+from delta_log.checkpoint.sidecar_tags import facts_of
+from delta_log.checkpoint.writer import CheckpointResult, write_checkpoint
 from delta_log.errors import CorruptLog
-from delta_log.last_checkpoint import read_last_checkpoint
-from delta_log.sidecar_facts import facts_of
-from delta_log.storage import Storage
+from delta_log.log.actions import decode_actions
+from delta_log.log.last_checkpoint import read_last_checkpoint
+from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage
 
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from tests.checkpoint_state import RETENTION_MS, state_of
 from tests.random_log import NOW_MS, logs, write_commits
 
-from delta_log.checkpoint_writer import CheckpointMismatch, CheckpointPolicy, write_checkpoint
+from delta_log.checkpoint.writer import CheckpointMismatch, CheckpointPolicy, write_checkpoint
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
-from delta_log.last_checkpoint import read_last_checkpoint
-from delta_log.log_path import LAST_CHECKPOINT, checksum_key
-from delta_log.log_segment import find_log_segment, list_log
+from delta_log.log.file_names import LAST_CHECKPOINT, checksum_key
+from delta_log.log.last_checkpoint import read_last_checkpoint
+from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage
 
 RUNTIME = Runtime(now_ms=lambda: NOW_MS)

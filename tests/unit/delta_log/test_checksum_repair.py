@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.random_log import NOW_MS, logs, write_commits
 
-from delta_log.checkpoint_writer import write_checkpoint
-from delta_log.checksum_repair import examine, repair
+from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import UnsupportedFeature
-from delta_log.log_path import checksum_key, commit_key
-from delta_log.log_segment import find_log_segment
+from delta_log.log.file_names import checksum_key, commit_key
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.version_checksum import write_version_checksum
+from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage
-from delta_log.version_checksum import write_version_checksum
+from delta_log.upkeep.checksum_repair import examine, repair
 
 RUNTIME = Runtime(now_ms=lambda: NOW_MS)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from delta_log.actions import decode_actions
-from delta_log.commit_summary import CommitSummary, summarise
+from delta_log.log.actions import decode_actions
+from delta_log.tail.commit_summary import CommitSummary, summarise
 
 VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1}
 

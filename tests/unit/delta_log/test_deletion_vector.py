@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from delta_log.deletion_vector import (
+from delta_log.data.deletion_vector import (
     NATIVE_MAGIC,
     PORTABLE_MAGIC,
     DeletionVectorDescriptor,
@@ -28,11 +28,11 @@ from delta_log.deletion_vector import (
     read_deletion_vector,
     write_deletion_vectors,
 )
+from delta_log.data.z85 import encode_z85
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
-from delta_log.file_path import ExternalFile
-from delta_log.local_storage import LocalStorage
+from delta_log.log.data_path import ExternalFile
+from delta_log.storage.local import LocalStorage
 from delta_log.testing import MemoryStorage
-from delta_log.z85 import encode_z85
 
 GOLDEN_ROWS = [3, 4, 7, 11, 18, 29]
 GOLDEN_INLINE = "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"

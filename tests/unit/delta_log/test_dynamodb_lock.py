@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delta_log.dynamodb_lock import (
+from delta_log.errors import InvalidRequest
+from delta_log.storage.dynamodb_lock import (
     DynamoDBLock,
     LockEntry,
     LockOptions,
@@ -13,9 +14,8 @@ from delta_log.dynamodb_lock import (
     item_of,
     other_spellings,
 )
-from delta_log.errors import InvalidRequest
-from delta_log.lock_testing import LockTableContract, MemoryLockTable
-from delta_log.storage import open_storage
+from delta_log.storage.storage import open_storage
+from delta_log.testing.lock_table import LockTableContract, MemoryLockTable
 
 FIRST, SECOND = f"{0:020d}.json", f"{1:020d}.json"
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delta_log.errors import CorruptLog, InvalidRequest
-from delta_log.file_path import (
+from delta_log.log.data_path import (
     HIVE_NULL,
     ExternalFile,
     address_of,

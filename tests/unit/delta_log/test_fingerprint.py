@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_log.fingerprint import Fingerprint
+from delta_log.arrow.row_hash import Fingerprint
 
 SCHEMA = pa.schema(
     [

@@ -16,17 +16,17 @@ import pytest
 from tests.written_log import add, deletion_vector, write_log
 
 from delta_log import Snapshot, Table
-from delta_log.clustering import clustering_columns
-from delta_log.commit_summary import summarise
-from delta_log.deletion_ratio import deleted_rows, of_table
 from delta_log.errors import CorruptLog, DeltaLogError, UnsupportedFeature, brief
-from delta_log.history import read_history
-from delta_log.local_storage import LocalStorage
-from delta_log.log_segment import find_log_segment, list_log
-from delta_log.row_tracking import high_water_mark
-from delta_log.schema import MAX_DEPTH, parse_schema
-from delta_log.storage import FileInfo
-from delta_log.table_properties import interval_ms, positive_number, size_bytes
+from delta_log.log.log_segment import find_log_segment, list_log
+from delta_log.snapshot.commit_info import read_history
+from delta_log.snapshot.deletion_ratio import deleted_rows, of_table
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.storage import FileInfo
+from delta_log.table_config.clustering import clustering_columns
+from delta_log.table_config.properties import interval_ms, positive_number, size_bytes
+from delta_log.table_config.row_tracking import high_water_mark
+from delta_log.table_config.schema import MAX_DEPTH, parse_schema
+from delta_log.tail.commit_summary import summarise
 from delta_maintenance.cli_text import render_facts, render_history
 
 HUGE = 10**23

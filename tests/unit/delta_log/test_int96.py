@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_log import parquet_metadata as parquet
-from delta_log.data_file import DataFile
+from delta_log.data.data_file import DataFile
 from delta_log.errors import UnsupportedFeature
-from delta_log.local_storage import LocalStorage
-from delta_log.schema import parse_schema
-from delta_log.thrift_compact import ThriftStruct
+from delta_log.parquet import metadata as parquet
+from delta_log.parquet.thrift_compact import ThriftStruct
+from delta_log.storage.local import LocalStorage
+from delta_log.table_config.schema import parse_schema
 
 SCHEMA = (
     '{"type": "struct", "fields": [{"name": "t", "type": "timestamp", "nullable": true, "metadata": {}}]}'

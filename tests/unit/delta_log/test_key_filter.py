@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_log.key_filter import KeyFilter, short_hashes
+from delta_log.checkpoint.key_filter import KeyFilter, short_hashes
 
 
 def keys_of(texts: list[str]) -> pa.Array:

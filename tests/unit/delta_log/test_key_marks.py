@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_log.key_marks import KeyMarks
+from delta_log.arrow.key_prefilter import KeyMarks
 
 keys = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=30)
 

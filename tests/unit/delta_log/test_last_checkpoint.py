@@ -7,15 +7,15 @@ import json
 import pytest
 from tests.corpus import Corpus
 
-from delta_log.actions import Action, Protocol, Sidecar
-from delta_log.last_checkpoint import (
+from delta_log.log.actions import Action, Protocol, Sidecar
+from delta_log.log.file_names import LAST_CHECKPOINT
+from delta_log.log.last_checkpoint import (
     LastCheckpoint,
     V2Checkpoint,
     checksum_of,
     encode_last_checkpoint,
     read_last_checkpoint,
 )
-from delta_log.log_path import LAST_CHECKPOINT
 from delta_log.testing import MemoryStorage
 
 #: The worked example of the protocol.

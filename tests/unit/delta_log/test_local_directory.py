@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
-from delta_log.local_directory import DirectoryWalk
-from delta_log.local_storage import LocalStorage
-from delta_log.object_tree import KeySpan
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.local_directory import DirectoryWalk
+from delta_log.storage.object_listing import KeySpan
 
 SWAPS = 1_000
 

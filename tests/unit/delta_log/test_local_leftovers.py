@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from delta_log import local_leftovers
-from delta_log.local_storage import LocalStorage
+from delta_log.storage import local_leftovers
+from delta_log.storage.local import LocalStorage
 
 HEX = "0123456789abcdef" * 2
 OURS = (f".00000000000000000007.json.{HEX}.tmp", f".{HEX}.tmp", f".{HEX}.tmp2", f".a b.{HEX}.tmp")

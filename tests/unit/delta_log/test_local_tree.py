@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from delta_log import local_tree
-from delta_log.local_storage import LocalStorage
-from delta_log.storage import TreePage
+from delta_log.storage import local_listing as local_tree
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.storage import TreePage
 
 
 def pages_of(root: Path) -> list[TreePage]:

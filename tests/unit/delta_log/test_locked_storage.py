@@ -11,20 +11,20 @@ from functools import partial
 
 import pytest
 
-from delta_log.actions import Add, decode_actions
-from delta_log.change import Change, FileGroup
-from delta_log.dynamodb_lock import EXPIRY_SECONDS, LockEntry, LockTable
 from delta_log.errors import CorruptLog, InvalidRequest, StorageError
-from delta_log.lock_testing import FaultyLockTable, MemoryLockTable
-from delta_log.locked_storage import LockedStorage
-from delta_log.log_segment import find_log_segment
-from delta_log.object_tree import KeySpan
+from delta_log.log.actions import Add, decode_actions
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
-from delta_log.table_features import Operation
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.dynamodb_lock import EXPIRY_SECONDS, LockEntry, LockTable
+from delta_log.storage.locked import LockedStorage
+from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import Storage
+from delta_log.table_config.features import Operation
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage, StorageContract
-from delta_log.transaction import Transaction
+from delta_log.testing.lock_table import FaultyLockTable, MemoryLockTable
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import Transaction
 
 LOG = "_delta_log"
 NO_WAIT = Runtime(now_ms=lambda: 1_000, sleep=lambda seconds: None)

@@ -12,17 +12,17 @@ from tests.checkpoint_state import state_of
 from tests.random_log import NOW_MS, logs, write_commits
 
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
-from delta_log.log_compaction import (
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import find_log_segment, list_log
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
+from delta_log.testing import Fault, FaultyStorage, MemoryStorage
+from delta_log.upkeep.log_compaction import (
     CompactionMismatch,
     CompactionResult,
     compaction_key,
     write_log_compaction,
 )
-from delta_log.log_path import commit_key
-from delta_log.log_segment import find_log_segment, list_log
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
-from delta_log.testing import Fault, FaultyStorage, MemoryStorage
 
 
 def snapshot_of(storage: Storage, version: int | None = None) -> Snapshot:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from delta_log.log_path import LogFileKind, parse_log_file
-from delta_log.storage import FileInfo
+from delta_log.log.file_names import LogFileKind, parse_log_file
+from delta_log.storage.storage import FileInfo
 
 V = "00000000000000000010"
 ARABIC = "".join(chr(0x660 + int(digit)) for digit in V)

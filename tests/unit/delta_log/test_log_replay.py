@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_log.log_segment import find_log_segment
-from delta_log.snapshot import Snapshot
+from delta_log.log.log_segment import find_log_segment
+from delta_log.snapshot.snapshot import Snapshot
 from delta_log.testing import MemoryStorage
 
 SCHEMA = json.dumps(

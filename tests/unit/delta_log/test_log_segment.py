@@ -12,9 +12,9 @@ from tests.corpus import Corpus
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
-from delta_log.log_segment import find_log_segment, list_log
-from delta_log.snapshot import Snapshot
-from delta_log.storage import FileInfo
+from delta_log.log.log_segment import find_log_segment, list_log
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import FileInfo
 from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
 
 COMMIT = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_log import Table
-from delta_log.change import Change
 from delta_log.errors import CommitFailed, CorruptLog
-from delta_log.partition_values import parse
 from delta_log.runtime import Runtime
-from delta_log.schema import PrimitiveType
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction
+from delta_log.table_config.features import Operation
+from delta_log.table_config.partition_values import parse
+from delta_log.table_config.schema import PrimitiveType
+from delta_log.transaction.commit_body import Change
+from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_log.parsed_stats import stats_of_struct
+from delta_log.log.struct_stats import stats_of_struct
 
 BOUNDS = pa.struct(
     [

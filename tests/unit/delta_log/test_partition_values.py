@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.errors import CorruptLog, InvalidRequest
-from delta_log.partition_values import parse, parse_column, serialise
-from delta_log.schema import ArrayType, PrimitiveType, StructType, to_arrow_type
+from delta_log.table_config.partition_values import parse, parse_column, serialise
+from delta_log.table_config.schema import ArrayType, PrimitiveType, StructType, to_arrow_type
 
 UTC = timezone.utc
 texts = st.text(st.characters(exclude_categories=["Cs"]))

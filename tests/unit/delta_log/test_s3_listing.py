@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from botocore.hooks import HierarchicalEmitter  # type: ignore[import-untyped]
 
-from delta_log.s3_listing import ListedPage, list_page, read_page
+from delta_log.storage.s3_list_objects import ListedPage, list_page, read_page
 
 SPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 TIME = datetime(2024, 1, 31, 12, 0, 0, 250_000, timezone.utc)

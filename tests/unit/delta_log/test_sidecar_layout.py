@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_log.actions import Sidecar
-from delta_log.sidecar_layout import Layout, OldSidecar, Run, lay_out
+from delta_log.checkpoint.sidecar_layout import Layout, OldSidecar, Run, lay_out
+from delta_log.log.actions import Sidecar
 
 
 def old(number: int, rows: int, *, stays: bool = True) -> OldSidecar:

@@ -16,16 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.errors import CorruptLog
-from delta_log.schema import (
-    ArrayType,
-    MapType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    parse_schema,
-    to_arrow_type,
-)
-from delta_log.stats import (
+from delta_log.stats.file_stats import (
     StatsCollector,
     StatsColumn,
     parse_stats,
@@ -33,6 +24,15 @@ from delta_log.stats import (
     string_prefix_length,
     truncate_max,
     truncate_min,
+)
+from delta_log.table_config.schema import (
+    ArrayType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    parse_schema,
+    to_arrow_type,
 )
 
 DEL, MAX = "\x7f", "\U0010ffff"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from delta_log import local_storage
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.local_storage import LocalStorage
-from delta_log.storage import Storage, open_storage
+from delta_log.storage import local as local_storage
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.storage import Storage, open_storage
 from delta_log.testing import MemoryStorage, StorageContract
 
 

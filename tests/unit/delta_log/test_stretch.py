@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_log.stretch import BATCH_ROWS, Leaves, Stretch, stretches
+from delta_log.data.read_plan import BATCH_ROWS, Leaves, Stretch, stretches
 
 BATCH_BYTES = 16 << 20
 WIDE_BYTES = 36_000

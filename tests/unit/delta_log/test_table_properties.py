@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delta_log.errors import CorruptLog
-from delta_log.table_properties import interval_ms
+from delta_log.table_config.properties import interval_ms
 
 DAY_MS = 86_400_000
 

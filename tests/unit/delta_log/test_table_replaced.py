@@ -8,20 +8,20 @@ from collections.abc import Callable
 import pytest
 
 from delta_log import errors
-from delta_log.change import Change
-from delta_log.checkpoint_writer import write_checkpoint
+from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import CommitUnknown, StorageError
-from delta_log.lock_testing import FaultyLockTable, MemoryLockTable
-from delta_log.locked_storage import LockedStorage
-from delta_log.log_compaction import write_log_compaction
-from delta_log.log_path import commit_key
-from delta_log.log_segment import find_log_segment
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
-from delta_log.table_features import Operation
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.locked import LockedStorage
+from delta_log.storage.storage import Storage
+from delta_log.table_config.features import Operation
 from delta_log.testing import FaultyStorage, MemoryStorage
-from delta_log.transaction import Transaction
+from delta_log.testing.lock_table import FaultyLockTable, MemoryLockTable
+from delta_log.transaction.commit_body import Change
+from delta_log.transaction.transaction import Transaction
+from delta_log.upkeep.log_compaction import write_log_compaction
 
 SCHEMA = json.dumps({"type": "struct", "fields": []})
 NO_WAIT = Runtime(now_ms=lambda: 1_000, sleep=lambda seconds: None)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.errors import InvalidRequest, OutsideAllowedRoots
-from delta_log.storage import open_storage
-from delta_log.storage_pool import StoragePool
-from delta_log.table_uri import TableUri, require_absolute, require_within
+from delta_log.storage.pool import StoragePool
+from delta_log.storage.storage import open_storage
+from delta_log.storage.table_uri import TableUri, require_absolute, require_within
 
 WITHIN = [
     ("s3://lake/a", "s3://lake/a"),

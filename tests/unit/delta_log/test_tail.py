@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_log import tail as log_tail
-from delta_log.checkpoint_writer import write_checkpoint
-from delta_log.commit_summary import CommitFilter, CommitSummary
+from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import AccessDenied, ListingDenied, LogCleaned, LogReplaced, StorageError
-from delta_log.log_path import commit_key
-from delta_log.log_segment import find_log_segment
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.tail import LogTail, follow, start_position, wait_seconds
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.tail import log_tail
+from delta_log.tail.commit_summary import CommitFilter, CommitSummary
+from delta_log.tail.log_tail import LogTail, follow, start_position, wait_seconds
+from delta_log.tail.version_range import Awaited, Place, Progress
 from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
-from delta_log.version_range import Awaited, Place, Progress
 
 PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
 SCHEMA = {

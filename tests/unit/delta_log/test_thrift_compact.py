@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_log.parquet_metadata import footer_bytes, split_footer
-from delta_log.thrift_compact import (
+from delta_log.parquet.metadata import footer_bytes, split_footer
+from delta_log.parquet.thrift_compact import (
     BINARY,
     BOOLEAN,
     DOUBLE,

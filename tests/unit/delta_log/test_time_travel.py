@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
-from delta_log.history import monotone_times
+from delta_log.snapshot.commit_info import monotone_times
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 PROTOCOL = {

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from delta_log.actions import Add, Remove
-from delta_log.change import Change, FileGroup
 from delta_log.errors import (
     CommitContention,
     CommitFailed,
@@ -22,14 +20,16 @@ from delta_log.errors import (
     StorageError,
     UnsupportedFeature,
 )
-from delta_log.log_path import commit_key
-from delta_log.log_segment import find_log_segment
+from delta_log.log.actions import Add, Remove
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage
-from delta_log.table_features import Operation
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
+from delta_log.table_config.features import Operation
 from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
-from delta_log.transaction import CommitResult, Transaction, find_transaction
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import CommitResult, Transaction, find_transaction
 
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}

@@ -13,7 +13,7 @@ from tests.written_log import add, write_log
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, UnsupportedFeature
-from delta_log.schema import parse_schema
+from delta_log.table_config.schema import parse_schema
 
 
 def schema_with(old: object, new: object, kind: str = "long") -> str:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_log.schema import PrimitiveType
-from delta_log.stats import StatsColumn
-from delta_log.stats_layout import Cut
-from delta_log.typed_stats import parse_stats_column, stats_type
+from delta_log.stats.file_stats import StatsColumn
+from delta_log.stats.json_layout import Cut
+from delta_log.stats.stats_columns import parse_stats_column, stats_type
+from delta_log.table_config.schema import PrimitiveType
 
 COLUMNS = (
     StatsColumn(("id",), PrimitiveType("long")),

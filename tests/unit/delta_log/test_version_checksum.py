@@ -16,15 +16,15 @@ from tests.written_log import add, deletion_vector, write_log
 
 from delta_log import Snapshot, Table
 from delta_log.errors import CorruptLog, UnsupportedFeature
-from delta_log.log_path import checksum_key
-from delta_log.log_segment import find_log_segment
-from delta_log.testing import MemoryStorage
-from delta_log.version_checksum import (
+from delta_log.log.file_names import checksum_key
+from delta_log.log.log_segment import find_log_segment
+from delta_log.snapshot.version_checksum import (
     checksum_of,
     disagreements,
     read_version_checksum,
     write_version_checksum,
 )
+from delta_log.testing import MemoryStorage
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from delta_log.data_file import DataFile
-from delta_log.deletion_vector import RowBitmap
+from delta_log.data.data_file import DataFile
+from delta_log.data.deletion_vector import RowBitmap
 from delta_log.errors import CorruptLog
-from delta_log.schema import StructField, parse_schema
+from delta_log.table_config.schema import StructField, parse_schema
 from delta_log.testing import MemoryStorage
 
 WIDE_BYTES, WIDE_FILE_ROWS = 20_000, 8_000

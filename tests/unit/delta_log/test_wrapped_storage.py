@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from delta_log.local_storage import LocalStorage
-from delta_log.storage import Storage
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.storage import Storage
+from delta_log.storage.wrapped import WrappedStorage
 from delta_log.testing import FaultyStorage, MemoryStorage, StorageContract
-from delta_log.wrapped_storage import WrappedStorage
 
 METHODS = sorted(
     name for name, value in vars(Storage).items() if inspect.isfunction(value) and name[0] != "_"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_log.z85 import decode_z85, encode_z85
+from delta_log.data.z85 import decode_z85, encode_z85
 
 
 @given(st.binary().map(lambda data: data + bytes(-len(data) % 4)))

@@ -15,7 +15,7 @@ import pytest
 from tests.maintenance_runs import run
 
 from delta_log import Table
-from delta_log.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
 from delta_maintenance.rewrite.row_checksum import RowChecksum
 
 ROWS = 1_000_000

@@ -18,12 +18,12 @@ from tests.maintenance_runs import RUN_KEY, keys, run
 from tests.small_tables import write_parts
 
 from delta_log import Table
-from delta_log.change import Change
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.local_storage import LocalStorage
 from delta_log.runtime import Runtime
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction
+from delta_log.storage.local import LocalStorage
+from delta_log.table_config.features import Operation
+from delta_log.transaction.commit_body import Change
+from delta_log.transaction.transaction import Transaction
 from delta_maintenance.cli_text import render_report
 from delta_maintenance.engine.engine import TaskFailed
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
@@ -122,9 +122,9 @@ def test_a_disk_that_is_full_half_way_loses_nothing(table: Path) -> None:
 NO_ROOM = """
 import gc, json, os, random, resource, sys
 import pyarrow as pa
-from delta_log.local_storage import LocalStorage
-from delta_log.schema import PrimitiveType, StructField, StructType, arrow_schema
-from delta_log.stats import StatsCollector, stats_columns
+from delta_log.storage.local import LocalStorage
+from delta_log.table_config.schema import PrimitiveType, StructField, StructType, arrow_schema
+from delta_log.stats.file_stats import StatsCollector, stats_columns
 from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
 root, what = sys.argv[1:]
 schema = StructType((StructField("text", PrimitiveType("string")),))

@@ -16,7 +16,7 @@ from tests.small_tables import write_parts
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete, MetadataChanged
-from delta_log.log_path import commit_key
+from delta_log.log.file_names import commit_key
 from delta_log.runtime import Runtime
 from delta_maintenance.contract import TransactionId
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize

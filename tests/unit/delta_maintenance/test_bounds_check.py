@@ -22,11 +22,11 @@ from tests.parquet_claims import claims, with_footer
 from tests.rewritable_tables import COLUMNS, GeneratedTable
 
 from delta_log import Table
-from delta_log import parquet_metadata as parquet
-from delta_log.local_storage import LocalStorage
-from delta_log.schema import StructType, arrow_schema
-from delta_log.stats import NUM_INDEXED_COLUMNS, StatsCollector, stats_columns
-from delta_log.thrift_compact import BINARY, I64, CorruptThrift, ThriftStruct, Typed
+from delta_log.parquet import metadata as parquet
+from delta_log.parquet.thrift_compact import BINARY, I64, CorruptThrift, ThriftStruct, Typed
+from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, StatsCollector, stats_columns
+from delta_log.storage.local import LocalStorage
+from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.bounds_check import BoundsCheck, BoundsMismatch

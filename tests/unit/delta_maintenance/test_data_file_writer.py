@@ -20,8 +20,8 @@ from tests.written_log import add, write_log
 
 from delta_log import Table
 from delta_log.errors import InvalidRequest
-from delta_log.schema import PrimitiveType, StructType, arrow_schema, parse_schema
-from delta_log.stats import StatsCollector, stats_columns
+from delta_log.stats.file_stats import StatsCollector, stats_columns
+from delta_log.table_config.schema import PrimitiveType, StructType, arrow_schema, parse_schema
 from delta_maintenance.rewrite.writer import CODEC_PROPERTY, DataFileWriter, WriterSettings
 
 NAMES = tuple(COLUMNS)

@@ -17,8 +17,8 @@ from tests.maintenance_runs import enable_deletion_vectors, keys, mark_deleted, 
 from tests.parquet_claims import claims
 
 from delta_log import Table
-from delta_log.schema import arrow_schema, parse_schema
-from delta_log.stats import StatsCollector, stats_columns
+from delta_log.stats.file_stats import StatsCollector, stats_columns
+from delta_log.table_config.schema import arrow_schema, parse_schema
 from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
 
 NAN, INF = float("nan"), float("inf")

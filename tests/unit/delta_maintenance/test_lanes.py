@@ -12,7 +12,7 @@ from tests.maintenance_runs import RUN_KEY
 from tests.small_tables import write_days
 
 from delta_log import Table
-from delta_log.storage import Storage
+from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.engine import lanes, local
 from delta_maintenance.engine.engine import BinResult, TaskFailed

@@ -11,7 +11,7 @@ from tests.rewritable_tables import File, GeneratedTable
 
 from delta_log import Table
 from delta_log.errors import CorruptLog
-from delta_log.storage import Storage
+from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize
 from delta_maintenance.plan.tasks import tasks_of

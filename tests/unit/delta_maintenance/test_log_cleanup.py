@@ -23,13 +23,13 @@ from tests.aged_logs import (
 from tests.checkpoint_state import state_of
 from tests.random_log import DAY_MS, NOW_MS
 
-from delta_log.checkpoint_audit import UntrueCheckpoint
-from delta_log.checkpoint_writer import write_checkpoint
+from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import CorruptLog, DeltaLogError, StorageError, TableReplaced, UnsupportedFeature
-from delta_log.log_path import checksum_key, commit_key
-from delta_log.log_segment import list_log
-from delta_log.storage import Storage
+from delta_log.log.file_names import checksum_key, commit_key
+from delta_log.log.log_segment import list_log
+from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage, TornListings
+from delta_log.upkeep.checkpoint_audit import UntrueCheckpoint
 from delta_maintenance.operations.log_cleanup import clean_up, survey
 from delta_maintenance.operations.log_deletion import LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.plan.log_cleanup import LogCleanupPlan, LogRetention

@@ -30,8 +30,8 @@ from tests.tracked_rows import turn_row_tracking_on
 
 from delta_log import Table
 from delta_log.errors import InvalidRequest
-from delta_log.local_storage import LocalStorage
 from delta_log.runtime import Runtime
+from delta_log.storage.local import LocalStorage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError, JobSpec
 from delta_maintenance.operations.old_manifests import forget_old_manifests

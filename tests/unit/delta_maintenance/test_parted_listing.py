@@ -23,11 +23,11 @@ from tests.vacuum_histories import DAY_MS, NOW_MS, PROTOCOL, RUNTIME, History, h
 from tests.vacuum_runs import age, files_below
 
 from delta_log import Table
-from delta_log.log_segment import find_log_segment
-from delta_log.object_tree import KeySpan, SpanPage, list_object_tree, list_span_tree
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import EnterDirectories, FileInfo, Storage, TreePage, open_storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.object_listing import KeySpan, SpanPage, list_object_tree, list_span_tree
+from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage, open_storage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import engine

@@ -13,7 +13,7 @@ from tests.planted_manifests import FORGED_ID, forged, forged_file, of_gone_sour
 from tests.small_tables import write_parts
 
 from delta_log import Table
-from delta_log.local_storage import LocalStorage
+from delta_log.storage.local import LocalStorage
 from delta_maintenance.cli import main
 from delta_maintenance.contract import RUN_KEY_VARIABLE
 from delta_maintenance.engine.engine import BinResult

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_log.errors import InvalidRequest
-from delta_log.schema import PrimitiveType, StructField, StructType, to_arrow_type
+from delta_log.table_config.schema import PrimitiveType, StructField, StructType, to_arrow_type
 from delta_maintenance.plan.predicate import partition_predicate
 
 TYPES = {
@@ -252,7 +252,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 LONG = """
 import pyarrow as pa
 import pyarrow.dataset as ds
-from delta_log.schema import PrimitiveType, StructField, StructType
+from delta_log.table_config.schema import PrimitiveType, StructField, StructType
 from delta_maintenance.plan.predicate import partition_predicate
 schema = StructType(tuple(StructField(n, PrimitiveType(k)) for n, k in [("id", "long"), ("x", "double")]))
 rows = pa.table({"id": [5, 10**6, None], "x": [5.0, 0.5, None]})

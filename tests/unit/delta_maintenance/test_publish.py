@@ -18,8 +18,8 @@ from tests.maintenance_runs import RUN_KEY, keys, manifests, run
 
 from delta_log import Table
 from delta_log.errors import AccessDenied, StorageError
-from delta_log.local_storage import LocalStorage
-from delta_log.storage import Storage
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.rewrite.bin import manifest_key, publish, read_manifest, rewrite_bin

@@ -10,9 +10,9 @@ import pytest
 from tests.maintenance_runs import drop_column, enable_deletion_vectors, keys, mark_deleted, run
 
 from delta_log import Table
-from delta_log.actions import decode_actions
-from delta_log.log_path import commit_key
-from delta_log.schema import parse_schema
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
+from delta_log.table_config.schema import parse_schema
 from delta_maintenance.rewrite.dropped_columns import has_dropped_columns
 
 FILES = 4

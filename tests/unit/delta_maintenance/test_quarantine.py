@@ -31,7 +31,7 @@ from tests.vacuum_runs import age, done, files_below, run_vacuum
 from delta_log import Table
 from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
-from delta_log.storage import Storage
+from delta_log.storage.storage import Storage
 from delta_maintenance import cli
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job

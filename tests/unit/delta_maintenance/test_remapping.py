@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from tests.maintenance_runs import WatchedEngine, enable_deletion_vectors, keys, mark_deleted, run
 
 from delta_log import Table
-from delta_log.actions import Add, DeletionVector, Remove
-from delta_log.change import Change, FileGroup
-from delta_log.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
+from delta_log.data.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
 from delta_log.errors import ConcurrentDelete
+from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.table_config.features import Operation
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import Transaction
 from delta_maintenance.cli_text import render_report
 from delta_maintenance.contract import JobReport
 from delta_maintenance.rewrite.remapping import NotRemappable, SourceRows, remapped

@@ -13,7 +13,7 @@ from tests.vacuum_runs import age
 
 from delta_log import Table, errors
 from delta_log.errors import DeltaLogError
-from delta_log.log_path import commit_name
+from delta_log.log.file_names import commit_name
 from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage
 from delta_maintenance.operations.log_cleanup import clean_up

@@ -28,13 +28,13 @@ from tests.rewritable_tables import (
 )
 
 from delta_log import Table
-from delta_log.actions import decode_actions
-from delta_log.change import Change
-from delta_log.log_path import commit_key
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
 from delta_log.runtime import Runtime
-from delta_log.schema import arrow_schema, parse_schema
-from delta_log.table_features import Operation
-from delta_log.transaction import Transaction
+from delta_log.table_config.features import Operation
+from delta_log.table_config.schema import arrow_schema, parse_schema
+from delta_log.transaction.commit_body import Change
+from delta_log.transaction.transaction import Transaction
 from delta_maintenance.engine.engine import TaskFailed
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {

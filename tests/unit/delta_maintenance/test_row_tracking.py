@@ -16,9 +16,9 @@ from tests.maintenance_runs import WatchedEngine, mark_deleted, run
 from tests.rewritable_tables import ROW_TRACKING_COLUMNS, File, GeneratedTable, as_multiset, generated_tables
 
 from delta_log import Table
-from delta_log.actions import decode_actions
 from delta_log.errors import CorruptLog
-from delta_log.log_path import commit_key
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
 from delta_maintenance.engine.engine import TaskFailed
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -14,7 +14,7 @@ from tests.vacuum_histories import History, metadata
 
 from delta_log import Table, errors
 from delta_log.errors import StorageError
-from delta_log.log_path import LAST_CHECKPOINT
+from delta_log.log.file_names import LAST_CHECKPOINT
 from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage, MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec

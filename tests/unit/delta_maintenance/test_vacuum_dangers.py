@@ -17,10 +17,10 @@ from tests.vacuum_runs import age, done, files_below, run_vacuum
 
 from delta_log import Table
 from delta_log.errors import StorageError
-from delta_log.log_segment import find_log_segment
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage, open_storage
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage, open_storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport
 from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum

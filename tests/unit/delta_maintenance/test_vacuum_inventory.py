@@ -18,7 +18,7 @@ from tests.vacuum_histories import PROTOCOL, metadata
 from tests.vacuum_runs import done, files_below, run_vacuum
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage import open_storage
+from delta_log.storage.storage import open_storage
 from delta_maintenance.operations.inventory import read_inventory
 from delta_maintenance.plan.hidden_names import HiddenNames
 

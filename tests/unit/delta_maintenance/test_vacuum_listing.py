@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_log.local_storage import LocalStorage
+from delta_log.storage.local import LocalStorage
 from delta_maintenance.plan.hidden_names import HiddenNames
 from delta_maintenance.plan.key_columns import (
     directories_of,

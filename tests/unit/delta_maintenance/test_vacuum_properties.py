@@ -21,12 +21,12 @@ from tests.vacuum_histories import (
     metadata,
 )  # fmt: skip
 
-from delta_log.checkpoint_writer import write_checkpoint
+from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import DeltaLogError, StorageError
-from delta_log.log_segment import find_log_segment
-from delta_log.snapshot import Snapshot
-from delta_log.storage import Storage, open_storage
-from delta_log.store_clock import CLOCK_MARGIN_MS
+from delta_log.log.log_segment import find_log_segment
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.store_clock import CLOCK_MARGIN_MS
 from delta_log.testing import FaultyStorage
 from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
 from delta_maintenance.operations.vacuum_proof import prove

@@ -13,8 +13,8 @@ from tests.parted_runs import surveyed, told
 from tests.small_tables import write_days
 
 from delta_log import Table
-from delta_log.local_storage import LocalStorage
-from delta_log.storage import EnterDirectories, TreePage
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.storage import EnterDirectories, TreePage
 from delta_maintenance.operations.vacuum_survey import Survey
 
 

@@ -1,0 +1,1 @@
+"""Arrow helpers that know nothing of Delta."""

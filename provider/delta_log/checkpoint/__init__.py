@@ -1,0 +1,1 @@
+"""Writing checkpoints; reading them is in ``delta_log.log``."""

@@ -1,0 +1,228 @@
+"""The state of a version as sidecars that exist already, and rows that have to be written.
+
+Protocol section "V2 Spec". The base is the newest checkpoint, if we wrote it; the commits after it say what is new and
+what is superseded. Which of its sidecars they meet is known exactly: a sidecar's filter denies all of the paths in
+question, or the sidecar's own paths are read. Sidecars that another writer's log cleanup may come for are written anew,
+since it may have listed the checkpoints before it sees ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from delta_log.arrow.content_digest import ContentDigest
+from delta_log.arrow.prefetch import mapped
+from delta_log.checkpoint.key_filter import short_hashes
+from delta_log.checkpoint.sidecar_layout import Layout, OldSidecar, Run, lay_out
+from delta_log.checkpoint.sidecar_tags import SidecarFacts, facts_of, read_filter
+from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState, complete_adds
+from delta_log.errors import CorruptLog
+from delta_log.log.action_columns import SEPARATOR
+from delta_log.log.actions import Sidecar
+from delta_log.log.checkpoint_reader import CheckpointReader
+from delta_log.log.log_replay import Tail
+from delta_log.log.log_segment import find_log_segment, list_log
+from delta_log.snapshot.live_files import FileActions
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
+from delta_log.table_config.properties import interval_ms
+
+LOG_RETENTION = "delta.logRetentionDuration"
+_DEFAULT_LOG_RETENTION_MS = 30 * 86_400_000
+
+FileAction = Literal["add", "remove"]
+_COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarReuse:
+    """What the next checkpoint names again, and how the rest of it is read.
+
+    :ivar layouts: for live files and for tombstones.
+    """
+
+    layouts: dict[FileAction, Layout]
+    _state: CheckpointState
+    _reader: CheckpointReader
+    _tail: Tail
+    _storage: Storage
+    _facts: dict[str, SidecarFacts]
+
+    @property
+    def kept(self) -> list[OldSidecar]:
+        return [part for layout in self.layouts.values() for part in layout if isinstance(part, OldSidecar)]
+
+    def facts(self, old: OldSidecar) -> SidecarFacts:
+        return self._facts[old.key]
+
+    def rows(self, action: FileAction, run: Run) -> Iterator[pa.RecordBatch]:
+        """The actions of a run, as a checkpoint holds them."""
+        tail = self._tail if run.takes_new else _without_own(self._tail, action)
+        base = _Part(self._reader, [(old.key, self._facts[old.key]) for old in run.sidecars])
+        batches = FileActions(action, tail, base, self._storage.uri).batches(action, _COLUMNS[action])
+        return map(complete_adds, batches) if action == "add" else self._state.unexpired(batches)
+
+
+def find_reuse(
+    storage: Storage, snapshot: Snapshot, now_ms: int, form: str, sidecar_actions: int
+) -> SidecarReuse | None:
+    """What can be named again; ``None``: nothing, all has to be written.
+
+    :param form: of the sidecars that would be written, see :func:`~delta_log.checkpoint.sidecar_tags.form_of`.
+    :param sidecar_actions: how many each of them would have at most.
+    """
+    based = _on_newest_checkpoint(storage, snapshot)
+    if based is None or based.base is None:
+        return None
+    snapshot, (reader, tail) = based, based.base
+    found = [facts_of(sidecar) for sidecar in reader.other.sidecars]
+    if not found or None in found or reader.has_inline_files:
+        return None
+    facts = {key: fact for key, fact in zip(reader.sidecar_keys, found, strict=True) if fact is not None}
+    state = CheckpointState.of(snapshot, now_ms)
+    examiner = _Examiner(storage, reader, tail, state, facts, _may_vanish_ms(snapshot, now_ms), form)
+    sidecars = zip(reader.sidecar_keys, reader.other.sidecars, strict=True)
+    examined = list(mapped(examiner.examine, sidecars, max(2, storage.concurrency)))
+    if not any(old is not None and old.stays for old in examined):
+        return None
+    layouts: dict[FileAction, Layout] = {}
+    news: dict[FileAction, int] = {"add": len(tail.adds), "remove": len(tail.removes)}
+    for action, new in news.items():
+        of_action = [old for old in examined if old is not None and facts[old.key].action == action]
+        layouts[action] = lay_out(of_action, new, sidecar_actions)
+    reuse = SidecarReuse(layouts, state, reader, tail, storage, facts)
+    return None if missing(storage, reuse.kept) else reuse
+
+
+def missing(storage: Storage, kept: Sequence[OldSidecar]) -> list[str]:
+    """Of some sidecars those that are not there as they were."""
+    found = storage.head_many([old.key for old in kept])
+    return [
+        old.key
+        for old, info in zip(kept, found, strict=True)
+        if info is None or info.size != old.sidecar.sizeInBytes
+    ]
+
+
+def _on_newest_checkpoint(storage: Storage, snapshot: Snapshot) -> Snapshot | None:
+    """The same version, from the newest checkpoint that is there; ``None``: there is none that can be read."""
+    version = snapshot.version
+    listed = [
+        c for c in list_log(storage, snapshot.checkpoint_version or 0).checkpoints if c.version <= version
+    ]
+    if not listed:
+        return None
+    if snapshot.base is None or snapshot.base[0].checkpoint.files[0].key != listed[-1].files[0].key:
+        snapshot = Snapshot(storage, find_log_segment(storage, version))
+    base = snapshot.base
+    # Where the newest one cannot be read, nothing but an older one is left, whose sidecars may vanish.
+    return snapshot if base and base[0].checkpoint.files[0].key == listed[-1].files[0].key else None
+
+
+def _may_vanish_ms(snapshot: Snapshot, now_ms: int) -> int:
+    """Sidecars written before this time are near the end of what log cleanups leave alone."""
+    retention_ms = interval_ms(snapshot.properties, LOG_RETENTION)
+    return now_ms - (_DEFAULT_LOG_RETENTION_MS if retention_ms is None else retention_ms) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Examiner:
+    """Finds out what still counts of one sidecar."""
+
+    storage: Storage
+    reader: CheckpointReader
+    tail: Tail
+    state: CheckpointState
+    facts: dict[str, SidecarFacts]
+    may_vanish_ms: int
+    form: str
+    #: Of all that the tail knows, and of these the hashes.
+    _identities: list[str] = field(init=False)
+    _hashes: npt.NDArray[np.uint32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        identities = [*self.tail.adds, *self.tail.removes]
+        keys = [identity.partition(SEPARATOR)[0] for identity in identities]
+        hashes = short_hashes(pa.array(keys, pa.string()))
+        # A sorted search in sorted hashes is several times as fast.
+        order = np.argsort(hashes)
+        object.__setattr__(self, "_identities", [identities[at] for at in order.tolist()])
+        object.__setattr__(self, "_hashes", hashes[order])
+
+    def examine(self, sidecar: tuple[str, Sidecar]) -> OldSidecar | None:
+        """``None``: nothing of it counts any more."""
+        key, action = sidecar
+        facts = self.facts[key]
+        superseded = self._superseded(key, facts)
+        if facts.rows == superseded:
+            return None
+        stays = not superseded and facts.form == self.form and action.modificationTime > self.may_vanish_ms
+        if facts.action == "remove":
+            oldest_ms, newest_ms = facts.deletions_ms or (0, 0)
+            if newest_ms <= self.state.expiry_ms:
+                return None
+            stays = stays and oldest_ms > self.state.expiry_ms
+        return OldSidecar(key, action, facts.rows - superseded, stays)
+
+    def _superseded(self, key: str, facts: SidecarFacts) -> int:
+        """How many of its rows the newer commits take back."""
+        tail = self._concerning(key, facts)
+        if not tail.has_files:
+            return 0
+        base = _Part(self.reader, [(key, None)])
+        files = FileActions(facts.action, tail, base, self.storage.uri)
+        left: int = sum(batch.num_rows for batch in files.batches(facts.action, ("key", "deletion_vector")))
+        own = tail.adds if facts.action == "add" else tail.removes
+        if base.rows != facts.rows:
+            raise CorruptLog(key, f"it has {base.rows} actions, and was written with {facts.rows}")
+        return base.rows - (left - len(own))
+
+    def _concerning(self, key: str, facts: SidecarFacts) -> Tail:
+        """What the tail says of files that may be in a sidecar."""
+        filter_ = read_filter(self.storage, key, facts) if self._identities else None
+        if filter_ is None:
+            return self.tail
+        named = [self._identities[at] for at in np.flatnonzero(filter_.may_hold(self._hashes)).tolist()]
+        adds, removes = self.tail.adds, self.tail.removes
+        return Tail(
+            adds={name: adds[name] for name in named if name in adds},
+            removes={name: removes[name] for name in named if name in removes},
+        )
+
+
+@dataclass(slots=True)
+class _Part:
+    """Some sidecars of a checkpoint as a base; whole rows are compared with what is known of them."""
+
+    reader: CheckpointReader
+    sidecars: list[tuple[str, SidecarFacts | None]]
+    rows: int = 0
+
+    def batches(
+        self, action: str, columns: Sequence[str], batch_rows: int = 1 << 14
+    ) -> Iterator[pa.RecordBatch]:
+        for key, facts in self.sidecars:
+            digest = ContentDigest()
+            for batch in self.reader.batches_of([key], action, columns, batch_rows):
+                self.rows += batch.num_rows
+                if facts is not None:
+                    digest.update(batch.select(list(_COLUMNS[facts.action])))
+                yield batch
+            if facts is not None and digest.text() != facts.content:
+                raise CorruptLog(
+                    key,
+                    "it does not hold what it held when it was written; no checkpoint is made of it. Write one from "
+                    "the commits, or from an older checkpoint, after removing the checkpoint that names it",
+                )
+
+
+def _without_own(tail: Tail, action: FileAction) -> Tail:
+    """A tail that supersedes the same and adds nothing of its own."""
+    known = dict.fromkeys([*tail.adds, *tail.removes])
+    return Tail(removes=known) if action == "add" else Tail(adds=known)  # type: ignore[arg-type]

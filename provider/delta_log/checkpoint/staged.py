@@ -1,0 +1,333 @@
+"""A checkpoint before it is published: written, accounted for, and read back as any reader will.
+
+Protocol sections "V1 Spec", "V2 Spec" and "Sidecar Files". A classic checkpoint is one Parquet file, whose compressed
+bytes (10 to 50 for each file of the table) are held until they are put in one piece; a V2 checkpoint's files go into
+sidecars, which no reader sees before the top file names them, and those of the checkpoint before that still hold are
+named again (:mod:`delta_log.checkpoint.sidecar_reuse`). Files are streamed in either case, in groups that become a row group or a
+sidecar each; while one is encoded, others are decoded and converted.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.arrow.content_digest import ContentDigest
+from delta_log.arrow.prefetch import mapped
+from delta_log.checkpoint.age_order import by_age
+from delta_log.checkpoint.key_filter import KeyFilter
+from delta_log.checkpoint.schema import CheckpointSchema, parquet_writer
+from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS, OldSidecar
+from delta_log.checkpoint.sidecar_reuse import FileAction, SidecarReuse
+from delta_log.checkpoint.sidecar_tags import SidecarFacts, has_absolute
+from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
+from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.log.actions import Action, Sidecar, encode_actions
+from delta_log.log.checkpoint_reader import CheckpointReader, Piece
+from delta_log.log.data_path import decode_paths
+from delta_log.log.file_names import LOG_DIRECTORY, SIDECAR_DIRECTORY, LogFile, LogFileKind
+from delta_log.log.log_segment import Checkpoint
+from delta_log.runtime import Runtime
+from delta_log.snapshot.live_files import Counts
+from delta_log.storage.storage import FileInfo, Storage
+from delta_log.storage.wrapped import WrappedStorage
+
+#: Of a V2 checkpoint's first file.
+TopFormat = Literal["json", "parquet"]
+#: Groups are smaller where their actions are long.
+_GROUP_BYTES = 64 << 20
+_COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Actions of one kind that become a row group or a sidecar."""
+
+    action: FileAction
+    batches: list[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A group in the columns of a checkpoint.
+
+    :ivar digest: of its actions as they will be read from there.
+    """
+
+    group: _Group
+    rows: pa.Table
+    digest: ContentDigest
+    counts: Counts
+
+
+@dataclass(slots=True)
+class CheckpointDraft:
+    """What is to be published: ``body`` under ``key``.
+
+    :ivar reuse: what it takes over from the checkpoint before.
+    :ivar group_actions: of one sidecar or row group, at most.
+    :ivar in_age_order: see :mod:`delta_log.checkpoint.age_order`; whoever takes sidecars over is glad of it.
+    :ivar actions: rows, those of sidecars included.
+    :ivar size_bytes: of all files.
+    :ivar counts: of its live files; without their distribution where sidecars are taken over.
+    :ivar top: of a V2 checkpoint everything but sidecars; empty for a classic one.
+    """
+
+    state: CheckpointState
+    schema: CheckpointSchema
+    reuse: SidecarReuse | None = None
+    group_actions: int = SIDECAR_ACTIONS
+    in_age_order: bool = False
+    key: str = ""
+    body: bytes = b""
+    actions: int = 0
+    counts: Counts = field(default_factory=Counts)
+    sidecars: list[Sidecar] = field(default_factory=list)
+    top: tuple[Action, ...] = ()
+    #: Keys of its own sidecars, as they were begun by several threads, and in their order.
+    _begun: list[str] = field(default_factory=list)
+    _new: list[str] = field(default_factory=list)
+    #: By row group, or by own sidecar.
+    _digests: list[tuple[FileAction, ContentDigest]] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.body) + sum(sidecar.sizeInBytes for sidecar in self.sidecars)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.key, *(f"{SIDECAR_DIRECTORY}/{sidecar.path}" for sidecar in self.sidecars)
+
+    @property
+    def own_sidecar_keys(self) -> tuple[str, ...]:
+        """Of those that were written for this draft, even if it was not finished; nobody else names them."""
+        return tuple(self._begun)
+
+    def write_classic(self) -> None:
+        self.key = f"{LOG_DIRECTORY}/{self.state.version:020d}.checkpoint.parquet"
+        columns = self.schema.columns
+        sink = io.BytesIO()
+        with parquet_writer(sink, columns) as writer:
+            others = self.schema.others(self.state.other_actions, columns)
+            self.actions += others.num_rows
+            writer.write_table(others)
+            for prepared in mapped(lambda group: self._prepared(group, columns), self._all_groups()):
+                self._account(prepared)
+                writer.write_table(prepared.rows, prepared.rows.num_rows)
+        self.body = sink.getvalue()
+
+    def write_v2(self, storage: Storage, runtime: Runtime, top_format: TopFormat = "json") -> None:
+        stem = f"{self.state.version:020d}.checkpoint"
+
+        def written(numbered: tuple[int, _Group | OldSidecar]) -> tuple[Sidecar, _Prepared | None]:
+            number, part = numbered
+            if isinstance(part, OldSidecar):
+                return part.sidecar, None
+            key = f"{SIDECAR_DIRECTORY}/{stem}.{number:010d}.{runtime.new_id()}.parquet"
+            self._begun.append(key)
+            prepared = self._prepared(part, self.schema.file_columns)
+            return self._sidecar(storage, key, prepared), prepared
+
+        parts = self._all_groups() if self.reuse is None else self._kept_and_groups(self.reuse)
+        for sidecar, prepared in mapped(written, enumerate(parts, 1)):
+            self.sidecars.append(sidecar)
+            if prepared is not None:
+                self._account(prepared)
+                self._new.append(f"{SIDECAR_DIRECTORY}/{sidecar.path}")
+        if self.reuse is not None:
+            for old in self.reuse.kept:
+                self.actions += old.rows
+                self.counts = self.counts.plus(self.reuse.facts(old).counts)
+        self.key = f"{LOG_DIRECTORY}/{stem}.{runtime.new_id()}.{top_format}"
+        first = Action(checkpointMetadata={"version": self.state.version})
+        self.top = (first, *self.state.other_actions)
+        lines = [first, *(Action(sidecar=sidecar) for sidecar in self.sidecars), *self.top[1:]]
+        self.actions += len(lines)
+        if top_format == "json":
+            self.body = encode_actions(lines)
+            return
+        sink = io.BytesIO()
+        with parquet_writer(sink, self.schema.top_columns) as writer:
+            writer.write_table(self.schema.others(lines, self.schema.top_columns))
+        self.body = sink.getvalue()
+
+    def _all_groups(self) -> Iterator[_Group]:
+        if self.in_age_order:
+            files = by_age(self.state.adds, ADD_COLUMNS, self.group_actions)
+        else:
+            files = self.state.adds()
+        yield from _in_groups("add", files, self.group_actions)
+        yield from _in_groups("remove", self.state.removes(), self.group_actions)
+
+    @staticmethod
+    def _kept_and_groups(reuse: SidecarReuse) -> Iterator[_Group | OldSidecar]:
+        for action, layout in reuse.layouts.items():
+            for part in layout:
+                if isinstance(part, OldSidecar):
+                    yield part
+                else:
+                    yield from _in_groups(action, reuse.rows(action, part), part.sidecar_actions)
+
+    def _prepared(self, group: _Group, columns: pa.Schema) -> _Prepared:
+        digest, counts, rows = ContentDigest(), Counts(), []
+        for batch in group.batches:
+            if group.action == "add":
+                made, as_read = self.schema.adds(batch, columns)
+                counts = counts.plus(Counts.of(batch))
+            else:
+                made, as_read = self.schema.removes(batch, columns), batch
+            digest.update(as_read)
+            rows.append(made)
+        return _Prepared(group, pa.Table.from_batches(rows), digest, counts)
+
+    def _account(self, prepared: _Prepared) -> None:
+        self.actions += prepared.rows.num_rows
+        self.counts = self.counts.plus(prepared.counts)
+        self._digests.append((prepared.group.action, prepared.digest))
+
+    def _sidecar(self, storage: Storage, key: str, prepared: _Prepared) -> Sidecar:
+        sink = io.BytesIO()
+        with parquet_writer(sink, self.schema.file_columns) as writer:
+            writer.write_table(prepared.rows, prepared.rows.num_rows)
+            facts = self._facts(prepared, sink)
+        with storage.open_write(key) as file:
+            file.write(sink.getvalue())
+        info = storage.head(key)
+        if info is None:
+            raise CorruptLog(key, "it was written a moment ago and is not there any more")
+        return Sidecar(info.name, info.size, info.modification_time_ms, facts.tags())
+
+    def _facts(self, prepared: _Prepared, sink: io.BytesIO) -> SidecarFacts:
+        """What is known of a sidecar; its filter is written to ``sink``, behind the rows."""
+        paths = pa.chunked_array([batch.column("path") for batch in prepared.group.batches])
+        filter_ = None
+        if not has_absolute(paths):
+            uri = self.state.table_uri
+            keys = pa.chunked_array([decode_paths(chunk, uri) for chunk in paths.chunks])
+            encoded = KeyFilter.of(keys).encode()
+            filter_ = sink.tell(), len(encoded)
+            sink.write(encoded)
+        deletions = None
+        if prepared.group.action == "remove":
+            times = [batch.column("deletion_timestamp") for batch in prepared.group.batches]
+            bounds = pc.min_max(pc.fill_null(pa.chunked_array(times), 0)).as_py()
+            deletions = bounds["min"], bounds["max"]
+        counts = prepared.counts
+        return SidecarFacts(
+            prepared.group.action,
+            prepared.rows.num_rows,
+            self.schema.form,
+            prepared.digest.text(),
+            counts.size_bytes,
+            counts.deletion_vectors,
+            counts.deleted_rows,
+            deletions,
+            filter_,
+        )
+
+    def differences(self, storage: Storage) -> tuple[str, ...]:
+        """Read it as if it were published: the actions in which it is not what went into it.
+
+        A sidecar that is taken over was read back when it was written.
+
+        :raises UnreadableCheckpoint: it cannot be read at all.
+        """
+        kind = LogFileKind.UUID_CHECKPOINT if self.top else LogFileKind.CLASSIC_CHECKPOINT
+        version = self.state.version
+        info = FileInfo(self.key, self.key.rpartition("/")[2], len(self.body), 0)
+        checkpoint = Checkpoint(version, (LogFile(kind, version, version, info),))
+        reader = CheckpointReader(_Published(storage, self.key, self.body), checkpoint)
+        found = self.state.differences(reader.other)
+        if reader.other.sidecars != self.sidecars:
+            found.append("sidecar")
+        if self.top:
+            groups = [reader.pieces([key]) for key in self._new]
+        else:
+            groups = [[piece] for piece in reader.pieces()[1:]]
+        if len(groups) != len(self._digests):
+            return (*found, "row groups")
+
+        def same(expected: tuple[tuple[FileAction, ContentDigest], list[Piece]]) -> str | None:
+            (action, digest), pieces = expected
+            for other, columns in _COLUMNS.items():
+                read = (batch for piece in pieces for batch in reader.piece(piece, other, columns))
+                if ContentDigest.of(read) != (digest if other == action else ContentDigest()):
+                    return other
+            return None
+
+        wrong = set(mapped(same, zip(self._digests, groups, strict=True))) - {None}
+        return (*found, *(action for action in _COLUMNS if action in wrong))
+
+
+def _in_groups(action: FileAction, batches: Iterable[pa.RecordBatch], actions: int) -> Iterator[_Group]:
+    """The same rows in groups of so many actions, the last one shorter, and all within a bound of bytes."""
+    held: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        at = 0
+        while at < batch.num_rows:
+            part = batch.slice(at, actions - rows)
+            # Together they stay far below what one Arrow array of texts can hold.
+            if held and (rows == actions or size_bytes + part.nbytes > _GROUP_BYTES):
+                yield _Group(action, held)
+                held, rows, size_bytes = [], 0, 0
+                continue
+            held.append(part)
+            at, rows, size_bytes = at + part.num_rows, rows + part.num_rows, size_bytes + part.nbytes
+    if held:
+        yield _Group(action, held)
+
+
+class _Published(WrappedStorage):
+    """A store as it will be once a draft is published; for reading only."""
+
+    def __init__(self, inner: Storage, key: str, body: bytes) -> None:
+        super().__init__(inner)
+        self._key, self._body = key, body
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        if key != self._key:
+            return self._inner.read(key, start, length)
+        return self._body[start : None if length is None else start + length]
+
+    def open_read(self, key: str) -> Any:
+        return pa.BufferReader(self._body) if key == self._key else self._inner.open_read(key)
+
+    def read_many(self, keys: list[str]) -> Iterator[bytes]:
+        if self._key not in keys:
+            return self._inner.read_many(keys)
+        return map(self.read, keys)
+
+    def open_write(self, key: str) -> Any:
+        raise self._refusal()
+
+    def put(self, key: str, data: bytes) -> None:
+        raise self._refusal()
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        raise self._refusal()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise self._refusal()
+
+    def copy(self, source: str, target: str) -> bool:
+        raise self._refusal()
+
+    def remove_dir(self, directory: str) -> bool:
+        raise self._refusal()
+
+    def remove_leftovers(
+        self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
+    ) -> list[str]:
+        raise self._refusal()
+
+    def require_writable(self) -> None:
+        raise self._refusal()
+
+    def _refusal(self) -> InvalidRequest:
+        return InvalidRequest(f"{self._key} is not published yet, and its draft is only read.")

@@ -1,0 +1,390 @@
+"""Writing a checkpoint: the state of one version in one place, so that readers need no older commits.
+
+Protocol sections "Checkpoints", "V2 Spec" and "Last Checkpoint File". In this order, so that a process that dies leaves
+the old pointer or a complete new checkpoint:
+
+1. the gate, and whether a complete checkpoint is there already: that one is left alone, and compared with the log;
+2. a draft (:mod:`delta_log.checkpoint.staged`), which no reader can see; of a V2 checkpoint it is what changed
+   (:mod:`delta_log.checkpoint.sidecar_reuse`), or everything where the checkpoint before is of no use;
+3. it is read back and compared with the replayed state: other actions one by one, files by a fingerprint; a version
+   checksum that disagrees with the state stops it, too;
+4. it is created by put-if-absent, and thereby visible; sidecars that it took over must still be there, and the table must
+   still be the one that was read (:mod:`delta_log.snapshot.table_identity`), before and after;
+5. ``_last_checkpoint`` is moved, never backwards.
+
+Several writers of one version agree: a classic checkpoint is created once, and V2 ones have names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
+from typing import Literal
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from delta_log.checkpoint.schema import CheckpointSchema, StatsForms
+from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS
+from delta_log.checkpoint.sidecar_reuse import SidecarReuse, find_reuse, missing
+from delta_log.checkpoint.staged import CheckpointDraft, TopFormat
+from delta_log.checkpoint.state import CheckpointState, fingerprint_of
+from delta_log.errors import (
+    CorruptLog,
+    DeltaLogError,
+    InvalidRequest,
+    StorageError,
+    TableReplaced,
+    UnsupportedFeature,
+    VersionNotFound,
+)
+from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
+from delta_log.log.data_path import decode_paths
+from delta_log.log.file_names import LAST_CHECKPOINT, SIDECAR_DIRECTORY, LogFileKind, checksum_key
+from delta_log.log.last_checkpoint import (
+    LastCheckpoint,
+    V2Checkpoint,
+    encode_last_checkpoint,
+    read_last_checkpoint,
+)
+from delta_log.log.log_segment import Checkpoint, find_log_segment, list_log
+from delta_log.runtime import Runtime
+from delta_log.snapshot.live_files import Counts
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.table_identity import require_same_log, taken_back
+from delta_log.snapshot.version_checksum import disagreements, read_version_checksum
+from delta_log.storage.storage import Storage
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation, supports
+
+CheckpointPolicy = Literal["classic", "v2"]
+CHECKPOINT_POLICY = "delta.checkpointPolicy"
+#: The pointer repeats what is in a V2 checkpoint's top file up to so many actions of each kind.
+_FEW_ACTIONS = 30
+#: What tells one live file from another; in everything else writers may lawfully differ.
+_IDENTITY = ("key", "size", "deletion_vector")
+
+
+class CheckpointMismatch(DeltaLogError):
+    """A checkpoint does not hold the state that the log replays to; ``differences`` names what is not the same."""
+
+    def __init__(self, key: str, differences: tuple[str, ...], *, published: bool) -> None:
+        remedy = (
+            "Another writer made it; it was left alone, and readers may use it all the same. Remove it while the "
+            "commits before it are still there, and have it written again."
+            if published
+            else "Nothing was published. Run again; if it stays so, this is a bug to report."
+        )
+        super().__init__(
+            f"The checkpoint {key} does not hold what the log replays to: {', '.join(differences)}. {remedy}"
+        )
+        self.key, self.differences, self.published = key, differences, published
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointResult:
+    """What was written, or found.
+
+    :param actions: rows, those of sidecars included.
+    :param keys: of all its files, the one that readers start from first.
+    :param stats_forms: some of ``json`` and ``struct``; empty where it was found.
+    :param already_there: a complete checkpoint of this version was found; at most the pointer was written.
+    :param reused_sidecars: how many of its files are those of the checkpoint before.
+    :param warnings: what went wrong after it was there: readers find it by listing, without the pointer.
+    """
+
+    version: int
+    policy: CheckpointPolicy
+    actions: int
+    num_add_files: int
+    size_bytes: int
+    keys: tuple[str, ...]
+    stats_forms: tuple[str, ...] = ()
+    already_there: bool = False
+    reused_sidecars: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def write_checkpoint(
+    storage: Storage,
+    snapshot: Snapshot,
+    runtime: Runtime,
+    policy: CheckpointPolicy | None = None,
+    *,
+    top_format: TopFormat = "json",
+    incremental: bool = True,
+    sidecar_actions: int = SIDECAR_ACTIONS,
+) -> CheckpointResult:
+    """Make a version openable without the commits before it.
+
+    :param policy: classic or V2; ``None``: what the table's ``delta.checkpointPolicy`` says, and any kind that is
+        there already will do.
+    :param top_format: of a V2 checkpoint's first file.
+    :param incremental: a V2 checkpoint may name sidecars of the newest checkpoint again.
+    :param sidecar_actions: of one sidecar (or row group), at most.
+    :raises UnsupportedFeature: the protocol does not allow it; nothing was written.
+    :raises InvalidRequest: a V2 checkpoint is asked for, and the table does not support them; or the store cannot
+        write safely.
+    :raises CheckpointMismatch: what is there, or what was drafted, is not the state of the log.
+    :raises CorruptLog: the version checksum contradicts the log.
+    :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
+    """
+    table_features.require(snapshot.protocol, Operation.CHECKPOINT)
+    chosen = _policy(snapshot, policy)
+    storage.require_writable()
+    now_ms = runtime.now_ms()
+    state = CheckpointState.of(snapshot, now_ms)
+    there = _existing(storage, snapshot.version, policy)
+    if there is not None:
+        try:
+            return _found(storage, state, there)
+        except UnreadableCheckpoint:
+            # One that nobody can read does not keep us from writing one that everybody can, but for its name.
+            if chosen == _policy_of(there) == "classic":
+                raise
+    writer = _Writer(storage, snapshot, runtime, now_ms, state, chosen, top_format, sidecar_actions)
+    if chosen == "v2" and incremental:
+        result = writer.write_incremental()
+        if result is not None:
+            return result
+    return writer.write_full()
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    storage: Storage
+    snapshot: Snapshot
+    runtime: Runtime
+    now_ms: int
+    state: CheckpointState
+    policy: CheckpointPolicy
+    top_format: TopFormat
+    sidecar_actions: int
+
+    def write_incremental(self) -> CheckpointResult | None:
+        """``None``: nothing can be taken over, or what was to be taken over is gone."""
+        try:
+            schema = CheckpointSchema(StatsForms.of(self.snapshot), self.snapshot)
+            reuse = find_reuse(self.storage, self.snapshot, self.now_ms, schema.form, self.sidecar_actions)
+            return None if reuse is None else self.write(reuse)
+        except (UnreadableCheckpoint, FileNotFoundError, _SidecarsGone):
+            return None
+
+    def write_full(self) -> CheckpointResult:
+        """From the newest checkpoint that can be read to its last row; none is needed while all commits are there."""
+        unusable: frozenset[str] = frozenset()
+        writer = self
+        while True:
+            try:
+                return writer.write(None)
+            except UnreadableCheckpoint as failure:
+                if unusable.issuperset(failure.checkpoint_keys):
+                    raise
+                unusable |= frozenset(failure.checkpoint_keys)
+                version = self.snapshot.version
+                try:
+                    segment = find_log_segment(self.storage, version, unusable)
+                except (CorruptLog, VersionNotFound):
+                    raise failure from None
+                snapshot = Snapshot(self.storage, segment)
+                state = CheckpointState.of(snapshot, self.now_ms)
+                writer = dataclass_replace(self, snapshot=snapshot, state=state)
+
+    def write(self, reuse: SidecarReuse | None) -> CheckpointResult:
+        storage, snapshot = self.storage, self.snapshot
+        schema = CheckpointSchema(StatsForms.of(snapshot), snapshot)
+        draft = CheckpointDraft(self.state, schema, reuse, self.sidecar_actions, self.policy == "v2")
+        with self._dropping(draft):
+            if self.policy == "v2":
+                draft.write_v2(storage, self.runtime, self.top_format)
+            else:
+                draft.write_classic()
+            _compare_draft(storage, draft)
+            _compare_checksum(storage, snapshot, draft.counts)
+            require_same_log(storage, snapshot)
+        if not storage.put_if_absent(draft.key, draft.body):
+            there = _existing(storage, snapshot.version, self.policy)
+            if there is None:
+                raise CorruptLog(draft.key, "it is there, and it is no checkpoint")
+            return _found(storage, self.state, there)
+        if reuse is not None and missing(storage, reuse.kept):
+            # Who deleted them could not see yet that they are named again; nobody can read what we published.
+            storage.delete([draft.key, *draft.own_sidecar_keys])
+            raise _SidecarsGone
+        try:
+            require_same_log(storage, snapshot, own_checkpoint=frozenset({draft.key}))
+        except TableReplaced as replaced:
+            error = taken_back(storage, replaced, draft.key, draft.body)
+            if error.left is None:
+                with suppress(StorageError):
+                    storage.delete(draft.own_sidecar_keys)
+            raise error from replaced
+        warnings = _point_to(storage, lambda: _pointer(storage, draft))
+        return CheckpointResult(
+            snapshot.version,
+            self.policy,
+            draft.actions,
+            draft.counts.files,
+            draft.size_bytes,
+            draft.keys,
+            draft.schema.forms.names,
+            reused_sidecars=0 if reuse is None else len(reuse.kept),
+            warnings=warnings,
+        )
+
+    @contextmanager
+    def _dropping(self, draft: CheckpointDraft) -> Iterator[None]:
+        """Where it fails, what was written for a draft goes: no top file names it."""
+        try:
+            yield
+        except (DeltaLogError, FileNotFoundError):
+            with suppress(StorageError):
+                self.storage.delete(draft.own_sidecar_keys)
+            raise
+
+
+class _SidecarsGone(Exception):
+    """Another writer's cleanup deleted what was to be taken over."""
+
+
+def _policy(snapshot: Snapshot, asked: CheckpointPolicy | None) -> CheckpointPolicy:
+    able = supports(snapshot.protocol, "v2Checkpoint")
+    if asked == "v2" and not able:
+        raise InvalidRequest(
+            "This table cannot have V2 checkpoints: its protocol does not list the feature v2Checkpoint. Ask for a "
+            "classic one, or enable the feature."
+        )
+    if asked is not None:
+        return asked
+    configured = snapshot.properties.get(CHECKPOINT_POLICY, "classic").lower()
+    if configured not in ("classic", "v2"):
+        raise UnsupportedFeature((f"{CHECKPOINT_POLICY}={configured}",), Operation.CHECKPOINT.value)
+    return "v2" if configured == "v2" and able else "classic"
+
+
+def _compare_draft(storage: Storage, draft: CheckpointDraft) -> None:
+    try:
+        wrong = draft.differences(storage)
+    except UnreadableCheckpoint as error:
+        raise CheckpointMismatch(draft.key, (f"{error.path}: {error.why}",), published=False) from error
+    if wrong:
+        raise CheckpointMismatch(draft.key, wrong, published=False)
+
+
+def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> None:
+    """What the version's writer stated must be what we are about to state; a broken statement states nothing."""
+    try:
+        stated = read_version_checksum(storage, snapshot.version)
+    except CorruptLog:
+        return
+    wrong = () if stated is None else disagreements(stated, snapshot, counts)
+    if wrong:
+        raise CorruptLog(
+            checksum_key(snapshot.version),
+            f"it states another {', another '.join(wrong)} than the log replays to, and no checkpoint is written "
+            "before it is known which is right",
+        )
+
+
+# -- a checkpoint that is there already --------------------------------------------------------------------------
+
+
+def _existing(storage: Storage, version: int, policy: CheckpointPolicy | None) -> Checkpoint | None:
+    """A complete checkpoint of this very version; the one that readers prefer."""
+    found = [
+        checkpoint
+        for checkpoint in list_log(storage, version).checkpoints
+        if checkpoint.version == version and policy in (None, _policy_of(checkpoint))
+    ]
+    return found[-1] if found else None
+
+
+def _policy_of(checkpoint: Checkpoint) -> CheckpointPolicy:
+    return "v2" if checkpoint.files[0].kind is LogFileKind.UUID_CHECKPOINT else "classic"
+
+
+def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> CheckpointResult:
+    """Somebody's checkpoint of this version: trusted only so far as it agrees with the log."""
+    reader = CheckpointReader(storage, checkpoint)
+    other, policy = reader.other, _policy_of(checkpoint)
+    wrong = state.differences(other)
+    live = fingerprint_of(_by_key(reader.batches("add", ("path", *_IDENTITY[1:])), storage.uri))
+    if live != fingerprint_of(state.adds(_IDENTITY)):
+        wrong.append("add")
+    if wrong:
+        raise CheckpointMismatch(checkpoint.files[0].key, tuple(wrong), published=True)
+    actions = live.rows + sum(batch.num_rows for batch in reader.batches("remove", ("path",)))
+    actions += 2 + len(other.transactions) + len(other.domains) + len(other.sidecars)
+    # V2 content has a checkpointMetadata, and may stand under a classic name.
+    actions += policy == "v2" or bool(other.sidecars)
+    size_bytes = sum(file.info.size for file in checkpoint.files)
+    size_bytes += sum(sidecar.sizeInBytes for sidecar in other.sidecars)
+    top, parts = checkpoint.files[0].info, len(checkpoint.files)
+    pointer = LastCheckpoint(checkpoint.version, actions, size_bytes, live.rows, parts if parts > 1 else None)
+    if policy == "v2":
+        pointer.v2Checkpoint = V2Checkpoint(top.name, top.size, top.modification_time_ms)
+    version = checkpoint.version
+    warnings = _point_to(storage, lambda: None if read_last_checkpoint(storage) == version else pointer)
+    sidecars = [f"{SIDECAR_DIRECTORY}/{sidecar.path.rpartition('/')[2]}" for sidecar in other.sidecars]
+    keys = (*(file.key for file in checkpoint.files), *sidecars)
+    return CheckpointResult(
+        checkpoint.version,
+        policy,
+        actions,
+        live.rows,
+        size_bytes,
+        keys,
+        already_there=True,
+        warnings=warnings,
+    )
+
+
+def _by_key(batches: Iterable[pa.RecordBatch], table_uri: str) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.set_column(0, "key", decode_paths(batch.column("path"), table_uri))
+
+
+# -- the pointer -------------------------------------------------------------------------------------------------
+
+
+def _pointer(storage: Storage, draft: CheckpointDraft) -> LastCheckpoint:
+    pointer = LastCheckpoint(draft.state.version, draft.actions, draft.size_bytes, draft.counts.files)
+    if draft.top:
+        info = storage.head(draft.key)
+        if info is None:
+            raise CorruptLog(draft.key, "it was written a moment ago and is not there any more")
+        pointer.v2Checkpoint = V2Checkpoint(
+            info.name,
+            info.size,
+            info.modification_time_ms,
+            list(draft.top) if len(draft.top) <= _FEW_ACTIONS else None,
+            [replace(sidecar, tags=None) for sidecar in draft.sidecars]
+            if len(draft.sidecars) <= _FEW_ACTIONS
+            else None,
+        )
+    return pointer
+
+
+def _point_to(storage: Storage, make_pointer: Callable[[], LastCheckpoint | None]) -> tuple[str, ...]:
+    """Move the pointer, unless it names a newer checkpoint that is there.
+
+    The checkpoint is there by then, and the pointer is advice: where the store fails, the checkpoint stands.
+
+    :param make_pointer: gives ``None`` where there is nothing to move.
+    :return: warnings.
+    """
+    try:
+        pointer = make_pointer()
+        if pointer is None:
+            return ()
+        current = read_last_checkpoint(storage)
+        if current is not None and current > pointer.version:
+            newer = list_log(storage, current).checkpoints
+            if any(checkpoint.version == current for checkpoint in newer):
+                return ()
+        storage.put(LAST_CHECKPOINT, encode_last_checkpoint(pointer))
+    except (StorageError, OSError) as error:
+        return (f"{LAST_CHECKPOINT} could not be moved to the checkpoint that was written: {error}",)
+    return ()

@@ -1,0 +1,169 @@
+"""The rows of a snapshot: data files, deletion vectors and partition values put together, under logical names.
+
+Small files are read ahead by a few threads, large ones are streamed; rows come out file by file in either case, and
+memory holds a bounded number of batches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.data.data_file import DataFile, Rows
+from delta_log.data.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
+from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.storage.storage import Storage
+from delta_log.table_config.properties import flag
+from delta_log.table_config.schema import PrimitiveType, StructField
+
+if TYPE_CHECKING:
+    from delta_log.snapshot.snapshot import Snapshot
+
+#: Names of the columns that a scan adds for row tracking.
+ROW_ID, ROW_COMMIT_VERSION = "_row_id", "_row_commit_version"
+ROW_TRACKING_SCHEMA = pa.schema([(ROW_ID, pa.int64()), (ROW_COMMIT_VERSION, pa.int64())])
+
+FILE_COLUMNS = (
+    "path",
+    "key",
+    "partition_values",
+    "size",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+)
+
+_SMALL_BYTES = 8 << 20
+_READ_AHEAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RowTracking:
+    """Where stable row ids come from: the materialised columns, else the file's base and the row's position."""
+
+    columns: tuple[StructField, StructField]
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> RowTracking:
+        """:raises InvalidRequest: the table does not track rows."""
+        if not flag(properties, "delta.enableRowTracking"):
+            raise InvalidRequest("This table has no row ids: delta.enableRowTracking is not true.")
+        names = [
+            properties.get(f"delta.rowTracking.materialized{kind}ColumnName", "")
+            for kind in ("RowId", "RowCommitVersion")
+        ]
+        row_id, version = (StructField(name, PrimitiveType("long")) for name in names)
+        return cls((row_id, version))
+
+    def arrays(
+        self, materialised: Sequence[pa.Array], positions: pa.Array, file: Mapping[str, Any]
+    ) -> list[pa.Array]:
+        """Row ids and row commit versions of some rows of a file."""
+        base, version = file["base_row_id"], file["default_row_commit_version"]
+        if base is None or version is None:
+            raise CorruptLog(
+                file["path"], "row tracking is enabled, but its add has no baseRowId or commit version"
+            )
+        row_ids = pc.coalesce(materialised[0], pc.add(positions, base))
+        return [row_ids, pc.fill_null(materialised[1], version)]
+
+
+def scan_files(
+    snapshot: Snapshot, files: pa.Table, schema: pa.Schema, storage: Storage, *, row_tracking: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of some files.
+
+    :param files: the columns :data:`FILE_COLUMNS` of ``Snapshot.files``.
+    :param schema: the logical columns that are wanted, in their order, and with ``row_tracking`` those of
+        :data:`ROW_TRACKING_SCHEMA` behind them.
+    """
+    reader = _FileReader(
+        snapshot, schema, storage, RowTracking.of(snapshot.properties) if row_tracking else None
+    )
+    typed = snapshot.typed_partition_values(files.column("partition_values"))
+    rows = ((file, typed.slice(index, 1)) for index, file in enumerate(_records(files)))
+    yield from _read_ahead(reader, rows)
+
+
+def _records(files: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in files.to_batches(max_chunksize=1024):
+        yield from batch.to_pylist()
+
+
+def _read_ahead(
+    reader: _FileReader, files: Iterable[tuple[dict[str, Any], pa.Table]]
+) -> Iterator[pa.RecordBatch]:
+    with ThreadPoolExecutor(_READ_AHEAD // 2, "delta-scan") as pool:
+        ahead: deque[Future[list[pa.RecordBatch]] | Iterator[pa.RecordBatch]] = deque()
+
+        def next_file() -> Iterator[pa.RecordBatch]:
+            first = ahead.popleft()
+            yield from first.result() if isinstance(first, Future) else first
+
+        try:
+            for file, partition in files:
+                small = file["size"] <= _SMALL_BYTES
+                ahead.append(
+                    pool.submit(reader.read_all, file, partition) if small else reader.read(file, partition)
+                )
+                if len(ahead) >= _READ_AHEAD:
+                    yield from next_file()
+            while ahead:
+                yield from next_file()
+        finally:
+            for pending in ahead:
+                if isinstance(pending, Future):
+                    pending.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _FileReader:
+    snapshot: Snapshot
+    schema: pa.Schema
+    storage: Storage
+    row_tracking: RowTracking | None
+
+    def read_all(self, file: Mapping[str, Any], partition: pa.Table) -> list[pa.RecordBatch]:
+        return list(self.read(file, partition))
+
+    def read(self, file: Mapping[str, Any], partition: pa.Table) -> Iterator[pa.RecordBatch]:
+        """
+        :param file: one row of ``Snapshot.files``.
+        :param partition: its typed partition values, one row.
+        """
+        names = [
+            name
+            for name in self.schema.names
+            if name not in ROW_TRACKING_SCHEMA.names or not self.row_tracking
+        ]
+        fields = [self.snapshot.schema.field(name) for name in names]
+        stored = [field for field in fields if field.name not in partition.column_names]
+        extra = self.row_tracking.columns if self.row_tracking else ()
+        data_file = DataFile(self.storage, file["key"], self.snapshot.mapping_mode)
+        hidden = vector_of(file, self.storage)
+        for rows in data_file.read([*stored, *extra], hidden, positions=self.row_tracking is not None):
+            if not rows.count:
+                continue
+            arrays = dict(zip((field.name for field in stored), rows.arrays, strict=False))
+            for name in set(partition.column_names) & set(names):
+                arrays[name] = pa.repeat(partition.column(name)[0], rows.count)
+            columns = [arrays[field.name] for field in fields]
+            yield pa.record_batch([*columns, *self._tracked(rows, len(stored), file)], schema=self.schema)
+
+    def _tracked(self, rows: Rows, stored: int, file: Mapping[str, Any]) -> list[pa.Array]:
+        if self.row_tracking is None:
+            return []
+        assert rows.positions is not None
+        return self.row_tracking.arrays(rows.arrays[stored:], rows.positions, file)
+
+
+def vector_of(file: Mapping[str, Any], storage: Storage) -> RowBitmap | None:
+    """The deletion vector of one row of ``Snapshot.files``."""
+    raw = file["deletion_vector"]
+    return None if raw is None else read_deletion_vector(DeletionVectorDescriptor.from_json(raw), storage)

@@ -1,0 +1,1 @@
+"""The files of the log: their names, their actions, and their replay."""

@@ -1,0 +1,303 @@
+"""Paths of data files: what the log writes, where the store keeps it.
+
+Protocol sections "Add File and Remove File" and "Partition Values". A ``path`` of the log is an RFC 2396 URI, relative
+to the table's root or absolute; a *key* is the decoded, normalised path below the root that
+:class:`~delta_log.storage.storage.Storage` takes. Two spellings of one file have one key, so keys are what is compared, while
+the log's own spelling is what a ``remove`` repeats.
+
+1. Percent-escapes are decoded exactly once, as UTF-8; ``+`` is a plus. What has no single meaning is refused: a broken
+   escape, bytes that are not UTF-8, a bare ``?`` or ``#``, a NUL, a scheme without a slash.
+2. A file outside the root (absolute URI, or ``..`` that climbs out) never becomes a key: it is an
+   :class:`ExternalFile`, whose address starts with ``/`` or holds ``://``, which no key does (:func:`is_external`).
+3. Scheme aliases of one store (``s3``/``s3a``/``s3n``, …) are the same. Symbolic links are not looked through.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.errors import CorruptLog, InvalidRequest
+
+#: The directory of a null (or empty, which is the same) partition value.
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+_HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+#: A path without any of these is its own key.
+_NOT_PLAIN = r"[%:?#\x00]|//|^/|^$|/$|(^|/)\.{1,2}(/|$)"
+_PLAIN = re.compile(_NOT_PLAIN)
+#: The end of a path whose last segment needs no decoding, in a directory that may.
+_PLAIN_NAME = r"[^/]/[^/%:?#\x00]*[^/%:?#\x00.][^/%:?#\x00]*$"
+#: What Java leaves alone in the path of a URI, but for ":", which at the start would look like a scheme.
+_SAFE = "/-_.!~*'()=+,;$&@"
+
+_STORES = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "azure"),
+}
+
+_SLASH, _DOT = b"/."
+#: Stands for the name of a file while its directory is decoded; it must be no table's own name.
+_ANY_NAME = "the-name-of-a-file-in-this-directory"
+
+PathColumn = TypeVar("PathColumn", pa.Array, pa.ChunkedArray)
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFile:
+    """A file that the log names and that does not lie below the table's root, as shallow clones have them."""
+
+    uri: str
+    """Its address as :func:`~delta_log.storage.storage.open_storage` takes it: a local path or a decoded URI."""
+    same_store: bool
+    """Whether it is certainly outside: another store may be this one under another name."""
+
+
+Location = str | ExternalFile
+
+
+def decode_path(log_path: str) -> str:
+    """The key of a path that must be relative to the table's root.
+
+    :raises CorruptLog: the path is no URI, is absolute, or climbs out of the root.
+    """
+    if not _PLAIN.search(log_path):
+        return log_path
+    if _SCHEME.match(log_path) or log_path.startswith("/"):
+        raise CorruptLog(
+            log_path, "a path relative to the table's root is needed here, and this one is absolute"
+        )
+    segments = _normalise(log_path, _unquote(log_path, log_path), climb_from=None)
+    if not segments:
+        raise CorruptLog(log_path, "this path names the table's root, not a file in it")
+    return "/".join(segments)
+
+
+def encode_path(key: str) -> str:
+    """The log's spelling of a key; :func:`decode_path` is its inverse.
+
+    :raises InvalidRequest: not a key (absolute, not normalised, or not Unicode).
+    """
+    parts = key.split("/")
+    if "\x00" in key or any(part in ("", ".", "..") for part in parts):
+        raise InvalidRequest(f"{key!r} is not a key: it must be a normalised path below the table's root.")
+    try:
+        return quote(key, safe=_SAFE)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{key!r} is not Unicode text and cannot be written to the log.") from error
+
+
+def resolve(log_path: str, table_uri: str) -> Location:
+    """Where a file of the log is: a key, or an :class:`ExternalFile`.
+
+    :param table_uri: the table's root: a local path, or a URI as :func:`~delta_log.storage.storage.open_storage` takes it.
+    :raises CorruptLog: the path has no meaning.
+    """
+    return _Root.of(table_uri).resolve(log_path)
+
+
+def address_of(log_path: str, table_uri: str) -> str:
+    """:func:`resolve` as one text: the key, or ``ExternalFile.uri`` (see :func:`is_external`)."""
+    return log_path if not _PLAIN.search(log_path) else _address(resolve(log_path, table_uri))
+
+
+def is_external(key: str) -> bool:
+    """Whether what :func:`address_of` or :func:`decode_paths` gave is the address of an :class:`ExternalFile`."""
+    return key.startswith("/") or "://" in key
+
+
+def are_external(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """:func:`is_external` of a column."""
+    return pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))
+
+
+def decode_paths(paths: PathColumn, table_uri: str) -> PathColumn:
+    """A column of the log's paths as keys; files outside the root come as ``ExternalFile.uri``.
+
+    :raises CorruptLog: a path has no meaning.
+    """
+    if isinstance(paths, pa.ChunkedArray):
+        return pa.chunked_array([decode_paths(chunk, table_uri) for chunk in paths.chunks], type=paths.type)
+    if _all_plain(paths):
+        return paths
+    odd = pc.fill_null(pc.match_substring_regex(paths, _NOT_PLAIN), False)
+    if not pc.any(odd).as_py():
+        return paths
+    root = _Root.of(table_uri)
+    # Mostly it is the partition's directory that needs decoding, and one directory has many files.
+    by_directory = pc.and_(odd, pc.fill_null(pc.match_substring_regex(paths, _PLAIN_NAME), False))
+    by_itself = pc.and_not(odd, by_directory)
+    keys = _decode_directories(paths.filter(by_directory), root)
+    decoded = pc.replace_with_mask(paths, by_directory, keys)
+    single = [_address(root.resolve(path)) for path in paths.filter(by_itself).to_pylist()]
+    return pc.replace_with_mask(decoded, by_itself, pa.array(single, paths.type))
+
+
+def _all_plain(paths: pa.Array) -> bool:
+    """Whether every path certainly is its own key: a look at the bytes, many times cheaper than at each path."""
+    if not len(paths) or paths.null_count or paths.type != pa.string():
+        return False
+    _, offsets, data = paths.buffers()
+    ends = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    starts, stops = ends[:-1], ends[1:]
+    if (starts == stops).any():
+        return False
+    text = np.frombuffer(data, np.uint8)
+    first, last = text[starts], text[stops - 1]
+    if ((first == _SLASH) | (first == _DOT) | (last == _SLASH)).any():
+        return False
+    window = text[starts[0] : stops[-1]]
+    # No path ends in a slash, so each has a byte after it.
+    behind_slashes = window[np.flatnonzero(window == _SLASH) + 1]
+    if ((behind_slashes == _SLASH) | (behind_slashes == _DOT)).any():
+        return False
+    content = window.tobytes()
+    return not any(odd in content for odd in (b"%", b":", b"?", b"#", b"\0"))
+
+
+def _decode_directories(paths: pa.Array, root: _Root) -> pa.Array:
+    parts = pc.split_pattern(paths, "/", max_splits=1, reverse=True).flatten()
+    directories, names = parts[::2], parts[1::2]
+    distinct = directories.dictionary_encode()
+    prefixes = [
+        _address(root.resolve(f"{directory}/{_ANY_NAME}"))[: -len(_ANY_NAME)]
+        for directory in distinct.dictionary.to_pylist()
+    ]
+    by_row = pa.array(prefixes, paths.type).take(distinct.indices)
+    return pc.binary_join_element_wise(by_row, names, pa.scalar("", paths.type))
+
+
+def _address(location: Location) -> str:
+    return location if isinstance(location, str) else location.uri
+
+
+def escape_hive(text: str) -> str:
+    """A column name or value as Hive-style directory names spell it; the URI layer escapes this once more."""
+    return _HIVE_UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def hive_directory(column: str, value: str | None) -> str:
+    """``column=value``: one level of a partition's directory, as a part of a *key*."""
+    return f"{escape_hive(column)}={escape_hive(value) if value else HIVE_NULL}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """A table's root, taken apart; ``scheme`` is empty for this machine's files."""
+
+    scheme: str
+    authority: str
+    segments: tuple[str, ...]
+
+    @classmethod
+    @lru_cache(maxsize=64)  # a log names one table's files, one after the other
+    def of(cls, table_uri: str) -> _Root:
+        if table_uri.lower().startswith("file:"):
+            scheme, authority, path = _split_absolute(table_uri, table_uri)
+        elif "://" in table_uri:
+            # fsspec takes the rest of an address literally; escapes are the log's affair.
+            scheme, _, rest = table_uri.partition("://")
+            authority, _, path = rest.partition("/")
+        else:
+            scheme, authority, path = "", "", table_uri
+            if not path.startswith("/"):
+                raise InvalidRequest(
+                    f"{path!r} is no address of a table: an absolute path or a URI is needed here."
+                )
+        return cls(scheme.lower(), authority, _normalise(table_uri, path, climb_from=()))
+
+    def resolve(self, log_path: str) -> Location:
+        if not _PLAIN.search(log_path):
+            return log_path
+        scheme = _SCHEME.match(log_path)
+        if scheme is None and not log_path.startswith("/"):
+            target = _normalise(log_path, _unquote(log_path, log_path), climb_from=self.segments)
+            return self._locate(log_path, self.scheme, self.authority, target)
+        if scheme is None:
+            if log_path.startswith("//"):
+                raise CorruptLog(log_path, "a path that starts with two slashes names a host, not a file")
+            # As Hadoop does: a path without a scheme is one of the table's own store.
+            kind, authority, path = self.scheme, self.authority, _unquote(log_path, log_path)
+        else:
+            kind, authority, path = _split_absolute(log_path, log_path)
+        return self._locate(log_path, kind, authority, _normalise(log_path, path, climb_from=()))
+
+    def _locate(self, log_path: str, scheme: str, authority: str, target: tuple[str, ...]) -> Location:
+        depth = len(self.segments)
+        same_store = _same_store((scheme, authority), (self.scheme, self.authority))
+        if not target or (same_store and target == self.segments):
+            raise CorruptLog(log_path, "this path names a root directory, not a file in it")
+        if same_store and target[:depth] == self.segments:
+            return "/".join(target[depth:])
+        if same_store:
+            scheme, authority = self.scheme, self.authority
+        path = "/".join(target)
+        return ExternalFile(f"{scheme}://{authority}/{path}" if scheme else f"/{path}", same_store)
+
+
+def _split_absolute(uri: str, log_path: str) -> tuple[str, str, str]:
+    """Scheme (empty for ``file``), authority and decoded path of an absolute URI."""
+    scheme, _, rest = uri.partition(":")
+    scheme = scheme.lower()
+    if not rest.startswith("/"):
+        raise CorruptLog(log_path, f"it reads as a URI of the scheme {scheme!r} without a path")
+    authority, path = "", rest
+    if rest.startswith("//"):
+        authority, _, path = rest[2:].partition("/")
+    if scheme == "file" and authority in ("", "localhost"):
+        scheme, authority = "", ""
+    return scheme, authority, _unquote(path, log_path)
+
+
+def _same_store(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Whether two (scheme, authority) are one store; where one end leaves its host out, they are taken to be."""
+    families = [_STORES.get(scheme, scheme) for scheme, _ in (one, other)]
+    if families[0] != families[1]:
+        return False
+    if families[0] != "azure":
+        return one[1] == other[1] or "" in (one[1], other[1])
+    (container, _, host), (other_container, _, other_host) = one[1].partition("@"), other[1].partition("@")
+    # The account is the host's first label: "blob" and "dfs" are two endpoints of one account.
+    accounts = {name.partition(".")[0].lower() for name in (host, other_host) if name}
+    return container == other_container and len(accounts) < 2
+
+
+def _unquote(text: str, log_path: str) -> str:
+    if "?" in text or "#" in text:
+        raise CorruptLog(
+            log_path, "a bare '?' or '#' has no meaning in the path of a file; it must be escaped"
+        )
+    if _BROKEN_ESCAPE.search(text):
+        raise CorruptLog(log_path, "it holds a '%' that is not followed by two hexadecimal digits")
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise CorruptLog(log_path, "its percent-escapes do not decode to UTF-8") from error
+
+
+def _normalise(log_path: str, path: str, climb_from: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The segments of a decoded path without ``.``, ``..`` and empty ones, appended to where it starts.
+
+    :param climb_from: the segments of the start; ``None`` where ``..`` may not leave the start.
+    """
+    if "\x00" in path:
+        raise CorruptLog(log_path, "it holds a NUL character")
+    segments = list(climb_from or ())
+    for segment in path.split("/"):
+        if segment == "..":
+            if not segments:
+                raise CorruptLog(log_path, "its '..' climb out of the root")
+            segments.pop()
+        elif segment not in ("", "."):
+            segments.append(segment)
+    return tuple(segments)

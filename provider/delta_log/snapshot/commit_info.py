@@ -1,0 +1,127 @@
+"""When a version was committed, and by whom: ``commitInfo`` of every writer's dialect, brought to one form.
+
+Protocol sections "Commit Provenance Information" and "In-Commit Timestamps". ``commitInfo`` may be absent, may hold
+what its writer pleased, and may spell numbers and objects as strings; :func:`normalise` accepts all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from delta_log.errors import CorruptLog
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import LogFile, commit_key
+from delta_log.log.log_segment import LogListing, LogSegment, list_log
+from delta_log.storage.storage import Storage
+from delta_log.table_config.properties import flag
+
+#: Milliseconds since the epoch of the first and the last moment that has a date: the years 1 to 9999.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+ICT_ENABLED = "delta.enableInCommitTimestamps"
+ICT_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+
+
+def commit_timestamp_ms(
+    storage: Storage,
+    segment: LogSegment,
+    properties: Mapping[str, str],
+    commit_info: Mapping[str, Any] | None,
+) -> int:
+    """When the segment's version was committed, in ms since the epoch."""
+    if flag(properties, ICT_ENABLED):
+        if commit_info is None:
+            commit_info = read_commit_info(storage, segment.version)
+        return in_commit_timestamp_ms(segment.version, commit_info)
+    listing = list_log(storage)
+    versions = [v for v in sorted(listing.commits) if listing.earliest <= v <= segment.version]
+    if versions and versions[-1] == segment.version:
+        return monotone_times([listing.commits[v].info.modification_time_ms for v in versions])[-1]
+    # The commit was cleaned; its checkpoint is the nearest witness.
+    assert segment.checkpoint is not None
+    return segment.checkpoint.files[0].info.modification_time_ms
+
+
+def is_moment(value: object) -> TypeGuard[int]:
+    """Whether a value that a writer put into the log is a time in milliseconds, and one that has a date."""
+    return isinstance(value, int) and not isinstance(value, bool) and _FIRST_MS <= value <= _LAST_MS
+
+
+def in_commit_timestamp_ms(version: int, commit_info: Mapping[str, Any] | None) -> int:
+    """
+    :raises CorruptLog: the commit has no in-commit timestamp, or one that is no time.
+    """
+    timestamp = (commit_info or {}).get("inCommitTimestamp")
+    if timestamp is None:
+        raise CorruptLog(commit_key(version), "in-commit timestamps are enabled, but its commitInfo has none")
+    if not is_moment(timestamp):
+        raise CorruptLog(
+            commit_key(version),
+            f"its in-commit timestamp is {str(timestamp)[:40]}, not milliseconds of the years 1 to 9999",
+        )
+    return timestamp
+
+
+def monotone_times(times_ms: list[int]) -> list[int]:
+    """The times of successive commits by their files, each at least 1 ms after the one before."""
+    ascending: list[int] = []
+    for time_ms in times_ms:
+        ascending.append(max(time_ms, ascending[-1] + 1) if ascending else time_ms)
+    return ascending
+
+
+def read_commit_info(storage: Storage, version: int) -> dict[str, Any] | None:
+    """The ``commitInfo`` of a version, or ``None`` where the commit or the action is not there."""
+    try:
+        data = storage.read(commit_key(version))
+    except FileNotFoundError:
+        return None
+    return next(
+        (a.commitInfo for a in decode_actions(data, commit_key(version)) if a.commitInfo is not None), None
+    )
+
+
+def read_history(storage: Storage, listing: LogListing, limit: int | None) -> list[dict[str, Any]]:
+    """One entry per commit that the log still holds, newest first; see :func:`normalise`."""
+    commits = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
+    entries = []
+    for commit, data in zip(commits, storage.read_many([c.key for c in commits]), strict=True):
+        actions = decode_actions(data, commit.key)
+        raw = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
+        entries.append(normalise(raw, commit))
+    return entries
+
+
+def normalise(raw: Mapping[str, Any], commit: LogFile) -> dict[str, Any]:
+    """``version``, ``timestamp`` (ms) and whatever ``commitInfo`` says, with parameters and metrics as JSON values.
+
+    ``timestamp`` is the in-commit timestamp where there is one, else the writer's, else the file's; what is no time
+    counts as absent. Strings that hold JSON arrays, objects, numbers or booleans become those; members that the writer
+    left out are left out, and so are parameters and metrics that are no object.
+    """
+    entry: dict[str, Any] = {key: value for key, value in raw.items() if value is not None}
+    entry["version"] = commit.version
+    stated = stated_time_ms(raw)
+    entry["timestamp"] = commit.info.modification_time_ms if stated is None else stated
+    for name in ("operationParameters", "operationMetrics"):
+        members = entry.pop(name, None)
+        if isinstance(members, dict):
+            entry[name] = {key: _value(value) for key, value in members.items()}
+    return entry
+
+
+def stated_time_ms(commit_info: Mapping[str, Any]) -> int | None:
+    """When its writer says that a commit was made; ``None``: it does not say."""
+    times = (commit_info.get(name) for name in ("inCommitTimestamp", "timestamp"))
+    return next((time_ms for time_ms in times if is_moment(time_ms)), None)
+
+
+def _value(value: Any) -> Any:
+    if not isinstance(value, str) or not value[:1] or value[0] not in '[{"-0123456789tf':
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value

@@ -1,0 +1,161 @@
+"""The version checksum (``.crc``): what the writer of a version said that its table came to.
+
+Protocol section "Version Checksum File". One small object tells counts, protocol and metadata without a replay, which
+is what a watcher of many tables can afford. It is a *statement*: nothing protects it against damage, and writers have
+been wrong, so no snapshot rests on it. Where commits are read as well, :func:`disagreements` compares the two.
+
+Our own statements are taken from a snapshot's totals, which a refreshed snapshot carries on from the one before; what
+depends on the reader's clock (expiring transactions) is left out, and the list of all files always is.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from delta_log.checkpoint.state import TRANSACTION_RETENTION, complete_metadata, complete_protocol
+from delta_log.errors import CorruptLog
+from delta_log.log.actions import DomainMetadata, Int64, Metadata, Protocol, SetTransaction
+from delta_log.log.file_names import checksum_key
+from delta_log.snapshot.commit_info import ICT_ENABLED
+from delta_log.snapshot.live_files import Counts
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.stats.file_histogram import SIZE_BOUNDARIES
+from delta_log.storage.storage import Storage
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation, supports
+from delta_log.table_config.properties import flag
+
+
+class Histogram(msgspec.Struct):
+    """Files by size: ``fileCounts`` and ``totalBytes`` for each bin of ``sortedBinBoundaries``."""
+
+    sortedBinBoundaries: list[Int64] = []
+    fileCounts: list[Int64] = []
+    totalBytes: list[Int64] = []
+
+
+class DeletedRecordCounts(msgspec.Struct):
+    """Live files by deleted rows, in the ten bins of the protocol."""
+
+    deletedRecordCounts: list[Int64] = []
+
+
+class VersionChecksum(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The members that we use, under the protocol's names; ``None``: the writer did not say."""
+
+    tableSizeBytes: Int64
+    numFiles: Int64
+    numMetadata: Int64 | None = None
+    numProtocol: Int64 | None = None
+    #: Required by the protocol, and absent in the files of early writers.
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txnId: str | None = None
+    inCommitTimestampOpt: Int64 | None = None
+    setTransactions: list[SetTransaction] | None = None
+    domainMetadata: list[DomainMetadata] | None = None
+    numDeletionVectorsOpt: Int64 | None = None
+    numDeletedRecordsOpt: Int64 | None = None
+    fileSizeHistogram: Histogram | None = None
+    histogramOpt: Histogram | None = None
+    deletedRecordCountsHistogramOpt: DeletedRecordCounts | None = None
+
+
+_DECODER = msgspec.json.Decoder(VersionChecksum, strict=False)
+
+
+def read_version_checksum(storage: Storage, version: int) -> VersionChecksum | None:
+    """What the writer of a version stated; ``None``: there is no statement.
+
+    :raises CorruptLog: the file is none, or contradicts itself.
+    """
+    key = checksum_key(version)
+    try:
+        data = storage.read(key)
+    except FileNotFoundError:
+        return None
+    try:
+        checksum = _DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptLog(key, f"it is not a version checksum ({error})") from error
+    histogram = checksum.fileSizeHistogram or checksum.histogramOpt
+    stated = (checksum.numFiles, checksum.tableSizeBytes)
+    if min(stated) < 0 or (
+        histogram is not None and (sum(histogram.fileCounts), sum(histogram.totalBytes)) != stated
+    ):
+        raise CorruptLog(key, "its histogram of file sizes does not add up to its counts")
+    return checksum
+
+
+def checksum_of(snapshot: Snapshot, txn_id: str | None) -> VersionChecksum:
+    """What there is to state about a version.
+
+    :param txn_id: of the version's commit.
+    """
+    counts, protocol, properties = snapshot.counts, snapshot.protocol, snapshot.properties
+    with_vectors = supports(protocol, "deletionVectors")
+    bins = counts.histogram
+    return VersionChecksum(
+        txnId=txn_id,
+        tableSizeBytes=counts.size_bytes,
+        numFiles=counts.files,
+        numMetadata=1,
+        numProtocol=1,
+        metadata=complete_metadata(snapshot.metadata),
+        protocol=complete_protocol(protocol),
+        inCommitTimestampOpt=snapshot.timestamp_ms if flag(properties, ICT_ENABLED) else None,
+        setTransactions=None
+        if TRANSACTION_RETENTION in properties
+        else sorted(snapshot.set_transactions, key=lambda t: t.appId),
+        domainMetadata=sorted(snapshot.domains, key=lambda d: d.domain),
+        numDeletionVectorsOpt=counts.deletion_vectors if with_vectors else None,
+        numDeletedRecordsOpt=counts.deleted_rows if with_vectors else None,
+        fileSizeHistogram=Histogram(list(SIZE_BOUNDARIES), bins.files.tolist(), bins.size_bytes.tolist()),
+        deletedRecordCountsHistogramOpt=DeletedRecordCounts(bins.files_by_deleted_rows.tolist())
+        if with_vectors
+        else None,
+    )
+
+
+def write_version_checksum(storage: Storage, snapshot: Snapshot, txn_id: str | None) -> bool:
+    """State a version's totals; ``False``: somebody did already, and theirs stays.
+
+    :raises UnsupportedFeature: the table may hold state that we do not know of.
+    """
+    table_features.require(snapshot.protocol, Operation.CHECKPOINT)
+    body = msgspec.json.encode(checksum_of(snapshot, txn_id))
+    return storage.put_if_absent(checksum_key(snapshot.version), body)
+
+
+def disagreements(
+    checksum: VersionChecksum, snapshot: Snapshot, counts: Counts | None = None
+) -> tuple[str, ...]:
+    """Where a statement and the replayed log differ: the names of its members.
+
+    :param counts: the snapshot's, where the caller has counted its files already.
+    """
+    counts = counts or snapshot.counts
+    expiring = TRANSACTION_RETENTION in snapshot.properties
+    said_and_found = {
+        "numFiles": (checksum.numFiles, counts.files),
+        "tableSizeBytes": (checksum.tableSizeBytes, counts.size_bytes),
+        "protocol": (checksum.protocol, snapshot.protocol),
+        "schema": (checksum.metadata and checksum.metadata.schemaString, snapshot.metadata.schemaString),
+        "configuration": (checksum.metadata and checksum.metadata.properties, snapshot.properties),
+        "numDeletionVectorsOpt": (checksum.numDeletionVectorsOpt, counts.deletion_vectors),
+        "numDeletedRecordsOpt": (checksum.numDeletedRecordsOpt, counts.deleted_rows),
+        "setTransactions": (
+            None if expiring else _versions(checksum.setTransactions),
+            snapshot.transactions,
+        ),
+        "domainMetadata": (_configurations(checksum.domainMetadata), snapshot.domain_metadata),
+    }
+    return tuple(name for name, (said, found) in said_and_found.items() if said is not None and said != found)
+
+
+def _versions(transactions: list[SetTransaction] | None) -> dict[str, int] | None:
+    return None if transactions is None else {t.appId: t.version for t in transactions}
+
+
+def _configurations(domains: list[DomainMetadata] | None) -> dict[str, str] | None:
+    return None if domains is None else {d.domain: d.configuration for d in domains if not d.removed}

@@ -1,0 +1,434 @@
+"""Statistics of a data file: ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``, ``tightBounds``.
+
+Protocol section "Per-file Statistics". Readers skip files by them, so a bound that is too narrow loses rows silently:
+where the exact bound cannot be written it is widened, and where it cannot be widened it is left out.
+
+1. Names are physical and nested as the columns are. Partition columns have no statistics.
+2. Which columns: :func:`stats_columns` (``delta.dataSkippingStatsColumns``, else the first leaves by
+   ``delta.dataSkippingNumIndexedCols``; clustering columns always). Each gets a ``nullCount``, in which a null struct
+   makes its members null; numbers, dates, timestamps and strings get bounds as well.
+3. Strings are cut to a prefix; a cut maximum ends with a character above what was cut off, in the order of UTF-8.
+   Timestamps are milliseconds: the minimum is rounded down, the maximum up.
+4. A float column with a NaN or an infinity, dates outside the years 1 to 9999 and strings that are not UTF-8 have no
+   bounds. A zero minimum is written -0.0 and a zero maximum 0.0. A ``float`` is written as the ``double`` that equals
+   it, so that a reader that takes it for one is right too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.errors import CorruptLog
+from delta_log.table_config.partition_values import parse
+from delta_log.table_config.schema import DataType, PrimitiveType, StructType
+
+STATS_COLUMNS = "delta.dataSkippingStatsColumns"
+NUM_INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
+STRING_PREFIX_LENGTH = "delta.dataSkippingStringPrefixLength"
+DEFAULT_NUM_INDEXED_COLUMNS = 32
+DEFAULT_STRING_PREFIX_LENGTH = 32
+
+_ASCII_LAST, _UNICODE_LAST = "\x7f", "\U0010ffff"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
+_LAST_MS = (_LAST_DAY + 1) * 86_400_000 - 1
+_NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+# One part of a column's name, bare or in backticks.
+_NAME_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.,]+))\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class StatsColumn:
+    """A leaf column that gets statistics: the physical names from the top down, and its type."""
+
+    path: tuple[str, ...]
+    type: DataType
+
+
+def stats_columns(
+    schema: StructType,
+    *,
+    partition_columns: Iterable[str] = (),
+    properties: Mapping[str, str | None] | None = None,
+    clustering_columns: Iterable[Sequence[str]] = (),
+) -> tuple[StatsColumn, ...]:
+    """The columns of a table that get statistics, in the order of the schema.
+
+    :param partition_columns: logical names.
+    :param clustering_columns: physical names from the top down, as the domain ``delta.clustering`` has them.
+    :raises CorruptLog: a property does not parse.
+    """
+    properties = properties or {}
+    data_columns = schema.without(tuple(partition_columns))
+    leaves = list(_leaves(data_columns, (), ()))
+    chosen = {tuple(path) for path in clustering_columns}
+    named = properties.get(STATS_COLUMNS)
+    if named is not None:
+        wanted = _column_names(named)
+        chosen.update(
+            column.path for logical, column in leaves if any(logical[: len(name)] == name for name in wanted)
+        )
+    else:
+        count = _integer(properties, NUM_INDEXED_COLUMNS, DEFAULT_NUM_INDEXED_COLUMNS)
+        chosen.update(column.path for _, column in (leaves if count < 0 else leaves[:count]))
+    return tuple(column for _, column in leaves if column.path in chosen)
+
+
+def string_prefix_length(properties: Mapping[str, str | None]) -> int:
+    """To how many characters string bounds are cut."""
+    return _integer(properties, STRING_PREFIX_LENGTH, DEFAULT_STRING_PREFIX_LENGTH)
+
+
+def _leaves(
+    struct: StructType, logical: tuple[str, ...], physical: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], StatsColumn]]:
+    """Every leaf, depth first, with its lower-case logical path; arrays and maps are leaves."""
+    for member in struct:
+        names, path = (*logical, member.name.lower()), (*physical, member.physical_name)
+        if isinstance(member.type, StructType):
+            yield from _leaves(member.type, names, path)
+        else:
+            yield names, StatsColumn(path, member.type)
+
+
+def _integer(properties: Mapping[str, str | None], name: str, default: int) -> int:
+    value = properties.get(name)
+    try:
+        return default if value is None else int(value)
+    except ValueError as error:
+        raise CorruptLog("metaData.configuration", f"{name} is {value!r}, not an integer") from error
+
+
+def _column_names(text: str) -> list[tuple[str, ...]]:
+    """The lower-case logical paths of a list such as ``a, b.c, `d.e```."""
+    names: list[tuple[str, ...]] = []
+    parts: list[str] = []
+    at = 0
+    while text.strip():
+        match = _NAME_PART.match(text, at)
+        if match is None or (match.end() < len(text) and text[match.end()] not in ".,"):
+            raise CorruptLog("metaData.configuration", f"{STATS_COLUMNS} is {text!r}, not a list of columns")
+        quoted, bare = match.groups()
+        parts.append((quoted.replace("``", "`") if quoted else bare.strip()).lower())
+        at = match.end() + 1
+        if text[match.end() : at] != ".":
+            names.append(tuple(parts))
+            parts = []
+        if at > len(text):
+            break
+    return names
+
+
+def truncate_min(text: str, limit: int) -> str | None:
+    """A lower bound of a string: its first ``limit`` characters. ``None``: there is no room for one."""
+    return text[:limit] if limit > 0 else None
+
+
+def truncate_max(text: str, limit: int) -> str | None:
+    """An upper bound of a string, as Spark cuts it; ``None``: there is none of twice the limit.
+
+    The limit counts UTF-16 units, and a surrogate pair is not split.
+    """
+    if limit <= 0:
+        return None
+    end = units = 0
+    while units < limit:
+        if end == len(text):
+            return text
+        units += 1 + (text[end] > "\uffff")
+        end += 1
+    while units <= 2 * limit:
+        if end == len(text):
+            return text
+        if text[end] < _ASCII_LAST:
+            return text[:end] + _ASCII_LAST
+        if text[end] < _UNICODE_LAST:
+            return text[:end] + _UNICODE_LAST
+        units += 2
+        end += 1
+    return None
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What is known of one column so far; ``bounded`` ends when a value was met that no bound can be written for."""
+
+    bounded: bool
+    null_count: int = 0
+    low: Any = None
+    high: Any = None
+
+    def widen(self, low: Any, high: Any) -> None:
+        self.low = low if self.low is None or low < self.low else self.low
+        self.high = high if self.high is None or high > self.high else self.high
+
+
+@dataclass(slots=True)
+class StatsCollector:
+    """Gathers the statistics of one data file while its rows pass by.
+
+    :param string_prefix_length: see :func:`string_prefix_length`.
+    :param tight_bounds: written if given; it belongs into tables that support deletion vectors.
+    """
+
+    columns: Sequence[StatsColumn]
+    string_prefix_length: int = DEFAULT_STRING_PREFIX_LENGTH
+    tight_bounds: bool | None = None
+    num_records: int = field(default=0, init=False)
+    _gathered: list[_Gathered] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._gathered = [_Gathered(_kind(column.type) in _BOUNDS) for column in self.columns]
+
+    def update(
+        self, rows: pa.Table | pa.RecordBatch, columns: Collection[tuple[str, ...]] | None = None
+    ) -> None:
+        """Take more rows in, in physical column names; a column that is not there is null in all of them.
+
+        :param columns: only these, by their paths; of the others is told by :meth:`add`.
+        """
+        self.num_records += rows.num_rows
+        if rows.num_rows == 0:
+            return
+        for column, gathered in zip(self.columns, self._gathered, strict=True):
+            if columns is not None and column.path not in columns:
+                continue
+            values = leaf_values(rows, column.path)
+            if values is None:
+                gathered.null_count += rows.num_rows
+                continue
+            if pa.types.is_dictionary(values.type):
+                gathered.null_count += pc.count(values, mode="only_null").as_py()
+                values = _distinct(values)
+            else:
+                gathered.null_count += values.null_count
+            if gathered.bounded:
+                self._widen(gathered, column, values)
+
+    def add(self, path: tuple[str, ...], null_count: int, extremes: pa.Array | None) -> None:
+        """Take in what is known of a column in some more rows.
+
+        :param extremes: among them the least and the greatest value, both of them values that there are.
+        """
+        number = next(n for n, column in enumerate(self.columns) if column.path == path)
+        gathered = self._gathered[number]
+        gathered.null_count += null_count
+        if gathered.bounded and extremes is not None:
+            self._widen(gathered, self.columns[number], extremes)
+
+    def _widen(self, gathered: _Gathered, column: StatsColumn, values: pa.Array | pa.ChunkedArray) -> None:
+        if values.null_count == len(values):
+            return
+        try:
+            bounds = _BOUNDS[_kind(column.type)].bounds(values)
+        except (UnicodeDecodeError, pa.ArrowInvalid):  # not UTF-8
+            bounds = None
+        if bounds is None:
+            gathered.bounded = False
+        else:
+            gathered.widen(*bounds)
+
+    def finish(self) -> str:
+        """The JSON text for ``add.stats``."""
+        lows, highs, nulls = _Tree(), _Tree(), _Tree()
+        for column, gathered in zip(self.columns, self._gathered, strict=True):
+            nulls.put(column.path, str(gathered.null_count))
+            if gathered.bounded and gathered.low is not None:
+                rules = _BOUNDS[_kind(column.type)]
+                low = rules.render_low(gathered.low, self.string_prefix_length)
+                high = rules.render_high(gathered.high, self.string_prefix_length)
+                if low is not None:
+                    lows.put(column.path, low)
+                if high is not None:
+                    highs.put(column.path, high)
+        tight = "" if self.tight_bounds is None else f',"tightBounds":{json.dumps(self.tight_bounds)}'
+        return (
+            f'{{"numRecords":{self.num_records},"minValues":{lows.render()},"maxValues":{highs.render()},'
+            f'"nullCount":{nulls.render()}{tight}}}'
+        )
+
+
+class _Tree(dict[str, Any]):
+    """Nested JSON objects whose leaves are JSON texts: a float would not keep the digits of a decimal."""
+
+    def put(self, path: tuple[str, ...], text: str) -> None:
+        inner = self
+        for name in path[:-1]:
+            inner = inner.setdefault(name, _Tree())
+        inner[path[-1]] = text
+
+    def render(self) -> str:
+        members = (
+            f"{_json_string(name)}:{value.render() if isinstance(value, _Tree) else value}"
+            for name, value in self.items()
+        )
+        return f"{{{','.join(members)}}}"
+
+
+def leaf_values(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | pa.ChunkedArray | None:
+    """The values of a column, null where a struct around it is; ``None``: it is not there."""
+    index = rows.schema.get_field_index(path[0])
+    if index < 0:
+        return None
+    values = rows.column(index)
+    for name in path[1:]:
+        at = values.type.get_field_index(name) if pa.types.is_struct(values.type) else -1
+        if at < 0:
+            return None
+        # This takes the struct's own nulls into its member. By number: a name with dots would be taken for a path.
+        values = pc.struct_field(values, [at])
+    return values
+
+
+def _distinct(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values that a dictionary column has, each at least once; its dictionary may hold more than its rows."""
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    return pa.chunked_array(
+        [chunk.dictionary.take(chunk.indices.unique()) for chunk in chunks], values.type.value_type
+    )
+
+
+def _kind(data_type: DataType) -> str:
+    if not isinstance(data_type, PrimitiveType):
+        return ""
+    if data_type.decimal is not None:
+        return "decimal"
+    return "string" if data_type.name.startswith(("char(", "varchar(")) else data_type.name
+
+
+def _min_max(values: pa.Array | pa.ChunkedArray) -> tuple[Any, Any]:
+    found = pc.min_max(values)
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def _float_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[Any, Any] | None:
+    # Arrow passes over NaN and Spark takes it for the greatest number; neither can be written as JSON.
+    low, high = _min_max(values)
+    if not (math.isfinite(low) and math.isfinite(high)) or pc.any(pc.is_nan(values)).as_py():
+        return None
+    return low, high
+
+
+def _date_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[int, int] | None:
+    low, high = _min_max(values.cast(pa.date32()).cast(pa.int32()))
+    return (low, high) if low >= _FIRST_DAY and high <= _LAST_DAY else None
+
+
+def _timestamp_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[int, int] | None:
+    """In milliseconds, the minimum rounded down and the maximum up."""
+    unit = _NANOSECONDS[values.type.unit]
+    low, high = _min_max(values.cast(pa.int64()))
+    low_ms, high_ms = low * unit // 1_000_000, -(-high * unit // 1_000_000)
+    return (low_ms, high_ms) if low_ms >= _FIRST_DAY * 86_400_000 and high_ms <= _LAST_MS else None
+
+
+def _string_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
+    # Arrow compares bytes and Python compares code points, which is the same order.
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        values = values.cast(pa.large_string())
+    return _min_max(values)
+
+
+def _json_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _render_timestamp(milliseconds: int) -> str:
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    return moment.replace(tzinfo=None).isoformat("T", "milliseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """How the bounds of one kind of column are found, and how each is written (or ``None``: it cannot be)."""
+
+    bounds: Callable[[Any], tuple[Any, Any] | None]
+    render_low: Callable[[Any, int], str | None]
+    render_high: Callable[[Any, int], str | None]
+
+
+def _same(bounds: Callable[[Any], tuple[Any, Any] | None], render: Callable[[Any], str]) -> _Rules:
+    return _Rules(bounds, lambda value, _: render(value), lambda value, _: render(value))
+
+
+def _rendered(text: str | None) -> str | None:
+    return None if text is None else _json_string(text)
+
+
+_BOUNDS: dict[str, _Rules] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), _same(_min_max, str)),
+    "decimal": _same(_min_max, lambda value: format(value, "f")),
+    **dict.fromkeys(
+        ("float", "double"),
+        _Rules(_float_bounds, lambda value, _: repr(value or -0.0), lambda value, _: repr(value or 0.0)),
+    ),
+    "date": _same(_date_bounds, lambda days: f'"{date(1970, 1, 1) + timedelta(days=days)}"'),
+    "timestamp": _same(_timestamp_bounds, lambda ms: f'"{_render_timestamp(ms)}Z"'),
+    "timestamp_ntz": _same(_timestamp_bounds, lambda ms: f'"{_render_timestamp(ms)}"'),
+    "string": _Rules(
+        _string_bounds,
+        lambda value, limit: _rendered(truncate_min(value, limit)),
+        lambda value, limit: _rendered(truncate_max(value, limit)),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileStats:
+    """The statistics of one file, taken apart: typed bounds and counts by physical path."""
+
+    num_records: int | None
+    min_values: Mapping[tuple[str, ...], Any]
+    max_values: Mapping[tuple[str, ...], Any]
+    null_count: Mapping[tuple[str, ...], int]
+    tight_bounds: bool
+
+
+def parse_stats(text: str, columns: Iterable[StatsColumn]) -> FileStats:
+    """The statistics of ``add.stats``, for the columns asked for; what is absent or null there is absent here.
+
+    A maximum timestamp stands as it was written: writers other than we round it down to milliseconds.
+
+    :raises CorruptLog: the text is no statistics, or a bound is no value of its column's type.
+    """
+    try:
+        raw = json.loads(text, parse_float=str)
+        found: dict[str, dict[tuple[str, ...], Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+        for column in columns:
+            for part, values in found.items():
+                value = _at(raw.get(part), column.path)
+                if value is None or isinstance(value, dict):
+                    continue
+                if part == "nullCount":
+                    values[column.path] = int(value)
+                elif _kind(column.type) == "string":
+                    values[column.path] = str(value)
+                elif _kind(column.type) in _BOUNDS:
+                    values[column.path] = parse(str(value), column.type, ".".join(column.path))
+        records = raw.get("numRecords")
+        return FileStats(
+            None if records is None else int(records),
+            found["minValues"],
+            found["maxValues"],
+            found["nullCount"],
+            raw.get("tightBounds") is not False,
+        )
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise CorruptLog("stats", f"{text[:200]!r} is not the statistics of a file ({error})") from error
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value

@@ -1,0 +1,180 @@
+"""The JSON statistics of many files as typed columns.
+
+Protocol section "Per-file Statistics". The texts are parsed all at once, never file by file, unless one of them cannot
+be read: a text that is no statistics, or a bound of a wrong type, is unknown. Statistics are a hint, and a broken hint
+must not stop a reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from delta_log.stats.file_stats import StatsColumn
+from delta_log.stats.json_layout import Cut
+from delta_log.table_config.schema import PrimitiveType, to_arrow_type
+
+_BRACE = ord("{")
+#: What one thread parses at a time; small, so that all threads have work. No file's statistics are longer.
+_BLOCK_BYTES = 2 << 20
+#: Of one step, and one thread: as many as a batch of a streamed snapshot has, so that only held columns are divided.
+_ROWS = 1 << 14
+_NO_BOUNDS = ("binary", "boolean", "variant", "void")
+
+
+def stats_type(columns: Iterable[StatsColumn]) -> pa.StructType:
+    """``numRecords``, ``minValues``, ``maxValues``, ``nullCount``, ``tightBounds`` for some leaf columns."""
+    chosen = list(columns)
+    bounded = [(c.path, to_arrow_type(c.type)) for c in chosen if _has_bounds(c)]
+    counted = [(c.path, pa.int64()) for c in chosen]
+    bounds = _nested(bounded)
+    return pa.struct(
+        [
+            ("numRecords", pa.int64()),
+            ("minValues", bounds),
+            ("maxValues", bounds),
+            ("nullCount", _nested(counted)),
+            ("tightBounds", pa.bool_()),
+        ]
+    )
+
+
+def parse_stats_column(texts: pa.StringArray, columns: Sequence[StatsColumn]) -> pa.StructArray:
+    """The statistics of many files, typed as :func:`stats_type` says; what is absent or unusable is null."""
+    target = stats_type(columns)
+    readable = _readable(target)
+    whole = pc.fill_null(texts, "{}") if texts.null_count else texts
+    steps = [whole.slice(start, _ROWS) for start in range(0, len(whole), _ROWS)]
+
+    def typed(step: pa.StringArray) -> pa.StructArray:
+        return _typed(_parsed(step, readable), target)
+
+    if len(steps) < 2:
+        return typed(whole) if steps else pa.array([], target)
+    with ThreadPoolExecutor(min(len(steps), pa.cpu_count())) as threads:
+        # Arrow's own allocator rounds up, and these are held.
+        return pa.concat_arrays(list(threads.map(typed, steps)), memory_pool=pa.system_memory_pool())
+
+
+def _parsed(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
+    """By their most common layout, and the others by a parser."""
+    try:
+        cut = Cut.of(texts)
+        if cut is not None:
+            by_layout = cut.array(kind)
+            if len(by_layout) == len(texts):
+                return by_layout
+            others = _parsed_as_json(texts.filter(pa.array(~cut.fits)), kind)
+            order = np.argsort(np.argsort(~cut.fits, kind="stable"))
+            return pa.concat_arrays([by_layout, others]).take(pa.array(order))
+    except pa.ArrowInvalid:
+        pass  # a value that is not of its type, which the tolerant way finds
+    return _parsed_as_json(texts, kind)
+
+
+def _parsed_as_json(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
+    try:
+        parsed = (
+            _parse_lines(pc.binary_join_element_wise(texts, "\n", ""), kind)
+            if _one_line_each(texts)
+            else None
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        parsed = None
+    if parsed is None or len(parsed) != len(texts):
+        return pa.array([_tolerant(text, kind) for text in texts.to_pylist()], kind)
+    return parsed
+
+
+def _one_line_each(texts: pa.StringArray) -> bool:
+    """Whether every text starts an object and none holds a line break: then so many objects are one each."""
+    if not len(texts):
+        return True
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    content = np.frombuffer(data, np.uint8)
+    starts = ends[:-1][ends[:-1] < ends[1:]]  # a null has no text
+    first_is_brace = bool((content[starts] == _BRACE).all()) and len(starts) == len(texts) - texts.null_count
+    return first_is_brace and b"\n" not in content[ends[0] : ends[-1]].tobytes()
+
+
+def _has_bounds(column: StatsColumn) -> bool:
+    return isinstance(column.type, PrimitiveType) and column.type.name not in _NO_BOUNDS
+
+
+def _nested(leaves: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> pa.StructType:
+    grouped: dict[str, list[tuple[tuple[str, ...], pa.DataType]]] = {}
+    for path, kind in leaves:
+        grouped.setdefault(path[0], []).append((path[1:], kind))
+    fields = []
+    for name, inner in grouped.items():
+        whole = next((kind for path, kind in inner if not path), None)
+        fields.append((name, whole if whole is not None else _nested(inner)))
+    return pa.struct(fields)
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """The type as the JSON reader takes it: it knows no dates."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _readable(field.type)) for field in kind])
+    return pa.string() if pa.types.is_date(kind) else kind
+
+
+def _parse_lines(lines: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
+    _, offsets, data = lines.buffers()
+    if data is None:
+        return pa.array([], kind)
+    ends = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
+    start, stop = ends[0].as_py(), ends[-1].as_py()
+    table = pj.read_json(
+        pa.BufferReader(data.slice(start, stop - start)),
+        pj.ReadOptions(block_size=_BLOCK_BYTES),
+        pj.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"),
+    )
+    return table.to_struct_array().combine_chunks()
+
+
+def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_struct(kind):
+        members = [_typed(member, field.type) for member, field in zip(values.flatten(), kind, strict=True)]
+        if not members:
+            return pa.nulls(len(values), kind)
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=pc.is_null(values))
+    if not pa.types.is_date(kind):
+        return values
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        plain = pc.match_substring_regex(values, r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d)$")
+        return pc.if_else(plain, values, None).cast(kind)
+
+
+def _tolerant(text: str | None, kind: pa.StructType) -> dict[str, Any] | None:
+    """One file's statistics, read by themselves because something among its neighbours could not be read."""
+    try:
+        raw = json.loads(text or "{}", parse_constant=lambda name: None)
+    except (ValueError, RecursionError):
+        return None
+    found: dict[str, Any] | None = _fitting(raw, kind)
+    return found
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        if not isinstance(value, dict):
+            return None
+        return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
+    if value is None or isinstance(value, (dict, list)):
+        return None
+    line = pa.array([json.dumps({"v": value}) + "\n"])
+    try:
+        return _parse_lines(line, pa.struct([("v", kind)]))[0]["v"].as_py()
+    except pa.ArrowInvalid:
+        return None

@@ -1,0 +1,1 @@
+"""The one seam to disks and object stores, and its backends."""

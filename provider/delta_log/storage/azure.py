@@ -1,0 +1,245 @@
+"""Azure Blob Storage and ADLS Gen2, through adlfs and the Blob API.
+
+``put_if_absent`` is one Put Blob, or for large contents a Put Block List, with ``If-None-Match: *``. Blocks have names
+that nobody else uses: writers of one blob share its uncommitted blocks, and equal names would mix their contents.
+
+Directories of a hierarchical namespace, and the marks that Hadoop's client leaves for them elsewhere, are no files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from delta_log.errors import AccessDenied, StorageError
+from delta_log.storage.object_listing import KeySpan, SpanPage
+from delta_log.storage.object_store import (
+    TOKEN,
+    ContentChanged,
+    CreationConflict,
+    ObjectStorage,
+    Tail,
+    Upload,
+)
+from delta_log.storage.remote import file_info
+from delta_log.storage.storage import FileInfo
+
+#: What the service says of a blob that is there: to Put Blob, and to Put Block List.
+_EXISTS = ("BlobAlreadyExists", "ConditionNotMet")
+_ABSENT = ("BlobNotFound", "ResourceNotFound", "PathNotFound")
+_NO_SOURCE = (*_ABSENT, "CannotVerifyCopySource")
+_COPY_POLL_SECONDS = 0.5
+
+
+class AzureStorage(ObjectStorage):
+    """A container of a storage account, with or without hierarchical namespace."""
+
+    has_key_ranges = False
+    # The client puts a blob in one request up to 64 MiB, and cuts by itself what is larger.
+    multipart_bytes = 32 << 20
+
+    def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
+        super().__init__(table_uri, storage_options)
+        self._take_root()
+
+    def _take_root(self) -> None:
+        self.container, self._prefix, _ = self._fs.split_path(f"{self._root}/")
+
+    def blob_name(self, key: str) -> str:
+        """A key of this storage as the container knows it."""
+        return f"{self._prefix}{key}"
+
+    def _client(self) -> Any:
+        return self._fs.service_client.get_container_client(self.container)
+
+    def _blob(self, key: str) -> Any:
+        return self._client().get_blob_client(self.blob_name(key))
+
+    def _failure(self, error: Exception, key: str) -> StorageError:
+        uri, code = self._uri_of(key), _code_of(error)
+        if code == "ContainerNotFound":
+            return StorageError(
+                f"{uri}: there is no container {self.container} in account {self._fs.account_name}. "
+                "Check the address.",
+                uri,
+            )
+        message = str(getattr(error, "message", None) or error).partition("\n")[0]
+        if getattr(error, "status_code", None) in (401, 403):
+            return AccessDenied(
+                f"{uri}: access was denied ({code or type(error).__name__}: {message}). Check the credentials, and "
+                "that they have the role Storage Blob Data Contributor, or Reader where nothing is written.",
+                uri,
+            )
+        return StorageError(f"{uri}: the store failed ({code or type(error).__name__}: {message}).", uri)
+
+    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
+        from azure.core import MatchConditions
+
+        asked = {"etag": tag, "match_condition": MatchConditions.IfNotModified} if tag is not None else {}
+        try:
+            stream = await self._blob(key).download_blob(offset=start, length=length, **asked)
+            return bytes(await stream.readall())
+        except Exception as error:
+            if _code_of(error) in _ABSENT:
+                raise FileNotFoundError(key) from error
+            if _code_of(error) == "InvalidRange":  # beyond the end
+                return b""
+            if _code_of(error) == "ConditionNotMet":
+                raise ContentChanged(self._uri_of(key)) from error
+            raise
+
+    async def _read_tail(self, key: str, length: int) -> Tail:
+        """Two requests: this store has no ranges that count from the end."""
+        found = await self._properties(key)
+        if found is None:
+            raise FileNotFoundError(key)
+        data = await self._read(key, max(0, found.size - length), length, found.etag) if found.size else b""
+        return Tail(data, found.size, found.etag)
+
+    async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
+        found = await self._properties(key)
+        if found is None:
+            return None
+        return file_info(key, found.size, found.last_modified.timestamp(), found.etag), found.metadata
+
+    async def _properties(self, key: str) -> Any:
+        """Of a blob, which is no directory; ``None``: there is none."""
+        try:
+            found = await self._blob(key).get_blob_properties()
+        except Exception as error:
+            if _code_of(error) in _ABSENT:
+                return None
+            raise
+        return None if _is_directory(found) else found
+
+    async def _list_page(
+        self, directory: str, start_name: str, page: str | None
+    ) -> tuple[list[FileInfo], str | None]:
+        directory = f"{directory}/" if directory else ""
+        prefix = self.blob_name(directory)
+        pages = self._client().walk_blobs(
+            name_starts_with=prefix,
+            delimiter="/",
+            start_from=prefix + start_name if start_name else None,
+            include=["metadata"],
+            results_per_page=self.page_keys,
+        )
+        pages = pages.by_page(page)
+        found = [
+            file_info(
+                f"{directory}{item.name[len(prefix) :]}",
+                item.size,
+                item.last_modified.timestamp(),
+                item.etag,
+            )
+            async for item in await anext(pages)
+            if hasattr(item, "size") and not _is_directory(item)
+        ]
+        return found, pages.continuation_token or None
+
+    async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
+        """Directories of a hierarchical namespace are left out: on this store nobody removes any."""
+        root, prefix = len(self._prefix), self.blob_name(span.prefix)
+        asked: dict[str, Any] = {"include": ["metadata"], "results_per_page": self.page_keys}
+        if span.deep:
+            listed = self._client().list_blobs(name_starts_with=prefix, **asked)
+        else:
+            listed = self._client().walk_blobs(name_starts_with=prefix, delimiter="/", **asked)
+        pages = listed.by_page(page)
+        found: list[FileInfo] = []
+        directories: list[str] = []
+        async for item in await anext(pages):
+            if not hasattr(item, "size"):
+                directories.append(item.name[root:].removesuffix("/"))
+            elif not _is_directory(item):
+                found.append(file_info(item.name[root:], item.size, item.last_modified.timestamp()))
+        return SpanPage(found, directories, pages.continuation_token or None)
+
+    async def _copy_object(self, source: str, target: str) -> None:
+        """Within an account it is mostly done at once; where it is not, the target is there before its content."""
+        blob = self._blob(target)
+        try:
+            answer = await blob.start_copy_from_url(self._blob(source).url)
+        except Exception as error:
+            if _code_of(error) in _NO_SOURCE and await self._properties(source) is None:
+                raise FileNotFoundError(source) from error
+            raise
+        status = answer["copy_status"]
+        while status == "pending":
+            await asyncio.sleep(_COPY_POLL_SECONDS)
+            status = (await blob.get_blob_properties()).copy.status
+        if status != "success":
+            raise OSError(f"the copy ended as {status}")
+
+    async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
+        metadata = {TOKEN: token} if token is not None else None
+        try:
+            await self._blob(key).upload_blob(
+                data, length=len(data), metadata=metadata, overwrite=token is None
+            )
+        except Exception as error:
+            if token is not None and _code_of(error) in _EXISTS:
+                return False
+            raise
+        return True
+
+    async def _begin_upload(self, key: str, token: str | None) -> Upload:
+        return _BlockUpload(self, key, token)
+
+    async def _delete_object(self, key: str) -> None:
+        try:
+            await self._blob(key).delete_blob()
+        except Exception as error:
+            if _code_of(error) not in _ABSENT:
+                raise
+
+
+class _BlockUpload(Upload):
+    """Uncommitted blocks are invisible, and the service forgets them after a week."""
+
+    def __init__(self, storage: AzureStorage, key: str, token: str | None) -> None:
+        self._storage, self._key, self._token = storage, key, token
+        self._blob = storage._blob(key)
+        self._blocks: dict[int, str] = {}
+
+    async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
+        name = base64.b64encode(uuid.uuid4().bytes).decode()
+        await self._blob.stage_block(name, data, length=len(data))
+        self._blocks[number] = name
+
+    async def complete(self) -> bool:
+        from azure.core import MatchConditions
+        from azure.storage.blob import BlobBlock
+
+        condition: dict[str, Any] = {}
+        if self._token is not None:
+            condition = {"match_condition": MatchConditions.IfMissing, "metadata": {TOKEN: self._token}}
+        blocks = [BlobBlock(self._blocks[number]) for number in sorted(self._blocks)]
+        try:
+            await self._blob.commit_block_list(blocks, **condition)
+        except Exception as error:
+            if self._token is not None and _code_of(error) in _EXISTS:
+                return False
+            # Whoever creates the blob discards the uncommitted blocks of all others.
+            if _code_of(error) == "InvalidBlockList":
+                if self._token is not None and await self._storage._head(self._key) is not None:
+                    return False
+                raise CreationConflict(self._storage._uri_of(self._key)) from error
+            raise
+        return True
+
+    async def abort(self) -> None:
+        """The service does it."""
+
+
+def _code_of(error: Exception) -> str:
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def _is_directory(blob: Any) -> bool:
+    """A directory of a hierarchical namespace, or the mark that Hadoop's client leaves for one."""
+    return str((blob.metadata or {}).get("hdi_isfolder", "")).lower() == "true"

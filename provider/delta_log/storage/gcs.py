@@ -1,0 +1,260 @@
+"""Google Cloud Storage, through gcsfs and the JSON API.
+
+``put_if_absent`` is one upload with ``ifGenerationMatch=0``, whatever its size: it is judged where it ends. New files
+are resumable uploads; the session of one that failed is cancelled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from delta_log.errors import AccessDenied, InvalidRequest, StorageError
+from delta_log.storage.object_listing import KeySpan, SpanPage
+from delta_log.storage.object_store import TOKEN, ContentChanged, ObjectStorage, Tail, Upload
+from delta_log.storage.remote import file_info
+from delta_log.storage.storage import FileInfo
+
+
+class GcsStorage(ObjectStorage):
+    """A bucket; a listing starts where it is asked to, however long the log is."""
+
+    # A chunk of a resumable upload is acknowledged before the next is sent.
+    parallel_parts = 1
+
+    def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
+        super().__init__(table_uri, {**storage_options, **_credentials(storage_options.get("token"))})
+        self._take_root()
+
+    def _take_root(self) -> None:
+        self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
+
+    def object_key(self, key: str) -> str:
+        """A key of this storage as the bucket knows it."""
+        return f"{self._prefix}{key}"
+
+    def _failure(self, error: Exception, key: str) -> StorageError:
+        uri = self._uri_of(key)
+        if _status_of(error) in (401, 403) or str(error).startswith("Forbidden"):
+            return AccessDenied(
+                f"{uri}: access was denied ({error}). Check the credentials and their rights; without "
+                "storage.objects.list, the store says the same of an object that is not there.",
+                uri,
+            )
+        if isinstance(error, FileNotFoundError):
+            return StorageError(f"{uri}: there is no bucket {self.bucket}. Check the address.", uri)
+        return super()._failure(error, key)
+
+    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
+        if not start and length is None:
+            return (await self._get(key, None, tag)).data
+        try:
+            wanted = f"bytes={start}-{'' if length is None else start + length - 1}"
+            return (await self._get(key, wanted, tag)).data
+        except (FileNotFoundError, ContentChanged):
+            raise
+        except Exception:  # gcsfs has several errors for a range that cannot be had
+            found = await self._head(key)
+            if found is not None and start >= found[0].size:
+                return b""
+            raise
+
+    async def _read_tail(self, key: str, length: int) -> Tail:
+        try:
+            return await self._get(key, f"bytes=-{length}")
+        except FileNotFoundError:
+            raise
+        except Exception:  # the same of an empty object
+            found = await self._head(key)
+            if found is not None and found[0].size == 0:
+                return Tail(b"", 0, None)
+            raise
+
+    async def _get(self, key: str, wanted: str | None, tag: str | None = None) -> Tail:
+        """A range of an object; its tag is its generation."""
+        url = f"{self._fs._location}/download/storage/v1/b/{{}}/o/{{}}"
+        asked = {"Range": wanted} if wanted is not None else {}
+        try:
+            headers, content = await self._fs._call(
+                "GET", url, self.bucket, self.object_key(key), headers=asked, alt="media", generation=tag
+            )
+        except FileNotFoundError as error:
+            if tag is not None and await self._head(key) is not None:
+                raise ContentChanged(self._uri_of(key)) from error
+            raise
+        _, _, size = headers.get("Content-Range", "").rpartition("/")
+        return Tail(bytes(content), int(size or len(content)), headers.get("X-Goog-Generation"))
+
+    async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
+        try:
+            found = await self._fs._call("GET", "b/{}/o/{}", self.bucket, self.object_key(key), json_out=True)
+        except FileNotFoundError:
+            return None
+        return _info(key, found), found.get("metadata", {})
+
+    async def _list_page(
+        self, directory: str, start_name: str, page: str | None
+    ) -> tuple[list[FileInfo], str | None]:
+        directory = f"{directory}/" if directory else ""
+        prefix = self.object_key(directory)
+        answer = await self._fs._call(
+            "GET",
+            "b/{}/o",
+            self.bucket,
+            json_out=True,
+            prefix=prefix,
+            delimiter="/",
+            startOffset=prefix + start_name,
+            pageToken=page,
+            maxResults=self.page_keys,
+        )
+        found = [_info(f"{directory}{item['name'][len(prefix) :]}", item) for item in answer.get("items", ())]
+        return found, answer.get("nextPageToken")
+
+    async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
+        root = len(self._prefix)
+        answer = await self._fs._call(
+            "GET",
+            "b/{}/o",
+            self.bucket,
+            json_out=True,
+            prefix=self.object_key(span.prefix),
+            delimiter=None if span.deep else "/",
+            startOffset=self.object_key(span.start) if span.start else None,
+            endOffset=self.object_key(span.end) if span.end is not None else None,
+            pageToken=page,
+            maxResults=self.page_keys,
+        )
+        found = [_info(item["name"][root:], item) for item in answer.get("items", ())]
+        if span.end is not None:
+            found = [info for info in found if span.start <= info.key < span.end]
+        directories = [prefix[root:-1] for prefix in answer.get("prefixes", ())]
+        return SpanPage(found, directories, answer.get("nextPageToken"))
+
+    async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
+        described = {"name": self.object_key(key), "metadata": {TOKEN: token} if token is not None else {}}
+        boundary = uuid.uuid4().hex
+        body = b"".join(
+            (
+                f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n".encode(),
+                json.dumps(described).encode(),
+                f"\r\n--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n".encode(),
+                data,
+                f"\r\n--{boundary}--\r\n".encode(),
+            )
+        )
+        try:
+            await self._fs._call(
+                "POST",
+                self._upload_url(),
+                self.bucket,
+                headers={"Content-Type": f"multipart/related; boundary={boundary}"},
+                data=body,
+                uploadType="multipart",
+                ifGenerationMatch="0" if token is not None else None,
+            )
+        except Exception as error:
+            # Newer releases of gcsfs make a failed precondition an error of Python's.
+            if token is not None and (isinstance(error, FileExistsError) or _status_of(error) == 412):
+                return False
+            raise
+        return True
+
+    def _has_conditional_uploads(self) -> bool:
+        return False
+
+    async def _begin_upload(self, key: str, token: str | None) -> Upload:
+        headers, _ = await self._fs._call(
+            "POST",
+            self._upload_url(),
+            self.bucket,
+            json={"name": self.object_key(key)},
+            uploadType="resumable",
+            name=self.object_key(key),
+        )
+        return _ResumableUpload(self, headers["Location"])
+
+    def _upload_url(self) -> str:
+        return f"{self._fs._location}/upload/storage/v1/b/{{}}/o"
+
+    async def _copy_object(self, source: str, target: str) -> None:
+        """A large object is rewritten by several requests, and appears with the last."""
+        place = (self.bucket, self.object_key(source), self.bucket, self.object_key(target))
+        token = None
+        while True:
+            answer = await self._fs._call(
+                "POST", "b/{}/o/{}/rewriteTo/b/{}/o/{}", *place, json_out=True, rewriteToken=token
+            )
+            if answer["done"]:
+                return
+            token = answer["rewriteToken"]
+
+    async def _delete_object(self, key: str) -> None:
+        await self._fs._call("DELETE", "b/{}/o/{}", self.bucket, self.object_key(key))
+
+
+def _credentials(token: Any) -> dict[str, Any]:
+    """What is no key and no file, gcsfs takes for a session's token, and sends it to be checked."""
+    if not isinstance(token, str):
+        return {}
+    if token.lstrip().startswith("{"):
+        try:
+            return {"token": json.loads(token)}
+        except ValueError:
+            # The text itself is secret.
+            raise InvalidRequest(
+                "The storage option 'token' looks like the JSON of a service account key, and is not JSON. "
+                "Give the content of the key's file, or its path."
+            ) from None
+    if "/" in token and not os.path.exists(token):
+        raise InvalidRequest(
+            f"The storage option 'token' names a file that is not there: {token}. Give the path of a service account "
+            "key on the machine that does the work, or the key's content."
+        )
+    return {}
+
+
+class _ResumableUpload(Upload):
+    def __init__(self, storage: GcsStorage, location: str) -> None:
+        self._storage, self._location = storage, location
+        self._offset = 0
+
+    async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
+        end = self._offset + len(data)
+        while data:
+            total = end if last else "*"
+            headers, _ = await self._storage._fs._call(
+                "PUT",
+                self._location,
+                headers={"Content-Range": f"bytes {self._offset}-{end - 1}/{total}"},
+                data=data,
+            )
+            # The store may keep less than it was sent; a completed upload has no such header.
+            kept = int(headers["Range"].rpartition("-")[2]) + 1 if "Range" in headers else end
+            data = data[kept - self._offset :]
+            self._offset = kept
+
+    async def complete(self) -> bool:
+        """The last part did it."""
+        return True
+
+    async def abort(self) -> None:
+        await self._storage._fs._call("DELETE", self._location)
+
+
+def _info(key: str, item: Mapping[str, Any]) -> FileInfo:
+    updated = datetime.fromisoformat(item["updated"].replace("Z", "+00:00"))
+    generation = item.get("generation")
+    return file_info(
+        key, int(item["size"]), updated.timestamp(), None if generation is None else str(generation)
+    )
+
+
+def _status_of(error: Exception) -> int:
+    """The HTTP status that gcsfs keeps in its error, as a number or as text; 0: it is another error."""
+    code = str(getattr(error, "code", ""))
+    return int(code) if code.isdigit() else 0

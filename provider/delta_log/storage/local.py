@@ -1,0 +1,396 @@
+"""Tables on a disk of this machine, or on a POSIX file system mounted here.
+
+``put_if_absent`` writes a temporary file beside its target, makes it durable, and gives it its second name with
+``link``, which fails where the name is taken: ``rename`` would overwrite, and ``O_EXCL`` would show a part of the
+content. A file system without hard links (FAT, some FUSE and network mounts) is refused for writing.
+
+Every path below the root is walked component by component (:mod:`delta_log.storage.local_directory`): no symbolic link is followed.
+A link is listed as what it is called, so that what needs it is refused where it is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+import pyarrow as pa
+
+from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
+from delta_log.storage import local_leftovers
+from delta_log.storage.local_directory import DirectoryWalk
+from delta_log.storage.local_listing import LocalPage
+from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage, require_key
+
+#: What ``link`` says where there are no hard links; POSIX leaves the choice.
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
+#: Devices whose file system was seen to have hard links, once per process.
+_proved: set[int] = set()
+
+
+class LocalStorage(Storage):
+    """A directory. Reads take plain system calls: threads would only make them slower."""
+
+    concurrency = 1
+    reads_while_listing = True
+    has_directories = True
+
+    def __init__(self, path: str) -> None:
+        if not path:
+            raise InvalidRequest("The table's address is empty. Give a path or a URI.")
+        self.root = os.path.abspath(path)
+        self.uri = self.root
+        self._before_key = os.path.join(self.root, "")
+
+    def _path(self, key: str) -> str:
+        """Where a key is, for messages alone."""
+        return self._before_key + key
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        with DirectoryWalk(self.root) as walk:
+            return self._read(walk, key, start, length)
+
+    def read_many(self, keys: list[str]) -> Iterator[bytes]:
+        with DirectoryWalk(self.root) as walk:
+            for key in keys:
+                yield self._read(walk, key)
+
+    def _read(self, walk: DirectoryWalk, key: str, start: int = 0, length: int | None = None) -> bytes:
+        try:
+            descriptor, size = walk.open_file(key)
+            try:
+                rest = max(0, size - start)
+                return _read_at(descriptor, start, rest if length is None else min(length, rest))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _named(error, self._path(key)) from error
+
+    def open_read(self, key: str) -> Any:
+        with _local_errors(self._path(key)), DirectoryWalk(self.root) as walk:
+            descriptor, _ = walk.open_file(key)
+        try:
+            # Arrow takes no descriptor. This path opens the very same file once more, whatever its name is by now.
+            return pa.OSFile(f"/dev/fd/{descriptor}")
+        except OSError as error:
+            # The file is there: an absence is one of /dev/fd.
+            raise _failure(error, self._path(key)) from error
+        finally:
+            os.close(descriptor)
+
+    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
+        prefix = f"{directory}/" if directory else ""
+        with DirectoryWalk(self.root) as walk:
+            try:
+                with _local_errors(self._path(directory)):
+                    descriptor = walk.open_for_listing(directory)
+                    try:
+                        names = sorted(name for name in os.listdir(descriptor) if name >= start_name)
+                    finally:
+                        os.close(descriptor)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            for name in names:
+                try:
+                    status = walk.status(prefix + name)
+                except OSError as error:
+                    raise _failure(error, self._path(prefix + name)) from error
+                if status is not None and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+                    yield _info_of(prefix + name, name, status)
+
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        """Sizes and times are left out: they would cost a system call for each file, and few files are asked about."""
+        return self._walk("", enter)
+
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        def told(directories: Sequence[str]) -> Collection[str]:
+            entered = enter(directories)
+            return entered if span.deep else ()
+
+        return self._walk(span.prefix.rstrip("/"), told)
+
+    def _walk(self, top: str, enter: EnterDirectories) -> Iterator[TreePage]:
+        remaining, page = [top], LocalPage()
+        with DirectoryWalk(self.root) as walk:
+            while remaining:
+                directory = remaining.pop()
+                try:
+                    with _local_errors(self._path(directory)):
+                        yield from page.read(directory, walk)
+                except FileNotFoundError:  # removed meanwhile
+                    pass
+                except SymbolicLinkRefused:
+                    # It was a directory when it was met.
+                    if directory == top:
+                        raise
+                # Many directories are asked about at once, but no more than there are files to a page.
+                if page.is_full or not remaining:
+                    with _local_errors(self.root):
+                        listed = page.listed()
+                    yield listed
+                    below, page.below = page.below, []
+                    remaining += enter(below) if below else ()
+
+    def head(self, key: str) -> FileInfo | None:
+        with DirectoryWalk(self.root) as walk:
+            return self._head(walk, key)
+
+    def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
+        with DirectoryWalk(self.root) as walk:
+            for key in keys:
+                yield self._head(walk, key)
+
+    def _head(self, walk: DirectoryWalk, key: str) -> FileInfo | None:
+        try:
+            status = walk.status(key)
+        except OSError as error:
+            raise _failure(error, self._path(key)) from error
+        if status is None:
+            return None
+        if stat.S_ISLNK(status.st_mode):
+            walk.refuse(key)
+        return _info_of(key, key.rpartition("/")[2], status) if stat.S_ISREG(status.st_mode) else None
+
+    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
+        sizes: list[int | None] = []
+        times: list[int | None] = []
+        with DirectoryWalk(self.root) as walk:
+            for key in keys:
+                size = time_ms = None
+                try:
+                    status = walk.status(key)
+                except SymbolicLinkRefused:
+                    status = None
+                except OSError as error:
+                    raise _failure(error, self._path(key)) from error
+                if status is not None and stat.S_ISREG(status.st_mode):
+                    size, time_ms = status.st_size, status.st_mtime_ns // 1_000_000
+                sizes.append(size)
+                times.append(time_ms)
+        return sizes, times
+
+    def symbolic_links(self, keys: Sequence[str]) -> Iterator[str | None]:
+        with DirectoryWalk(self.root) as walk:
+            for key in keys:
+                link = None
+                try:
+                    status = walk.status(key)
+                    if status is not None and stat.S_ISLNK(status.st_mode):
+                        link = key
+                except SymbolicLinkRefused as error:
+                    link = error.link
+                except OSError as error:
+                    raise _failure(error, self._path(key)) from error
+                yield link
+
+    # -- writing and deleting ----------------------------------------------------------------------------
+
+    @contextmanager
+    def open_write(self, key: str) -> Iterator[IO[bytes]]:
+        require_key(key)
+        path = self._path(key)
+        with DirectoryWalk(self.root) as walk:
+            with _write_errors(path):
+                file = open(walk.create(key), "wb")  # noqa: SIM115 - closed below
+            try:
+                with file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                # The log must never name a file whose directory entry a power failure takes back.
+                walk.sync(_directory_of(key))
+            except BaseException as error:
+                with suppress(FileNotFoundError):
+                    walk.unlink(key)
+                # What is not found is a file that is read in the block.
+                if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                    raise _failure(error, path) from error
+                raise
+
+    def put(self, key: str, data: bytes) -> None:
+        with self._temporary_file(key, data) as (walk, temporary):
+            directory, name = walk.parent(key)
+            walk.refuse_link(key, directory, name)
+            os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            walk.sync(_directory_of(key))
+            # Hadoop's local file system keeps a checksum beside each file it wrote and fails on one that does not fit.
+            with suppress(FileNotFoundError):
+                os.unlink(f".{name}.crc", dir_fd=directory)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        with self._temporary_file(key, data) as (walk, temporary):
+            directory, name = walk.parent(key)
+            try:
+                _link(directory, temporary, directory, name, self._path(key))
+            except FileExistsError:
+                walk.refuse_link(key, directory, name)
+                # NFS repeats a call whose answer was lost, and then refuses what it has done itself.
+                if os.stat(temporary, dir_fd=directory, follow_symlinks=False).st_nlink != 2:
+                    return False
+            walk.sync(_directory_of(key))
+            return True
+
+    @contextmanager
+    def _temporary_file(self, key: str, data: bytes) -> Iterator[tuple[DirectoryWalk, str]]:
+        """A durable file with that content beside a key, for as long as the block lasts: its name, and the way there."""
+        require_key(key)
+        directory, slash, name = key.rpartition("/")
+        temporary = local_leftovers.temporary_name(name)
+        with _write_errors(self._path(key)), DirectoryWalk(self.root) as walk:
+            file = open(walk.create(f"{directory}{slash}{temporary}"), "wb")  # noqa: SIM115 - closed below
+            try:
+                with file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                yield walk, temporary
+            finally:
+                _unlink_quietly(walk.open(directory), temporary)
+
+    def require_writable(self) -> None:
+        """Hard links are tried out beside the table, once for each file system and process."""
+        directory = self.root
+        while not os.path.isdir(directory):
+            directory = os.path.dirname(directory)
+        with _write_errors(directory), DirectoryWalk(directory) as walk:
+            here = walk.open("")
+            device = os.fstat(here).st_dev
+            if device in _proved:
+                return
+            probe, second = local_leftovers.probe_names()
+            try:
+                os.close(walk.create(probe))
+                _link(here, probe, here, second, os.path.join(directory, second))
+            finally:
+                _unlink_quietly(here, probe)
+                _unlink_quietly(here, second)
+        _proved.add(device)
+
+    def copy(self, source: str, target: str) -> bool:
+        """A hard link: nothing is copied, and its times stay."""
+        require_key(target)
+        with (
+            _write_errors(self._path(target)),
+            DirectoryWalk(self.root) as here,
+            DirectoryWalk(self.root) as there,
+        ):
+            found = here.status(source)
+            if found is not None and stat.S_ISLNK(found.st_mode):
+                here.refuse(source)
+            if found is None or not stat.S_ISREG(found.st_mode):
+                return False
+            old_directory, old_name = here.parent(source)
+            new_directory = there.open(_directory_of(target), make=True)
+            new_name = target.rpartition("/")[2]
+            with suppress(FileExistsError):
+                _link(old_directory, old_name, new_directory, new_name, self._path(target))
+            made = os.stat(new_name, dir_fd=new_directory, follow_symlinks=False)
+            if not os.path.samestat(found, made):
+                # Another file was there, or the source was replaced after the look at it.
+                there.refuse_link(target, new_directory, new_name)
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path(target))
+            there.sync(_directory_of(target))
+        return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        with DirectoryWalk(self.root) as walk:
+            for key in keys:
+                require_key(key)
+                try:
+                    walk.unlink(key)
+                except (FileNotFoundError, NotADirectoryError):
+                    pass
+                except OSError as error:
+                    raise _failure(error, self._path(key)) from error
+
+    def remove_dir(self, directory: str) -> bool:
+        require_key(directory)
+        try:
+            with DirectoryWalk(self.root) as walk:
+                above, name = walk.parent(directory)
+                os.rmdir(name, dir_fd=above)
+        except (OSError, SymbolicLinkRefused):
+            return False
+        return True
+
+    def remove_leftovers(
+        self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
+    ) -> list[str]:
+        with _local_errors(self.root), DirectoryWalk(self.root) as walk:
+            return local_leftovers.remove_leftovers(walk, directories, now_ms, dry_run=dry_run)
+
+
+def _directory_of(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def _read_at(descriptor: int, start: int, length: int) -> bytes:
+    data = os.pread(descriptor, length, start) if length else b""
+    if len(data) == length:
+        return data
+    # One system call may give less than it was asked for.
+    parts, missing = [data], length - len(data)
+    while missing and (part := os.pread(descriptor, missing, start + length - missing)):
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+def _link(source_directory: int, source: str, directory: int, name: str, path: str) -> None:
+    """
+    :param path: of the second name, for the message.
+    :raises InvalidRequest: the file system has no hard links.
+    """
+    try:
+        os.link(source, name, src_dir_fd=source_directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        raise InvalidRequest(
+            f"{os.path.dirname(path)} is on a file system without hard links ({error.strerror}), so a commit there "
+            "would not be safe against other writers. Nothing was written. Keep the table on a POSIX file system "
+            "with hard links, or on an object store."
+        ) from error
+
+
+def _unlink_quietly(directory: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
+
+
+def _info_of(key: str, name: str, status: os.stat_result) -> FileInfo:
+    return FileInfo(key, name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+@contextmanager
+def _local_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _named(error, path) from error
+
+
+@contextmanager
+def _write_errors(path: str) -> Iterator[None]:
+    """Where nothing has to be there yet, an absence is a failure like any other."""
+    try:
+        yield
+    except OSError as error:
+        raise _failure(error, path) from error
+
+
+def _named(error: OSError, path: str) -> Exception:
+    """The error of a system call as one of this package; absence stays what it is."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return FileNotFoundError(path)
+    return _failure(error, path)
+
+
+def _failure(error: OSError, path: str) -> StorageError:
+    return StorageError(f"{path}: {error.strerror or error}. Check its permissions and the disk.", path)

@@ -1,0 +1,343 @@
+"""What the writable object stores have in common: conditional puts that know their own work, and uploads in parts.
+
+Each store decides by itself whether an object is created (RFC 9110, ``If-None-Match: *``, or its like); here is what
+makes its answer unambiguous. Clients repeat requests whose answer was lost, and a repeated conditional put is refused
+because of its own first attempt. So every conditional put carries a token in the object's metadata, and a refusal is
+believed only after the object that is there was seen to bear another one.
+
+Large contents are uploaded in parts, which nobody sees until the upload is completed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import uuid
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from delta_log.errors import DeltaLogError, StorageError
+from delta_log.storage.object_listing import KeySpan, SpanPage, list_object_tree, list_span_tree
+from delta_log.storage.remote import RemoteStorage, opened
+from delta_log.storage.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, TreePage, require_key
+
+#: Name of the token in an object's metadata: letters only, which every store and every proxy lets through.
+TOKEN = "deltaput"  # noqa: S105 - no secret
+_MAX_CONFLICTS = 20
+_MAX_DELETED_AT_ONCE = 1000
+_MAX_WAIT_SECONDS = 2.0
+
+
+class CreationConflict(StorageError):
+    """The store was busy with other creations of this object, and did not decide."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(
+            f"{uri} was not created: the store was busy with other writers of it. Run again when they are done.",
+            uri,
+        )
+
+
+class ContentChanged(StorageError):
+    """An open file was overwritten; pieces of two contents would make up a third."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"{uri} was overwritten while it was read. Run again.", uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last bytes of an object, its size, and what tells its content from another one under the same key."""
+
+    data: bytes
+    size: int
+    tag: str | None
+
+
+class Upload(ABC):
+    """An object that is written in parts and does not exist before it is completed.
+
+    Its methods run in fsspec's thread.
+    """
+
+    @abstractmethod
+    async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
+        """Parts are numbered from 0, none is empty, and all but the last have the same size."""
+
+    @abstractmethod
+    async def complete(self) -> bool:
+        """``False``: the upload was conditional, and an object was there.
+
+        :raises CreationConflict: the store did not decide.
+        """
+
+    @abstractmethod
+    async def abort(self) -> None: ...
+
+
+class ObjectStorage(RemoteStorage):
+    """A store that can be read and written; its subclasses say how, in coroutines that run in fsspec's thread."""
+
+    #: Contents beyond this size are put in parts.
+    multipart_bytes: int = 64 << 20
+    #: A file that is being written takes so much memory, times one more than ``parallel_parts``.
+    part_bytes: int = 8 << 20
+    parallel_parts: int = 3
+    #: At most so many keys in one page of a listing; ``None``: as many as the store likes.
+    page_keys: int | None = None
+
+    @abstractmethod
+    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
+        """``length`` is not 0; empty where ``start`` is beyond the end.
+
+        :param tag: which content to read.
+        :raises FileNotFoundError: no such object.
+        :raises ContentChanged: it has another content by now.
+        """
+
+    @abstractmethod
+    async def _read_tail(self, key: str, length: int) -> Tail:
+        """The last bytes of an object, at most ``length``; by one request, where the store can do that.
+
+        :raises FileNotFoundError: no such object.
+        """
+
+    @abstractmethod
+    async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
+        """An object and its metadata."""
+
+    @abstractmethod
+    async def _list_page(
+        self, directory: str, start_name: str, page: str | None
+    ) -> tuple[list[FileInfo], str | None]:
+        """Some files directly in a directory, in byte order, and the name of the next page.
+
+        Names before ``start_name`` may be among them.
+        """
+
+    has_key_ranges = True
+
+    @abstractmethod
+    async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
+        """One page of the keys of a span, with time and size; ``page`` as the one before named it."""
+
+    @abstractmethod
+    async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
+        """One request; with a token it is conditional, and ``False`` if an object was there.
+
+        :raises CreationConflict: the store did not decide.
+        """
+
+    @abstractmethod
+    async def _begin_upload(self, key: str, token: str | None) -> Upload: ...
+
+    def _has_conditional_uploads(self) -> bool:
+        """Where not, a conditional put is one request of any size."""
+        return True
+
+    async def _copy_object(self, source: str, target: str) -> None:
+        """
+        :raises FileNotFoundError: no such object.
+        """
+        await self._fs._cp_file(self._path(source), self._path(target))
+
+    @abstractmethod
+    async def _delete_object(self, key: str) -> None:
+        """An absent object may be :class:`FileNotFoundError`, or nothing."""
+
+    def require_writable(self) -> None:
+        """The store decides by itself who creates an object."""
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        with self._errors(key, may_be_absent=True):
+            if length == 0:  # no range is empty, and the object may be absent
+                return bytes(self._wait_for(self._read, key, start, 1)[:0])
+            return bytes(self._wait_for(self._read, key, start, length))
+
+    def open_read(self, key: str) -> Any:
+        """Parquet's footer is at the end, and a small file is read whole by the same request."""
+        with self._errors(key, may_be_absent=True):
+            tail: Tail = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
+        if len(tail.data) == tail.size:
+            return pa.BufferReader(tail.data)
+
+        def read(start: int, length: int) -> bytes:
+            with self._errors(key, may_be_absent=True):
+                return bytes(self._wait_for(self._read, key, start, length, tail.tag))
+
+        return opened(read, tail.size, tail.data)
+
+    def head(self, key: str) -> FileInfo | None:
+        with self._errors(key):
+            found = self._wait_for(self._head, key)
+        return found[0] if found is not None else None
+
+    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
+        page: str | None = None
+        while True:
+            with self._errors(directory):
+                found, page = self._wait_for(self._list_page, directory, start_name, page)
+            yield from (info for info in found if info.name and info.name >= start_name)
+            if page is None:
+                return
+
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        return list_object_tree(self._span_page, enter, self.concurrency, has_ranges=self.has_key_ranges)
+
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        return list_span_tree(self._span_page, span, enter)
+
+    def _span_page(self, span: KeySpan, page: str | None) -> SpanPage:
+        with self._errors(span.prefix):
+            found: SpanPage = self._wait_for(self._list_span, span, page)
+        return found
+
+    def copy(self, source: str, target: str) -> bool:
+        require_key(target)
+        try:
+            with self._errors(source, may_be_absent=True):
+                self._wait_for(self._copy_object, source, target)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        self._create(key, data, None)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        token = uuid.uuid4().hex
+        if self._create(key, data, token):
+            return True
+        with self._errors(key):
+            found = self._wait_for(self._head, key)
+        return found is not None and found[1].get(TOKEN) == token
+
+    @contextmanager
+    def open_write(self, key: str) -> Iterator[Any]:
+        require_key(key)
+        with PartWriter(self, key) as file:
+            yield file
+            file.finish()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        remaining = iter(keys)
+        while chunk := list(islice(remaining, _MAX_DELETED_AT_ONCE)):
+            for key in chunk:
+                require_key(key)
+            with self._errors(chunk[0]):
+                self._wait_for(self._delete_objects, chunk)
+
+    async def _delete_objects(self, keys: Sequence[str]) -> None:
+        """At most a thousand; a failure is told when all were tried."""
+        requests = asyncio.Semaphore(self.concurrency)
+
+        async def delete(key: str) -> None:
+            async with requests:
+                with self._errors(key), suppress(FileNotFoundError):
+                    await self._delete_object(key)
+
+        outcomes = await asyncio.gather(*map(delete, keys), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    def _create(self, key: str, data: bytes, token: str | None) -> bool:
+        require_key(key)
+        whole = len(data) <= self.multipart_bytes or (
+            token is not None and not self._has_conditional_uploads()
+        )
+        with self._errors(key):
+            for attempt in range(_MAX_CONFLICTS):
+                try:
+                    if whole:
+                        return bool(self._wait_for(self._put_object, key, data, token))
+                    with PartWriter(self, key, token) as file:
+                        file.write(data)
+                        return file.finish()
+                except CreationConflict as conflict:
+                    last = conflict
+                    seconds = min(_MAX_WAIT_SECONDS, 0.02 * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311
+                    self._wait_for(asyncio.sleep, seconds)
+            raise last
+
+
+class PartWriter(io.RawIOBase):
+    """A binary file that becomes an object when it is finished, and nothing when its block is left before that."""
+
+    def __init__(self, storage: ObjectStorage, key: str, token: str | None = None) -> None:
+        super().__init__()
+        self._storage, self._key, self._token = storage, key, token
+        self._buffer = bytearray()
+        self._upload: Upload | None = None
+        self._sent: deque[Future[None]] = deque()
+        self._num_parts = self._position = 0
+        self._finished = False
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = self._storage.part_bytes
+        for start in range(0, len(view), size):
+            self._buffer += view[start : start + size]
+            # The last part must not be empty, so a full one waits for what follows it.
+            if len(self._buffer) > size:
+                with self._storage._errors(self._key):
+                    self._send(size, last=False)
+        self._position += len(view)
+        return len(view)
+
+    def finish(self) -> bool:
+        """Create the object; ``False``: there was one, and this was conditional.
+
+        :raises CreationConflict: the store did not decide.
+        """
+        with self._storage._errors(self._key):
+            if self._upload is None:
+                created = self._wait_for(
+                    self._storage._put_object, self._key, bytes(self._buffer), self._token
+                )
+            else:
+                self._send(len(self._buffer), last=True)
+                while self._sent:
+                    self._sent.popleft().result()
+                created = self._wait_for(self._upload.complete)
+        self._finished = bool(created)
+        return self._finished
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        if self._upload is None or self._finished:
+            return
+        # What goes wrong here must not hide what went wrong before; stores forget such uploads after some days.
+        for part in self._sent:
+            part.cancel()
+        with suppress(DeltaLogError), self._storage._errors(self._key):
+            self._wait_for(self._upload.abort)
+
+    def _send(self, size: int, *, last: bool) -> None:
+        if self._upload is None:
+            self._upload = self._wait_for(self._storage._begin_upload, self._key, self._token)
+        if len(self._sent) >= self._storage.parallel_parts:
+            self._sent.popleft().result()
+        part = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        sending = self._upload.put_part(self._num_parts, part, last=last)
+        self._sent.append(asyncio.run_coroutine_threadsafe(sending, self._storage._fs.loop))
+        self._num_parts += 1
+
+    def _wait_for(self, call: Callable[..., Any], *args: Any) -> Any:
+        return self._storage._wait_for(call, *args)

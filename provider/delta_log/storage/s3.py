@@ -1,0 +1,336 @@
+"""S3 and what speaks its protocol, through s3fs.
+
+``put_if_absent`` is a PutObject, or for large contents a CompleteMultipartUpload, with ``If-None-Match: *``. Amazon's
+own endpoints honour it. Other servers may ignore it, and would let commits overwrite each other; so before its first
+commit in such a bucket a process tries it out (:meth:`S3Storage.require_writable`).
+
+Refused: directory buckets, whose listings have no order and know no StartAfter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from delta_log.errors import AccessDenied, InvalidRequest, StorageError
+from delta_log.storage.object_listing import KeySpan, SpanPage
+from delta_log.storage.object_store import (
+    TOKEN,
+    ContentChanged,
+    CreationConflict,
+    ObjectStorage,
+    Tail,
+    Upload,
+)
+from delta_log.storage.remote import file_info
+from delta_log.storage.s3_list_objects import list_page
+from delta_log.storage.storage import FileInfo
+
+_AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+_MAX_READS = 5
+#: Hidden from every reader of the table, and from VACUUM.
+_PROBE_DIRECTORY = "_maintenance"
+_PROBE_WRITERS = 4
+
+#: Endpoints and buckets whose conditional put was tried out by this process, and whether uploads in parts have it too.
+_proved: dict[tuple[str, str], bool] = {}
+_proving = threading.Lock()
+
+
+class S3Storage(ObjectStorage):
+    """A bucket; a listing starts where it is asked to, however long the log is."""
+
+    def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
+        # botocore keeps ten connections unless told otherwise.
+        config = {"max_pool_connections": 2 * self.concurrency, **storage_options.get("config_kwargs", {})}
+        super().__init__(table_uri, {**storage_options, "config_kwargs": config})
+        self._take_root()
+        if self.bucket.endswith("--x-s3"):
+            raise InvalidRequest(
+                f"{self.uri} is in a directory bucket. Its listings have no order, and reading a Delta log rests on "
+                "that order. Keep the table in a general purpose bucket."
+            )
+
+    def _take_root(self) -> None:
+        self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
+
+    @property
+    def endpoint(self) -> str:
+        return str(self._fs.s3.meta.endpoint_url)
+
+    async def call(self, operation: str, **parameters: Any) -> Any:
+        """One request of the S3 API about this bucket."""
+        return await self._fs._call_s3(operation, Bucket=self.bucket, **parameters)
+
+    def object_key(self, key: str) -> str:
+        """A key of this storage as the bucket knows it."""
+        return f"{self._prefix}{key}"
+
+    def _failure(self, error: Exception, key: str) -> StorageError:
+        uri, (_, code) = self._uri_of(key), _answer_of(error)
+        if code == "NoSuchBucket":
+            return StorageError(
+                f"{uri}: there is no bucket {self.bucket} at {self.endpoint}. Check the address and the endpoint.",
+                uri,
+            )
+        if isinstance(error, PermissionError):
+            return AccessDenied(
+                f"{uri}: access was denied ({code or error}). Check the credentials and their rights; without "
+                "s3:ListBucket, S3 says the same of an object that is not there.",
+                uri,
+            )
+        return super()._failure(error, key)
+
+    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
+        asked = {"IfMatch": tag} if tag is not None else {}
+        if start or length is not None:
+            asked["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
+        return (await self._get(key, asked)).data
+
+    async def _read_tail(self, key: str, length: int) -> Tail:
+        return await self._get(key, {"Range": f"bytes=-{length}"})
+
+    async def _get(self, key: str, asked: Mapping[str, str]) -> Tail:
+        """A range of an object; empty, and of an object without size, where it is beyond the end."""
+        for attempt in range(_MAX_READS):
+            try:
+                answer = await self.call("get_object", Key=self.object_key(key), **asked)
+            except OSError as error:
+                status, code = _answer_of(error)
+                if status == 416:  # Range Not Satisfiable
+                    return Tail(b"", 0, None)
+                if status == 412:
+                    raise ContentChanged(self._uri_of(key)) from error
+                if code == "NoSuchBucket":
+                    raise self._failure(error, key) from error
+                raise
+            try:
+                content = bytes(await answer["Body"].read())
+            except Exception:  # the connection broke within the content; each HTTP client says it its own way
+                if attempt == _MAX_READS - 1:
+                    raise
+            else:
+                _, _, size = answer.get("ContentRange", "").rpartition("/")
+                return Tail(content, int(size or len(content)), answer.get("ETag"))
+            finally:
+                answer["Body"].close()
+            await asyncio.sleep(0.1 * 2**attempt)
+        raise AssertionError
+
+    async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
+        try:
+            answer = await self.call("head_object", Key=self.object_key(key))
+        except FileNotFoundError:
+            return None
+        modified = answer["LastModified"].timestamp()
+        info = file_info(key, answer["ContentLength"], modified, answer.get("ETag"))
+        return info, answer.get("Metadata", {})
+
+    async def _list_page(
+        self, directory: str, start_name: str, page: str | None
+    ) -> tuple[list[FileInfo], str | None]:
+        directory = f"{directory}/" if directory else ""
+        prefix = self.object_key(directory)
+        # StartAfter leaves out its own key; a name with one character less is early enough.
+        asked: dict[str, Any] = {
+            "Prefix": prefix,
+            "Delimiter": "/",
+            "StartAfter": prefix + start_name[:-1],
+        }
+        if self.page_keys is not None:
+            asked["MaxKeys"] = self.page_keys
+        if page is not None:
+            asked["ContinuationToken"] = page
+        answer = await self.call("list_objects_v2", **asked)
+        found = [
+            file_info(
+                f"{directory}{entry['Key'][len(prefix) :]}",
+                entry["Size"],
+                entry["LastModified"].timestamp(),
+                entry.get("ETag"),
+            )
+            for entry in answer.get("Contents", ())
+        ]
+        return found, answer.get("NextContinuationToken") if answer.get("IsTruncated") else None
+
+    async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
+        root = len(self._prefix)
+        asked: dict[str, Any] = {"Prefix": self.object_key(span.prefix)}
+        if not span.deep:
+            asked["Delimiter"] = "/"
+        if span.start:
+            asked["StartAfter"] = self.object_key(span.start)
+        if self.page_keys is not None:
+            asked["MaxKeys"] = self.page_keys
+        if page is not None:
+            asked["ContinuationToken"] = page
+        await self._fs.set_session()
+        listed = await list_page(await self._fs.get_s3(self.bucket), self.call("list_objects_v2", **asked))
+        found = [file_info(key[root:], size, changed) for key, size, changed in listed.objects]
+        following = listed.following
+        if span.end is not None and found and found[-1].key >= span.end:
+            found, following = [info for info in found if info.key < span.end], None
+        directories = [prefix[root:-1] for prefix in listed.prefixes]
+        return SpanPage(found, directories, following)
+
+    async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
+        condition = await self._condition("PutObject", token)
+        try:
+            await self.call("put_object", Key=self.object_key(key), Body=data, **condition)
+        except OSError as error:
+            return _lost(error, token, self._uri_of(key))
+        return True
+
+    async def _begin_upload(self, key: str, token: str | None) -> Upload:
+        metadata = {"Metadata": {TOKEN: token}} if token is not None else {}
+        answer = await self.call("create_multipart_upload", Key=self.object_key(key), **metadata)
+        return _S3Upload(self, key, answer["UploadId"], token)
+
+    async def _condition(self, operation: str, token: str | None) -> dict[str, Any]:
+        """Parameters that make a request conditional.
+
+        s3fs leaves out, without a word, what the installed botocore does not know; so that is asked first.
+        """
+        if token is None:
+            return {}
+        client = await self._fs.set_session()
+        model = client.meta.service_model.operation_model(operation)
+        if "IfNoneMatch" not in model.input_shape.members:
+            raise InvalidRequest(
+                "The installed botocore knows no conditional writes, so a commit would not be safe against other "
+                "writers. Nothing was written. Install airflow-provider-delta[s3], which asks for a newer one."
+            )
+        if operation == "PutObject":
+            return {"IfNoneMatch": "*", "Metadata": {TOKEN: token}}
+        return {"IfNoneMatch": "*"}
+
+    async def _delete_object(self, key: str) -> None:
+        await self._delete_objects([key])
+
+    async def _delete_objects(self, keys: Sequence[str]) -> None:
+        objects = [{"Key": self.object_key(key)} for key in keys]
+        answer = await self.call("delete_objects", Delete={"Objects": objects, "Quiet": True})
+        failed = [error for error in answer.get("Errors", ()) if error.get("Code") != "NoSuchKey"]
+        if failed:
+            uri = f"s3://{self.bucket}/{failed[0].get('Key')}"
+            raise StorageError(
+                f"{uri} was not deleted, and neither were {len(failed) - 1} others: {failed[0].get('Code')}, "
+                f"{failed[0].get('Message')}. Check the right s3:DeleteObject, and locks on the objects.",
+                uri,
+            )
+
+    def require_writable(self) -> None:
+        """Amazon keeps what it promises; any other server shows once per process that it does."""
+        if self._is_amazon():
+            return
+        with _proving:
+            if (self.endpoint, self.bucket) not in _proved:
+                _proved[self.endpoint, self.bucket] = self._try_conditional_put()
+
+    def _is_amazon(self) -> bool:
+        return (urlsplit(self.endpoint).hostname or "").endswith(_AMAZON)
+
+    def _has_conditional_uploads(self) -> bool:
+        return self._is_amazon() or _proved.get((self.endpoint, self.bucket), False)
+
+    def _try_conditional_put(self) -> bool:
+        """Several writers of one object at once, and then another: exactly one may win.
+
+        :return: whether an upload in parts is refused like a put.
+        """
+        key = f"{_PROBE_DIRECTORY}/probe-{uuid.uuid4()}"
+        try:
+            with ThreadPoolExecutor(_PROBE_WRITERS) as pool:
+                won = sum(pool.map(partial(self.put_if_absent, key), [b"1", b"2", b"3", b"4"]))
+            won += self.put_if_absent(key, b"5")
+            upload_refused = won == 1 and self._upload_is_refused(key)
+        except StorageError as error:
+            if _answer_of(error)[0] != 501:
+                raise
+            raise self._refusal("it says that If-None-Match is not implemented") from error
+        finally:
+            # Who may not delete leaves a hidden object of one byte.
+            with suppress(StorageError):
+                self.delete([key])
+        if won != 1:
+            raise self._refusal(f"of 5 writers of one object, {won} were told that they had created it")
+        return upload_refused
+
+    def _upload_is_refused(self, key: str) -> bool:
+        async def refused() -> bool:
+            upload = await self._begin_upload(key, "probe")
+            await upload.put_part(0, b"6", last=True)
+            created = True
+            with suppress(Exception):  # whatever it was, such a server gets single requests
+                created = await upload.complete()
+            with suppress(Exception):
+                await upload.abort()
+            return not created
+
+        with self._errors(key):
+            return bool(self._wait_for(refused))
+
+    def _refusal(self, why: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"{self.uri}: the server at {self.endpoint} does not honour conditional writes ({why}), so a commit "
+            "there could destroy another writer's. Nothing was committed. Upgrade the server, or have all writers "
+            "coordinate through a lock table: storage option 'lock'."
+        )
+
+
+class _S3Upload(Upload):
+    def __init__(self, storage: S3Storage, key: str, upload_id: str, token: str | None) -> None:
+        self._storage, self._key, self._token = storage, key, token
+        self._names = {"Key": storage.object_key(key), "UploadId": upload_id}
+        self._parts: dict[int, dict[str, Any]] = {}
+
+    async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
+        answer = await self._storage.call("upload_part", **self._names, PartNumber=number + 1, Body=data)
+        self._parts[number] = {"PartNumber": number + 1, "ETag": answer["ETag"]}
+
+    async def complete(self) -> bool:
+        parts = [self._parts[number] for number in sorted(self._parts)]
+        condition = await self._storage._condition("CompleteMultipartUpload", self._token)
+        try:
+            await self._storage.call(
+                "complete_multipart_upload", **self._names, MultipartUpload={"Parts": parts}, **condition
+            )
+        except OSError as error:
+            # A repeated request finds no upload any more where the first one took effect.
+            if isinstance(error, FileNotFoundError) and self._token is not None:
+                found = await self._storage._head(self._key)
+                if found is not None and found[1].get(TOKEN) == self._token:
+                    return True
+            return _lost(error, self._token, self._storage._uri_of(self._key))
+        return True
+
+    async def abort(self) -> None:
+        await self._storage.call("abort_multipart_upload", **self._names)
+
+
+def _lost(error: OSError, token: str | None, uri: str) -> bool:
+    """``False`` where the store refused a conditional write because there is an object."""
+    status, code = _answer_of(error)
+    if token is not None and status == 412:
+        return False
+    if code == "ConditionalRequestConflict":
+        raise CreationConflict(uri) from error
+    raise error
+
+
+def _answer_of(error: BaseException | None) -> tuple[int, str]:
+    """The HTTP status and the code that the server gave; s3fs makes them the cause of an error of Python's."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, Mapping):
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return status, str(response.get("Error", {}).get("Code", ""))
+        error = error.__cause__
+    return 0, ""

@@ -1,0 +1,195 @@
+"""The address of a table, or of another place that a caller names: what it may be, and where it lies.
+
+:func:`~delta_log.storage.storage.open_storage` takes a path, a ``file`` URI, or a URI of a store. This module says about such a
+text what has to be known before anything is opened:
+
+1. An address that carries credentials is refused, for it would be shown in logs, reports and user interfaces
+   (:func:`require_no_credentials`).
+2. A relative path means another place in every working directory (:func:`require_absolute`).
+3. A fence of *allowed roots* lets an address through that lies below one of them (:func:`require_within`). Both are
+   compared as :class:`TableUri`, segment by segment, so that ``s3://lake/a`` does not allow ``s3://lake/ab``. What a
+   client library may read in two ways is refused. On a disk, the place where symbolic links lead to must lie below a
+   root as well.
+
+Standard library only: operators use it while a DAG is parsed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from delta_log.errors import InvalidRequest, OutsideAllowedRoots
+from delta_log.redaction import has_credentials, redact_uri
+
+#: Roots by who has set them, which messages name. An address must lie below a root of each.
+AllowedRoots = Mapping[str, Sequence[str]]
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+#: Schemes of one store.
+_FAMILIES = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "abfs"),
+}
+#: "blob" and "dfs" are two endpoints of one account.
+_AZURE_HOST = re.compile(r"([^.]+)\.(?:dfs|blob)\.(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TableUri:
+    """An address without its spelling: two that name one place are equal.
+
+    :param scheme: of the store, aliases made one; empty for a disk of this machine.
+    :param authority: bucket, container and account, or host.
+    :param segments: of the path, decoded where :func:`~delta_log.storage.storage.open_storage` decodes (a ``file`` URI).
+    """
+
+    scheme: str
+    authority: str
+    segments: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, address: str) -> TableUri:
+        """
+        :raises InvalidRequest: relative, with credentials, or with more than one meaning.
+        """
+        require_absolute(address)
+        if _CONTROL.search(address):
+            raise _ambiguous(address, "it holds control characters")
+        path = local_path(address)
+        if path is not None:
+            return cls("", "", tuple(segment for segment in os.path.normpath(path).split("/") if segment))
+        match = _URI.fullmatch(address)
+        if match is None:
+            raise _ambiguous(address, "it is neither a path nor a URI")
+        scheme, authority, path = match.groups()
+        family = _FAMILIES.get(scheme.lower(), scheme.lower())
+        return cls(family, _authority(family, authority, address), _segments(path, address))
+
+    def is_within(self, root: TableUri) -> bool:
+        """Whether this is `root` or lies below it."""
+        return (self.scheme, self.authority) == (root.scheme, root.authority) and (
+            self.segments[: len(root.segments)] == root.segments
+        )
+
+    def resolved(self) -> TableUri:
+        """Where symbolic links lead to; of a store, the address itself."""
+        if self.scheme:
+            return self
+        return TableUri.parse(os.path.realpath(str(self)))
+
+    def __str__(self) -> str:
+        path = "/".join(self.segments)
+        return f"{self.scheme}://{self.authority}/{path}".rstrip("/") if self.scheme else f"/{path}"
+
+
+def local_path(address: str) -> str | None:
+    """The path of an address on this machine's disks, as it is opened; ``None``: it is elsewhere.
+
+    :raises InvalidRequest: a ``file`` URI with a part that would be ignored.
+    """
+    if address[:5].lower() != "file:":
+        return None if "://" in address and not address.startswith("/") else address
+    rest = address[5:]
+    if "?" in rest or "#" in rest:
+        raise _ambiguous(address, "a '?' or '#' in a file URI must be escaped")
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise _ambiguous(
+                address, f"it names the host {host!r}, and files of this machine are what is opened"
+            )
+        rest = slash + path
+    return unquote(rest)
+
+
+def require_absolute(address: str) -> None:
+    """
+    :raises InvalidRequest: a relative path, or an address with credentials.
+    """
+    require_no_credentials(address)
+    path = local_path(address)
+    if path is not None and not path.startswith("/"):
+        raise InvalidRequest(
+            f"{address!r} is a relative path, which means another place in every working directory. "
+            "Give an absolute path, or a URI such as s3://bucket/table."
+        )
+
+
+def require_no_credentials(address: str) -> None:
+    """
+    :raises InvalidRequest: the address carries a password, a key or a signature.
+    """
+    if has_credentials(address):
+        raise InvalidRequest(
+            f"The address {redact_uri(address)} carries credentials, and addresses are shown in logs, reports and "
+            "user interfaces. Nothing was opened. Put them into the storage options (in Airflow: into the connection "
+            "of type 'delta'), and give the address without them."
+        )
+
+
+def require_within(address: str, allowed_roots: AllowedRoots) -> None:
+    """Let an address through that lies below a root of each of those who have set some.
+
+    The decision is on the address first, then on where symbolic links lead to at this moment.
+
+    :raises OutsideAllowedRoots: it lies elsewhere.
+    :raises InvalidRequest: the address, or a root, has no single meaning.
+    """
+    if not allowed_roots:
+        return
+    place = TableUri.parse(address)
+    fences = {who: [TableUri.parse(root) for root in roots] for who, roots in allowed_roots.items()}
+    for who, roots in fences.items():
+        if not any(place.is_within(root) for root in roots):
+            raise OutsideAllowedRoots(address, who, tuple(allowed_roots[who]))
+    real = place.resolved()
+    for who, roots in fences.items():
+        if not any(real.is_within(root.resolved()) for root in roots):
+            raise OutsideAllowedRoots(address, who, tuple(allowed_roots[who]), leads_to=str(real))
+
+
+def _authority(scheme: str, authority: str, address: str) -> str:
+    if not authority:
+        raise _ambiguous(address, "it names no bucket, container or host")
+    if "\\" in authority or "?" in authority or "#" in authority or "%" in authority:
+        raise _ambiguous(address, "its host holds a character that no host has")
+    if scheme == "abfs":
+        container, at, host = authority.partition("@")
+        if "@" in host or (at and not (container and host)):
+            raise _ambiguous(address, "its container and account cannot be told apart")
+        return container + at + _AZURE_HOST.sub(r"\1.\2", host.lower())
+    if "@" in authority:
+        raise _ambiguous(address, "it names a user")
+    # The names of buckets are compared as they are, those of hosts in any case.
+    return authority if scheme in ("s3", "gs") else authority.lower()
+
+
+def _segments(path: str, address: str) -> tuple[str, ...]:
+    """Of the path of a store's URI, which is taken literally when it is opened."""
+    if "?" in path or "#" in path or "\\" in path:
+        raise _ambiguous(address, "it holds a '?', a '#' or a backslash")
+    segments = path.strip("/").split("/") if path.strip("/") else []
+    if path.startswith("//"):
+        segments.insert(0, "")
+    for segment in segments:
+        decoded = segment
+        while (further := unquote(decoded)) != decoded:
+            decoded = further
+        if decoded in ("", ".", "..") or "/" in decoded or "\\" in decoded or _CONTROL.search(decoded):
+            raise _ambiguous(
+                address, f"its path holds {segment!r}, which some programs resolve and others do not"
+            )
+    return tuple(segments)
+
+
+def _ambiguous(address: str, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The address {redact_uri(address)!r} cannot be compared with the allowed roots: {why}. "
+        "Give an absolute path, or a plain URI such as s3://bucket/table."
+    )

@@ -1,0 +1,1 @@
+"""Configuration of a table: schema, column mapping, features, properties."""

@@ -1,0 +1,192 @@
+"""What a table's protocol demands, and which operation we can do on it: the gate.
+
+Protocol sections "Table Features" and "Valid Feature Names". Every operation asks here before it acts: reading needs
+every *reader* feature, anything that writes to the log or deletes files needs every *writer* feature too. A name that
+is not in :data:`FEATURES` is unknown, and unknown means refuse.
+
+A feature that is listed need not be in use: who takes a clustering away, or drops the last column of a type, leaves the
+feature in the protocol. What it forbids concerns nothing then, see :func:`unused_features`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+
+from delta_log.errors import CorruptLog, UnsupportedFeature
+from delta_log.log.actions import Protocol
+from delta_log.table_config.clustering import clustering_columns
+
+
+class Operation(Enum):
+    """What is about to be done; the value completes "Cannot … this table"."""
+
+    READ = "read"
+    OPTIMIZE = "optimize"
+    PURGE = "purge"
+    CHECKPOINT = "checkpoint"
+    VACUUM = "vacuum"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """How this package treats one table feature.
+
+    :param reader: the feature is listed among the reader features too.
+    :param refused: operations that stop at this feature, and why; an operation that is absent is supported.
+    """
+
+    reader: bool = False
+    refused: dict[Operation, str] | None = None
+
+    def refusal(self, operation: Operation) -> str | None:
+        return (self.refused or {}).get(operation)
+
+
+_EVERYTHING = tuple(Operation)
+
+
+def _no(why: str, *operations: Operation) -> dict[Operation, str]:
+    return dict.fromkeys(operations or _EVERYTHING, why)
+
+
+_CATALOG = _no("a catalog decides which commits count, and listing the log cannot tell")
+_REWRITES = (Operation.OPTIMIZE, Operation.PURGE)
+_ICEBERG = _no("Iceberg readers demand layout rules that the rewriter does not obey yet", *_REWRITES)
+_VARIANT = _no(
+    "the rewriter does not round-trip variants yet; without a variant column the table can be rewritten",
+    *_REWRITES,
+)
+_CLUSTERED = {
+    Operation.OPTIMIZE: "bin-packing would undo its clustering; ALTER TABLE … CLUSTER BY NONE ends that",
+    Operation.PURGE: "purged files would lose their place in its clustering; ALTER TABLE … CLUSTER BY NONE ends that",
+}
+
+FEATURES: dict[str, Feature] = {
+    "appendOnly": Feature(),
+    "invariants": Feature(),
+    "checkConstraints": Feature(),
+    "generatedColumns": Feature(),
+    "allowColumnDefaults": Feature(),
+    "identityColumns": Feature(),
+    "changeDataFeed": Feature(),
+    "columnMapping": Feature(reader=True),
+    "deletionVectors": Feature(reader=True),
+    "domainMetadata": Feature(),
+    "v2Checkpoint": Feature(reader=True),
+    "timestampNtz": Feature(reader=True),
+    "vacuumProtocolCheck": Feature(reader=True),
+    "typeWidening": Feature(reader=True),
+    "typeWidening-preview": Feature(reader=True),
+    "inCommitTimestamp": Feature(),
+    "checkpointProtection": Feature(),
+    "columnMappingUsageTracking": Feature(),
+    "rowTracking": Feature(),
+    "clustering": Feature(refused=_CLUSTERED),
+    "materializePartitionColumns": Feature(
+        refused=_no("the rewriter does not write partition columns into data files yet", *_REWRITES)
+    ),
+    "variantType": Feature(reader=True, refused=_VARIANT),
+    "variantType-preview": Feature(reader=True, refused=_VARIANT),
+    "variantShredding": Feature(reader=True, refused=_VARIANT),
+    "variantShredding-preview": Feature(reader=True, refused=_VARIANT),
+    "icebergCompatV1": Feature(refused=_ICEBERG),
+    "icebergCompatV2": Feature(refused=_ICEBERG),
+    "icebergCompatV3": Feature(refused=_ICEBERG),
+    "icebergWriterCompatV1": Feature(refused=_ICEBERG),
+    "timestampNanos": Feature(reader=True, refused=_no("nanosecond timestamps are not implemented")),
+    "collations": Feature(refused=_no("collated statistics are not implemented", *_REWRITES)),
+    "geospatial": Feature(reader=True, refused=_no("geospatial types are not implemented")),
+    "geospatial-dev": Feature(reader=True, refused=_no("geospatial types are not implemented")),
+    "catalogManaged": Feature(reader=True, refused=_CATALOG),
+    "catalogOwned": Feature(reader=True, refused=_CATALOG),
+    "catalogOwned-preview": Feature(reader=True, refused=_CATALOG),
+    "coordinatedCommits": Feature(refused=_CATALOG),
+    "coordinatedCommits-preview": Feature(refused=_CATALOG),
+    "redirectReaderWriter-preview": Feature(reader=True, refused=_no("the table lives elsewhere")),
+    "redirectWriterOnly-preview": Feature(
+        refused=_no("the table lives elsewhere", *_REWRITES, Operation.CHECKPOINT, Operation.VACUUM)
+    ),
+    "adaptiveMetadata": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
+    "adaptiveMetadata-preview": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
+}
+
+#: What the writer versions before table features imply, each on top of the ones below it.
+_LEGACY_WRITER = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+
+MAX_READER_VERSION, MAX_WRITER_VERSION = 3, 7
+
+
+def reader_features(protocol: Protocol) -> tuple[str, ...]:
+    """The features that a reader must know, legacy versions spelt out."""
+    if protocol.minReaderVersion == 3:
+        return tuple(sorted(protocol.readerFeatures or ()))
+    return ("columnMapping",) if protocol.minReaderVersion == 2 else ()
+
+
+def writer_features(protocol: Protocol) -> tuple[str, ...]:
+    """The features that a writer must know, legacy versions spelt out."""
+    if protocol.minWriterVersion == 7:
+        return tuple(sorted(protocol.writerFeatures or ()))
+    return tuple(
+        name
+        for version, names in _LEGACY_WRITER.items()
+        if version <= protocol.minWriterVersion
+        for name in names
+    )
+
+
+def supports(protocol: Protocol, feature: str) -> bool:
+    """Does the table's protocol list the feature (or imply it by a legacy version)?"""
+    return feature in reader_features(protocol) or feature in writer_features(protocol)
+
+
+def unused_features(types: Collection[str], domain_metadata: Mapping[str, str]) -> frozenset[str]:
+    """Features that a table makes no use of, whether or not its protocol lists them: of those that stop some operation,
+    the ones of which that can be told.
+
+    :param types: names of the primitive types in its schema.
+    :param domain_metadata: configuration by domain.
+    """
+    unused = {name for name in FEATURES if name.startswith("variant") and "variant" not in types}
+    with suppress(CorruptLog):  # then it is not known to be unused
+        if not clustering_columns(domain_metadata):
+            unused.add("clustering")
+    return frozenset(unused)
+
+
+def require(protocol: Protocol, operation: Operation, unused: Collection[str] = ()) -> None:
+    """Let the operation pass, or refuse it naming every feature that stops it.
+
+    :param unused: features that the table makes no use of, see :func:`unused_features`: they stop nothing.
+    :raises UnsupportedFeature: before anything was written.
+    """
+    # A writer feature that makes even reading unsafe stops it too; one that is unknown does not.
+    demanded: Iterable[str] = [
+        *reader_features(protocol),
+        *(n for n in writer_features(protocol) if n in FEATURES and FEATURES[n].refusal(Operation.READ)),
+    ]
+    stops: list[str] = []
+    if not 1 <= protocol.minReaderVersion <= MAX_READER_VERSION:
+        stops.append(f"reader version {protocol.minReaderVersion}")
+    if operation is not Operation.READ:
+        demanded = [*demanded, *writer_features(protocol)]
+        if not 1 <= protocol.minWriterVersion <= MAX_WRITER_VERSION:
+            stops.append(f"writer version {protocol.minWriterVersion}")
+    reasons: list[str] = []
+    for name in sorted(set(demanded)):
+        feature = FEATURES.get(name)
+        why = "unknown to this release" if feature is None else feature.refusal(operation)
+        if why is not None and name not in unused:
+            stops.append(name)
+            reasons.append(f"{name}: {why}")
+    if stops:
+        raise UnsupportedFeature(tuple(stops), operation.value, "; ".join(reasons))

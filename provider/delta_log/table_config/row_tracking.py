@@ -1,0 +1,80 @@
+"""Row tracking on the side of the log: the ids that a commit gives to the files that it adds.
+
+Protocol section "Row Tracking". Each new file owns a range of row ids, ``baseRowId`` up to its number of physical
+rows, and the table remembers the greatest one that was ever given away in a metadata domain. A commit that moves
+behind others' commits has to take its ranges anew, above theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.log.actions import MAX_ROW_ID, Add, DomainMetadata, Metadata, Protocol
+from delta_log.table_config import features as table_features
+from delta_log.table_config.properties import flag
+
+DOMAIN = "delta.rowTracking"
+ENABLED = "delta.enableRowTracking"
+SUSPENDED = "delta.rowTrackingSuspended"
+#: In ``commitInfo.tags`` of a commit that rearranges rows: they have kept their ids.
+PRESERVED_TAG = "delta.rowTracking.preserved"
+#: Of a table whose rows have no ids yet.
+NO_ROW_ID = -1
+
+
+def assigns_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
+    """Must new files be given row ids?"""
+    return table_features.supports(protocol, "rowTracking") and not flag(metadata.properties, SUSPENDED)
+
+
+def high_water_mark(configuration: str | None) -> int:
+    """The greatest row id given away so far, from the configuration of :data:`DOMAIN`; -1: none."""
+    if configuration is None:
+        return NO_ROW_ID
+    try:
+        mark = json.loads(configuration)["rowIdHighWaterMark"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CorruptLog(
+            "domainMetadata", f"{DOMAIN} says {configuration!r}, which has no rowIdHighWaterMark"
+        ) from error
+    if isinstance(mark, bool) or not isinstance(mark, int) or not NO_ROW_ID <= mark <= MAX_ROW_ID:
+        raise CorruptLog("domainMetadata", f"{DOMAIN} has the high-water mark {mark!r}, which is no row id")
+    return mark
+
+
+def with_row_ids(adds: Sequence[Add], mark: int, version: int) -> tuple[list[Add], DomainMetadata | None]:
+    """Files with ids for a commit of that version, and the domain to write with them.
+
+    Files that have a ``baseRowId`` are known to the table (a new deletion vector, a restore) and keep it.
+
+    :param mark: the high-water mark before the commit.
+    :raises InvalidRequest: a new file does not state its number of rows.
+    """
+    given, numbered = mark, []
+    for add in adds:
+        if add.baseRowId is not None:
+            numbered.append(add)
+            continue
+        numbered.append(msgspec.structs.replace(add, baseRowId=given + 1, defaultRowCommitVersion=version))
+        given += _num_records(add)
+    if given == mark:
+        return numbered, None
+    return numbered, DomainMetadata(DOMAIN, json.dumps({"rowIdHighWaterMark": given}))
+
+
+def _num_records(add: Add) -> int:
+    try:
+        stats: Mapping[str, object] = json.loads(add.stats or "{}")
+        count = stats.get("numRecords")
+    except (ValueError, AttributeError, RecursionError):
+        count = None
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_ROW_ID:
+        raise InvalidRequest(
+            f"{add.path} does not state numRecords, and this table tracks rows by it. Nothing was committed; "
+            "write the file with statistics."
+        )
+    return count

@@ -1,0 +1,318 @@
+"""Following a log: the commits after a version, in order, each once, and none left out.
+
+Protocol section "Delta Log Entries": versions are consecutive, so the next commit has a name that is known before it
+exists, and one request for it tells whether there is news. A LIST is made only
+
+* at the beginning, after a failure, and every :data:`POLLS_PER_LIST` quiet polls, for what the next commit cannot tell:
+  that the log was cleaned past our place, or that it ends before it;
+* when there is more than one new commit, to read them together.
+
+Refused: going on over commits that were deleted before they were read (:class:`~delta_log.errors.LogCleaned`), and over
+a log that is not the one that was read before (:class:`~delta_log.errors.LogReplaced`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from delta_log.errors import AccessDenied, CorruptLog, ListingDenied, LogCleaned, LogReplaced, StorageError
+from delta_log.log.actions import Action, Metadata, Protocol, decode_actions
+from delta_log.log.file_names import LOG_DIRECTORY, LogFileKind, commit_key, commit_name, parse_log_file
+from delta_log.log.last_checkpoint import read_last_checkpoint
+from delta_log.log.log_segment import find_log_segment, list_log
+from delta_log.printable import printable_logger
+from delta_log.runtime import Runtime
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.version_checksum import read_version_checksum
+from delta_log.storage.storage import FileInfo, Storage
+from delta_log.table_config import features as table_features
+from delta_log.table_config.column_mapping import mapping_mode
+from delta_log.table_config.schema import parse_schema
+from delta_log.tail.commit_summary import CommitFilter, CommitSummary, summarise
+
+POLLS_PER_LIST = 120
+#: So many commits are read, and told, at a time.
+MAX_COMMITS = 500
+#: Each failure in a row doubles the wait, up to this.
+MAX_WAIT_SECONDS = 60.0
+
+Start = int | Literal["latest", "earliest"]
+
+
+def wait_seconds(poll_interval_seconds: float, failures: int, jitter: float) -> float:
+    """Until the next poll, after so many failures in a row.
+
+    :param jitter: random, in [0, 1): those who failed together should not come back together.
+    """
+    if failures == 0:
+        return poll_interval_seconds
+    longest = max(MAX_WAIT_SECONDS, poll_interval_seconds)
+    return float(min(longest, poll_interval_seconds * 2 ** min(failures, 30)) * (0.75 + 0.25 * jitter))
+
+
+def start_position(storage: Storage, start: Start) -> int:
+    """The version before the first one to read.
+
+    :param start: ``latest``: what is committed from now on; ``earliest``: everything that the log still holds; a number:
+        from this version on. A table that is not there yet will start with version 0.
+    """
+    if isinstance(start, int):
+        return start - 1
+    if start == "earliest":
+        first = _first_commit(storage)
+        # It may hide one that came just before it, but not from a listing that begins afterwards.
+        return (first if first < 1 else _first_commit(storage)) - 1
+    hint = read_last_checkpoint(storage) or 0
+    latest = list_log(storage, hint).latest
+    return latest if latest >= 0 or hint == 0 else list_log(storage).latest
+
+
+@dataclass(slots=True)
+class LogTail:
+    """A place in a log; :meth:`poll` moves it. One thread at a time.
+
+    :param position: the version that was read last; -1: none.
+    """
+
+    storage: Storage
+    position: int
+    _sure: bool = False
+    _quiet_polls: int = 0
+    _names: _PartitionNames | None = None
+
+    @classmethod
+    def at_latest(cls, storage: Storage) -> LogTail:
+        """At the end of the log, which may be empty."""
+        return cls(storage, start_position(storage, "latest"), True)
+
+    def poll(self, max_commits: int = MAX_COMMITS) -> list[CommitSummary]:
+        """The commits since the last time, ascending, none missing; at most so many. Empty: there are none (yet).
+
+        An error leaves the place as it was.
+
+        :raises LogCleaned: commits after the position were deleted.
+        :raises LogReplaced: the log ends before the position.
+        :raises ListingDenied: nobody can tell whether there is news, for want of a permission.
+        :raises UnsupportedFeature: the table came to need what this package does not implement.
+        """
+        try:
+            if self._sure and self._quiet_polls < POLLS_PER_LIST:
+                found = self._next(max_commits)
+            else:
+                found = self._listed(self.position, max_commits)
+        except BaseException:
+            self._sure = False
+            raise
+        self._quiet_polls = 0 if found else self._quiet_polls + 1
+        if found:
+            self.position = found[-1].version
+        return found
+
+    def skip_to(self, position: int) -> None:
+        """Go on elsewhere."""
+        self.position, self._sure = position, False
+
+    def _next(self, max_commits: int) -> list[CommitSummary]:
+        """Commit by commit; where there are several, the others together."""
+        found: list[CommitSummary] = []
+        while len(found) < min(2, max_commits):
+            version = self.position + 1 + len(found)
+            body = self._read(version)
+            if body is None:
+                return found
+            found.append(self._summary(version, body, None))
+        return found + self._listed(found[-1].version, max_commits - len(found))
+
+    def _read(self, version: int) -> bytes | None:
+        try:
+            return self.storage.read(commit_key(version))
+        except FileNotFoundError:
+            return None
+        except AccessDenied as denied:
+            self._explain(denied)
+            # It may be listed: so it is there, and must not be read.
+            raise
+
+    def _explain(self, denied: AccessDenied) -> None:
+        """
+        :raises ListingDenied: where what is there can be read.
+        """
+        try:
+            next(self.storage.list_from(LOG_DIRECTORY, commit_name(self.position + 1)), None)
+        except AccessDenied:
+            if self._can_read(max(0, self.position)):
+                raise ListingDenied(self.storage.uri) from denied
+
+    def _can_read(self, version: int) -> bool:
+        try:
+            self.storage.read(commit_key(version))
+        except (StorageError, FileNotFoundError):
+            return False
+        return True
+
+    def _listed(self, position: int, max_commits: int) -> list[CommitSummary]:
+        if max_commits < 1:
+            return []
+        try:
+            files = self._files_after(position, max_commits)
+        except AccessDenied as denied:
+            self._explain(denied)
+            raise
+        self._sure, self._quiet_polls = True, 0
+        found: list[CommitSummary] = []
+        bodies = self.storage.read_many([info.key for info in files])
+        # Where one was cleaned between our LIST and our reading, the next LIST tells.
+        with suppress(FileNotFoundError):
+            for info, body in zip(files, bodies, strict=True):
+                found.append(self._summary(position + 1 + len(found), body, info))
+        self._sure = len(found) == len(files)
+        return found
+
+    def _files_after(self, position: int, max_commits: int) -> list[FileInfo]:
+        """The commits that follow a version without a gap."""
+        files, own, beyond = self._scanned(position, max_commits)
+        if beyond is not None:
+            # A commit that is shown may hide one that came just before it, but not from a listing that begins afterwards.
+            files, own, beyond = self._scanned(position, max_commits)
+            if beyond is not None:
+                raise LogCleaned(self.storage.uri, position, beyond)
+        if not files and not own and self._goes_on(position):
+            files, _, _ = self._scanned(position, max_commits)
+        return files
+
+    def _scanned(self, position: int, max_commits: int) -> tuple[list[FileInfo], bool, int | None]:
+        """One LIST: those commits, whether the position's own is there, and the first version beyond, where the next is not."""
+        files: list[FileInfo] = []
+        own = position < 0
+        for version, info in _commits_from(self.storage, max(0, position)):
+            if version <= position:
+                own = True
+                continue
+            if version != position + 1 + len(files):
+                return files, own, None if files else version
+            files.append(info)
+            if len(files) == max_commits:
+                break
+        return files, own, None
+
+    def _goes_on(self, position: int) -> bool:
+        """Has the next commit come just now? ``False``: there is none, and the log ends at our place."""
+        # The commit of our place may have been cleaned, with a checkpoint in its stead.
+        listing = list_log(self.storage, position)
+        if listing.latest < position:
+            listing = list_log(self.storage)
+        if listing.latest < position:
+            raise LogReplaced(self.storage.uri, position, listing.latest)
+        goes_on = position + 1 in listing.commits
+        if listing.latest > position and not goes_on:
+            raise LogCleaned(self.storage.uri, position, listing.latest + 1)
+        return goes_on
+
+    def _summary(self, version: int, body: bytes, info: FileInfo | None) -> CommitSummary:
+        key = commit_key(version)
+        actions = decode_actions(body, key)
+        names = self._names_for(version, actions)
+        summary = summarise(version, actions, info.modification_time_ms if info else None, names)
+        if summary.timestamp_ms == 0 and info is None:
+            written = self.storage.head(key)
+            summary = replace(summary, timestamp_ms=written.modification_time_ms if written else 0)
+        return summary
+
+    def _names_for(self, version: int, actions: Sequence[Action]) -> dict[str, str]:
+        """Logical partition column names by physical ones; and a table that we cannot read is refused."""
+        metadata = next((a.metaData for a in actions if a.metaData is not None), None)
+        protocol = next((a.protocol for a in actions if a.protocol is not None), None)
+        if metadata is not None and protocol is not None:
+            self._names = _PartitionNames.of(protocol, metadata)
+        elif self._names is not None and (metadata is not None or protocol is not None):
+            self._names = _PartitionNames.of(
+                protocol or self._names.protocol, metadata or self._names.metadata
+            )
+        elif self._names is None:
+            with_files = any(a.add is not None or a.remove is not None for a in actions)
+            if not with_files and metadata is None and protocol is None:
+                return {}
+            self._names = _names_at(self.storage, version)
+        return self._names.logical
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionNames:
+    protocol: Protocol
+    metadata: Metadata
+    logical: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, protocol: Protocol, metadata: Metadata) -> _PartitionNames:
+        table_features.require(protocol, table_features.Operation.READ)
+        if not metadata.partition_columns or mapping_mode(metadata.properties, protocol) == "none":
+            return cls(protocol, metadata)
+        schema = parse_schema(metadata.schemaString, mapped=True)
+        columns = [schema.field(name) for name in metadata.partition_columns]
+        return cls(protocol, metadata, {column.physical_name: column.name for column in columns})
+
+
+def _names_at(storage: Storage, version: int) -> _PartitionNames:
+    """By the version's checksum where there is one, which is a small file, else by the log as it is now.
+
+    The version itself may not be there any more as a whole, and renamed columns are better known by their new names.
+    """
+    checksum = None
+    with suppress(CorruptLog):
+        checksum = read_version_checksum(storage, version)
+    if checksum is not None and checksum.protocol is not None and checksum.metadata is not None:
+        return _PartitionNames.of(checksum.protocol, checksum.metadata)
+    snapshot = Snapshot(storage, find_log_segment(storage))
+    return _PartitionNames.of(snapshot.protocol, snapshot.metadata)
+
+
+def _first_commit(storage: Storage) -> int:
+    """The first version whose commit a LIST shows; 0: there is none yet."""
+    return next((version for version, _ in _commits_from(storage, 0)), 0)
+
+
+def _commits_from(storage: Storage, version: int) -> Iterator[tuple[int, FileInfo]]:
+    for info in storage.list_from(LOG_DIRECTORY, f"{version:020d}."):
+        file = parse_log_file(info)
+        if file is not None and file.kind is LogFileKind.COMMIT:
+            yield file.version, info
+
+
+def follow(
+    storage: Storage,
+    start: Start = "latest",
+    commit_filter: CommitFilter | None = None,
+    *,
+    poll_interval_seconds: float | None = 5.0,
+    runtime: Runtime | None = None,
+) -> Iterator[CommitSummary]:
+    """The commits that pass a filter, from a place on; see :meth:`delta_log.table.Table.tail`."""
+    chosen, world = commit_filter or CommitFilter(), runtime or Runtime()
+    tail: LogTail | None = None
+    held: list[CommitSummary] = []
+    failures = 0
+    while True:
+        found: list[CommitSummary] = []
+        try:
+            if tail is None:
+                tail = LogTail(storage, start_position(storage, start))
+            found = tail.poll()
+            failures = 0
+        except StorageError as error:
+            if isinstance(error, AccessDenied) or poll_interval_seconds is None:
+                raise
+            failures += 1
+            if failures == 1:
+                printable_logger(__name__).warning("%s Trying again, less and less often.", error)
+        held += filter(chosen.passes, found)
+        if chosen.is_enough(held):
+            yield from held
+            held = []
+        if found:
+            continue
+        if poll_interval_seconds is None:
+            return
+        world.sleep(wait_seconds(poll_interval_seconds, failures, world.jitter()))

@@ -1,0 +1,1 @@
+"""Commits: bodies, conflicts, rebasing."""

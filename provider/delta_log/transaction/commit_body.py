@@ -1,0 +1,212 @@
+"""What a commit does, as a value, and the lines that it becomes.
+
+Protocol sections "Commit Provenance Information", "Transaction Identifiers" and "In-Commit Timestamps".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from delta_log.errors import InvalidRequest
+from delta_log.log.actions import (
+    Action,
+    Add,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    SetTransaction,
+    encode_actions,
+)
+from delta_log.log.data_path import address_of
+from delta_log.snapshot.commit_info import ICT_ENABLED
+from delta_log.table_config.features import Operation
+from delta_log.table_config.properties import flag
+from delta_log.table_config.row_tracking import assigns_row_ids, with_row_ids
+from delta_log.transaction.conflict import Basis, Head
+from delta_log.version import VERSION
+
+ENGINE_INFO = f"airflow-provider-delta/{VERSION}"
+#: In ``commitInfo.tags``: the piece of work that a commit finishes, as ``appId:version``.
+TRANSACTION_TAG = "delta-maintenance.transaction"
+
+Metrics = Mapping[str, int]
+#: Makes a group of a change anew, given by its number, for a commit behind some version: from what is live of those of
+#: its sources that others have touched, by key. :class:`~delta_log.errors.CommitFailed`: that cannot be.
+Remap = Callable[[int, Head, Mapping[str, Sequence[Add | Remove]]], "FileGroup"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files that take the place of others. A group is committed whole or, where its sources changed, not at all."""
+
+    adds: Sequence[Add] = ()
+    removes: Sequence[Remove] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit does, and what is said about it.
+
+    :param groups: independent of each other: one that lost its sources is left out, and the rest is committed.
+    :param parameters: of the operation; anything but a string is written as JSON text.
+    :param metrics: integers; written as strings, as every writer does. Where they depend on the groups that are
+        committed, a function of the numbers of those.
+    :param transaction: application id and version: this piece of work is done at most once.
+    :param whole_table: it rests on all rows of the table, so that nobody else may change any.
+    :param rests_on_domains: metadata domains that must stay as they were read.
+    :param remap: what becomes of a group whose sources others changed, asked again after each lost race; else it is left
+        out.
+    """
+
+    operation: str
+    groups: Sequence[FileGroup] = ()
+    parameters: Mapping[str, Any] | None = None
+    metrics: Metrics | Callable[[Sequence[int]], Metrics] | None = None
+    transaction: tuple[str, int] | None = None
+    tags: Mapping[str, str] | None = None
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    domains: Sequence[DomainMetadata] = ()
+    whole_table: bool = False
+    rests_on_domains: frozenset[str] = frozenset()
+    remap: Remap | None = None
+
+    def basis(self, table_uri: str, gate: Operation, unused: frozenset[str] = frozenset()) -> Basis:
+        """What it rests on.
+
+        :param unused: features of which the table makes no use.
+        :raises InvalidRequest: two groups remove the same file, or rows are changed and rearranged in one commit.
+        """
+        sources: dict[str, tuple[int, Add | Remove]] = {}
+        for number, group in enumerate(self.groups):
+            for remove in group.removes:
+                key = address_of(remove.path, table_uri)
+                if key in sources:
+                    raise InvalidRequest(f"{remove.path} would be removed twice by one commit.")
+                sources[key] = number, remove
+        for number, group in enumerate(self.groups):
+            for add in group.adds:
+                # One that is known already, added again with other facts, must still be there.
+                sources.setdefault(address_of(add.path, table_uri), (number, add))
+        if len({file.dataChange for file in self.files}) > 1:
+            raise InvalidRequest(
+                "A commit either changes rows or rearranges them; dataChange may not differ."
+            )
+        return Basis(
+            table_uri,
+            gate,
+            sources,
+            writes_files=bool(self.groups) or self.metadata is not None,
+            whole_table=self.whole_table,
+            domains=self.rests_on_domains,
+            unused=unused,
+        )
+
+    @property
+    def files(self) -> list[Add | Remove]:
+        found: list[Add | Remove] = []
+        for group in self.groups:
+            found += [*group.removes, *group.adds]
+        return found
+
+    @property
+    def changes_rows(self) -> bool:
+        return any(file.dataChange is not False for file in self.files)
+
+    @property
+    def is_blind_append(self) -> bool:
+        return self.changes_rows and not self.whole_table and not any(group.removes for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at one version: everything that its body depends on besides the :class:`Change`.
+
+    :param head: the version before.
+    :param kept: numbers of the groups that are to be committed.
+    :param adopted: sources by key, with newer row ids for their ``remove``.
+    :param last_app_version: of our application, as the table has it.
+    :param remapped: groups by number, to be committed in place of those of the change.
+    """
+
+    head: Head
+    read_version: int
+    kept: tuple[int, ...]
+    adopted: Mapping[str, Add]
+    transaction_id: str
+    last_app_version: int | None
+    now_ms: int
+    table_uri: str
+    remapped: Mapping[int, FileGroup] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        return self.head.version + 1
+
+
+def body_of(change: Change, attempt: Attempt) -> bytes:
+    """The commit's content: ``commitInfo`` first, then the other actions, a line each."""
+    head = attempt.head
+    metadata, protocol = change.metadata or head.metadata, change.protocol or head.protocol
+    groups = [attempt.remapped.get(number, change.groups[number]) for number in attempt.kept]
+    adds: Sequence[Add] = [add for group in groups for add in group.adds]
+    domains = list(change.domains)
+    if assigns_row_ids(protocol, metadata):
+        adds, domain = with_row_ids(adds, head.row_id_mark, attempt.version)
+        domains += [domain] if domain is not None else []
+    actions = [Action(commitInfo=_commit_info(change, attempt, metadata))]
+    if change.transaction is not None:
+        app_id, app_version = change.transaction
+        # An application's version never falls: older work that is done late leaves its mark in the tag alone.
+        last = attempt.last_app_version
+        recorded = app_version if last is None else max(app_version, last)
+        actions.append(Action(txn=SetTransaction(app_id, recorded, attempt.now_ms)))
+    actions += [Action(protocol=change.protocol)] if change.protocol is not None else []
+    actions += [Action(metaData=change.metadata)] if change.metadata is not None else []
+    actions += [Action(domainMetadata=domain) for domain in domains]
+    actions += [
+        Action(remove=_with_ids_of(attempt.adopted.get(address_of(remove.path, attempt.table_uri)), remove))
+        for group in groups
+        for remove in group.removes
+    ]
+    actions += [Action(add=add) for add in adds]
+    return encode_actions(actions)
+
+
+def _commit_info(change: Change, attempt: Attempt, metadata: Metadata) -> dict[str, Any]:
+    info: dict[str, Any] = {"timestamp": attempt.now_ms}
+    if flag(metadata.properties, ICT_ENABLED):
+        info["inCommitTimestamp"] = max(attempt.now_ms, (attempt.head.in_commit_timestamp_ms or 0) + 1)
+    metrics = change.metrics(attempt.kept) if callable(change.metrics) else change.metrics
+    info |= {
+        "operation": change.operation,
+        "operationParameters": {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in (change.parameters or {}).items()
+        },
+        "readVersion": attempt.read_version,
+        "isolationLevel": "WriteSerializable" if change.changes_rows else "SnapshotIsolation",
+        "isBlindAppend": change.is_blind_append,
+        "operationMetrics": {name: str(value) for name, value in (metrics or {}).items()},
+        "engineInfo": ENGINE_INFO,
+        "txnId": attempt.transaction_id,
+    }
+    tags = dict(change.tags or {})
+    if change.transaction is not None:
+        app_id, app_version = change.transaction
+        tags[TRANSACTION_TAG] = f"{app_id}:{app_version}"
+    return {**info, "tags": tags} if tags else info
+
+
+def _with_ids_of(add: Add | None, remove: Remove) -> Remove:
+    if add is None:
+        return remove
+    return msgspec.structs.replace(
+        remove, baseRowId=add.baseRowId, defaultRowCommitVersion=add.defaultRowCommitVersion
+    )

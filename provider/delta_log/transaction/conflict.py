@@ -1,0 +1,327 @@
+"""What somebody else's commit means for ours: the conflict rules, as pure functions.
+
+The protocol leaves conflict detection to writers. Ours mostly rearrange rows and change none, so an append never
+concerns them; what does is that their sources are still the live files that they read, under a schema and a protocol
+that still fit. A source that got another deletion vector is another logical file: committing over it would bring
+deleted rows back.
+
+What a winning action means for a commit of ours (:data:`RULES` has a function for each row that can stop one):
+
+=============================  =============================================  ==========================
+action of the winner           commit that adds or removes files              commit of ``commitInfo`` only
+=============================  =============================================  ==========================
+``protocol``                   the gate again; a feature that went, or came   the gate again
+                               and concerns how files are written:
+                               :class:`ProtocolChanged`
+``metaData``                   :class:`MetadataChanged`, unless all that      rebase
+                               changed is harmless (:data:`HARMLESS_PROPERTIES`,
+                               the high-water marks of identity columns)
+``remove`` of a source         :class:`ConcurrentDelete`, for the group of    —
+                               files that it belongs to; the others go on
+``add`` of a source, the same  rebase, with its row ids for our ``remove``;   —
+logical file                   where tracked ids changed as ``remove``
+``add`` or ``remove`` with     rebase; :class:`ConcurrentAppend` where the    rebase
+``dataChange`` of other files  commit rests on the whole table
+``domainMetadata``             rebase, with row ids above the winner's mark;  rebase
+                               :class:`MetadataChanged` for a domain that the
+                               commit rests on
+``txn`` of our own             already done, if it is this very work; else    the same
+                               rebase
+``cdc``, ``commitInfo``,       rebase                                         rebase
+anything unknown
+=============================  =============================================  ==========================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from delta_log.errors import (
+    CommitFailed,
+    ConcurrentAppend,
+    ConcurrentDelete,
+    MetadataChanged,
+    ProtocolChanged,
+)
+from delta_log.log.actions import Action, Add, Metadata, Protocol, Remove
+from delta_log.log.data_path import address_of
+from delta_log.snapshot.commit_info import is_moment
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation, reader_features, writer_features
+from delta_log.table_config.properties import flag
+from delta_log.table_config.row_tracking import DOMAIN, ENABLED, high_water_mark
+
+#: May change under a commit that writes files: none of them says how a file is written.
+HARMLESS_PROPERTIES = frozenset(
+    {
+        "delta.enableInCommitTimestamps",
+        "delta.inCommitTimestampEnablementVersion",
+        "delta.inCommitTimestampEnablementTimestamp",
+        "delta.checkpointPolicy",
+        "delta.enableDeletionVectors",
+    }
+)
+#: May be added to the protocol under a commit that writes files, for the same reason.
+HARMLESS_FEATURES = frozenset(
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "checkpointProtection",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "inCommitTimestamp",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """A commit that took a version which we wanted; ``size_bytes`` of its file."""
+
+    version: int
+    actions: Sequence[Action] = field(repr=False)
+    size_bytes: int = 0
+
+    @property
+    def commit_info(self) -> dict[str, Any]:
+        return next((a.commitInfo for a in self.actions if a.commitInfo is not None), {})
+
+    def describe(self) -> str:
+        info = self.commit_info
+        return f"version {self.version} ({info.get('operation', 'unknown operation')}, {info.get('engineInfo', '?')})"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The version that our commit would follow: the one that was read, moved on by each winner.
+
+    :param in_commit_timestamp_ms: of that version; ``None`` where the table has none.
+    :param row_id_mark: the greatest row id given away.
+    """
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    in_commit_timestamp_ms: int | None = None
+    row_id_mark: int = -1
+
+    def after(self, winner: Winner) -> Head:
+        protocol, metadata, mark = self.protocol, self.metadata, self.row_id_mark
+        for action in winner.actions:
+            protocol, metadata = action.protocol or protocol, action.metaData or metadata
+            domain = action.domainMetadata
+            if domain is not None and domain.domain == DOMAIN:
+                mark = high_water_mark(None if domain.removed else domain.configuration)
+        stamp = winner.commit_info.get("inCommitTimestamp")
+        return replace(
+            self,
+            version=winner.version,
+            protocol=protocol,
+            metadata=metadata,
+            in_commit_timestamp_ms=stamp if is_moment(stamp) else self.in_commit_timestamp_ms,
+            row_id_mark=mark,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What our commit rests on.
+
+    :param sources: the files that it removes or adds again, by key, with the number of the group that each belongs to.
+    :param writes_files: it adds or removes files, or says how they are to be written.
+    :param whole_table: it rests on all rows of the table.
+    :param domains: metadata domains that it rests on.
+    :param unused: features of which the table makes no use.
+    """
+
+    table_uri: str
+    gate: Operation
+    sources: Mapping[str, tuple[int, Add | Remove]]
+    writes_files: bool = True
+    whole_table: bool = False
+    domains: frozenset[str] = frozenset()
+    unused: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """:param group: of files, that cannot be committed; ``None``: nothing of the commit can."""
+
+    error: CommitFailed
+    group: int | None = None
+
+
+Rule = Callable[[Winner, Head, Basis], Iterator[Conflict]]
+
+
+def conflicts_of(winner: Winner, head: Head, basis: Basis) -> list[Conflict]:
+    """Why we cannot commit, or not all, after this winner; nothing: rebase.
+
+    :param head: the version before the winner's.
+    :raises UnsupportedFeature: the winner made the table one that we must not write to.
+    """
+    return [conflict for rule in RULES.values() for conflict in rule(winner, head, basis)]
+
+
+def adopted_rows(winner: Winner, basis: Basis) -> dict[str, Add]:
+    """Sources, by key, that the winner added again as the same logical file, with the row ids that it gave them."""
+    return {
+        key: add
+        for key, add in _added_sources(winner, basis)
+        if _same_logical_file(add, basis.sources[key][1])
+    }
+
+
+def _protocol(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+    for action in winner.actions:
+        theirs, ours = action.protocol, head.protocol
+        if theirs is None or theirs == ours:
+            continue
+        table_features.require(theirs, basis.gate, basis.unused)
+        before = {*reader_features(ours), *writer_features(ours)}
+        now = {*reader_features(theirs), *writer_features(theirs)}
+        concerned = sorted((before - now) | (now - before - HARMLESS_FEATURES))
+        if basis.writes_files and concerned:
+            yield Conflict(
+                ProtocolChanged(
+                    _message(winner, f"changed the table's features ({', '.join(concerned)})"),
+                    version=winner.version,
+                )
+            )
+
+
+def _metadata(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+    for action in winner.actions:
+        if action.metaData is None or not basis.writes_files:
+            continue
+        changed = _changes(head.metadata, action.metaData)
+        if changed:
+            yield Conflict(
+                MetadataChanged(
+                    _message(winner, f"changed the table's {', '.join(changed)}"), version=winner.version
+                )
+            )
+
+
+def _domains(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+    for action in winner.actions:
+        domain = action.domainMetadata
+        if domain is not None and domain.domain in basis.domains:
+            yield Conflict(
+                MetadataChanged(
+                    _message(winner, f"changed the metadata domain {domain.domain}"), version=winner.version
+                )
+            )
+
+
+def _removed_sources(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+    for action in winner.actions:
+        if action.remove is None:
+            continue
+        key = address_of(action.remove.path, basis.table_uri)
+        if key in basis.sources:
+            yield _lost_source(winner, basis, key, "removed or deleted rows from")
+
+
+def _changed_sources(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+    tracked = flag(head.metadata.properties, ENABLED)
+    for key, add in _added_sources(winner, basis):
+        ours = basis.sources[key][1]
+        if not _same_logical_file(add, ours):
+            yield _lost_source(winner, basis, key, "changed")
+        elif tracked and ours.baseRowId is not None and add.baseRowId != ours.baseRowId:
+            yield _lost_source(winner, basis, key, "gave new row ids to")
+
+
+def _changed_rows(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+    if not basis.whole_table:
+        return
+    for action in winner.actions:
+        file = action.add or action.remove
+        # Left out, it is taken for true: better a repetition than a wrong row.
+        if file is not None and file.dataChange is not False:
+            yield Conflict(
+                ConcurrentAppend(
+                    _message(winner, "changed rows, and the commit rests on all of them"),
+                    version=winner.version,
+                )
+            )
+            return
+
+
+#: By the action of the winner that each is about.
+RULES: dict[str, Rule] = {
+    "protocol": _protocol,
+    "metaData": _metadata,
+    "domainMetadata": _domains,
+    "remove of a source": _removed_sources,
+    "add of a source": _changed_sources,
+    "changed rows": _changed_rows,
+}
+
+
+def _added_sources(winner: Winner, basis: Basis) -> Iterator[tuple[str, Add]]:
+    if not basis.sources:
+        return
+    for action in winner.actions:
+        if action.add is not None:
+            key = address_of(action.add.path, basis.table_uri)
+            if key in basis.sources:
+                yield key, action.add
+
+
+def _same_logical_file(theirs: Add, ours: Add | Remove) -> bool:
+    vectors = [file.deletionVector and file.deletionVector.unique_id for file in (theirs, ours)]
+    return vectors[0] == vectors[1] and ours.size in (None, theirs.size)
+
+
+def _lost_source(winner: Winner, basis: Basis, key: str, what: str) -> Conflict:
+    error = ConcurrentDelete(
+        _message(winner, f"{what} {key}, which was being rewritten"), version=winner.version
+    )
+    return Conflict(error, basis.sources[key][0])
+
+
+def _changes(ours: Metadata, theirs: Metadata) -> list[str]:
+    """What differs and concerns the files that are being written."""
+    before, now = ours.properties, theirs.properties
+    properties = {name for name in {*before, *now} if before.get(name) != now.get(name)}
+    facts = {
+        "identity": ours.id != theirs.id,
+        "schema": ours.schemaString != theirs.schemaString
+        and without_identity_marks(ours.schemaString) != without_identity_marks(theirs.schemaString),
+        "partition columns": ours.partition_columns != theirs.partition_columns,
+    }
+    return [name for name, changed in facts.items() if changed] + [
+        f"property {name}" for name in sorted(properties - HARMLESS_PROPERTIES)
+    ]
+
+
+def without_identity_marks(schema: str) -> Any:
+    """The schema, but for the numbers that identity columns were given: an append moves those."""
+
+    def stripped(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: stripped(v) for name, v in value.items() if name != IDENTITY_HIGH_WATER_MARK}
+        return [stripped(v) for v in value] if isinstance(value, list) else value
+
+    try:
+        return stripped(json.loads(schema))
+    except (ValueError, RecursionError):
+        return schema
+
+
+def _message(winner: Winner, what: str) -> str:
+    return f"Lost to a concurrent commit: {winner.describe()} {what}. The table is intact; run again to plan anew."

@@ -1,0 +1,1 @@
+"""Keeping the log itself: cleanup, compaction, audits, repairs."""

@@ -1,0 +1,196 @@
+"""The version checksum of the newest version: looked at, and put right where it can be proved what is right.
+
+Protocol section "Version Checksum File". Readers and VACUUM take a checksum for a witness that is independent of the
+checkpoints, so one is written here only where its own witness is: either every commit since version 0, or an older
+version's checksum that agrees with its version, and the commits since then. A checkpoint alone vouches for nothing.
+
+Nobody overwrites a checksum: a wrong one is deleted, on request, and a new one is created if it is absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from delta_log.errors import CorruptLog, DeltaLogError, VersionNotFound
+from delta_log.log.actions import Add
+from delta_log.log.data_path import address_of
+from delta_log.log.file_names import checksum_key
+from delta_log.log.log_segment import LogListing, LogSegment, list_log, segment_of
+from delta_log.snapshot.commit_info import ICT_ENABLED, read_commit_info
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.version_checksum import (
+    VersionChecksum,
+    checksum_of,
+    disagreements,
+    read_version_checksum,
+    write_version_checksum,
+)
+from delta_log.storage.storage import Storage
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation
+from delta_log.table_config.properties import flag
+from delta_log.upkeep.log_inventory import list_everything
+
+#: ``broken``: it is there and is no checksum.
+ChecksumState = Literal["right", "missing", "wrong", "broken"]
+#: What shows the right state: ``commits`` all of them, ``checksum`` an older one and the commits since.
+ChecksumProof = Literal["commits", "checksum"]
+
+
+class _WithFiles(msgspec.Struct):
+    allFiles: list[Add] | None = None  # noqa: N815 - the protocol's name
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumVerdict:
+    """
+    :param disagreements: the members that do not say what the log says.
+    :param proof: of what the log says; ``None``: there is none, and nothing is written. Of a right one it is not asked.
+    """
+
+    version: int
+    state: ChecksumState
+    disagreements: tuple[str, ...] = ()
+    proof: ChecksumProof | None = None
+
+    @property
+    def can_be_repaired(self) -> bool:
+        return self.state != "right" and self.proof is not None
+
+
+def examine(storage: Storage, snapshot: Snapshot) -> ChecksumVerdict:
+    """Compare the checksum of a snapshot's version with the snapshot, and look for a proof where it is of no use.
+
+    :raises UnsupportedFeature: the table may hold state that we do not know of.
+    """
+    table_features.require(snapshot.protocol, Operation.CHECKPOINT)
+    version = snapshot.version
+    state: ChecksumState = "missing"
+    wrong: tuple[str, ...] = ()
+    try:
+        stated = read_version_checksum(storage, version)
+        if stated is not None:
+            wrong = _all_disagreements(storage, stated, snapshot)
+            state = "wrong" if wrong else "right"
+    except CorruptLog:
+        state = "broken"
+    proof = None if state == "right" else _proof(storage, snapshot)
+    return ChecksumVerdict(version, state, wrong, proof)
+
+
+def repair(storage: Storage, snapshot: Snapshot, verdict: ChecksumVerdict) -> bool:
+    """Write what is missing, and put what is wrong in its place.
+
+    :return: whether it is ours that stands there now.
+    :raises CorruptLog: what is read back is not what was written.
+    """
+    if not verdict.can_be_repaired:
+        return False
+    storage.require_writable()
+    if verdict.state != "missing":
+        storage.delete([checksum_key(snapshot.version)])
+    transaction_id = (read_commit_info(storage, snapshot.version) or {}).get("txnId")
+    written = write_version_checksum(
+        storage, snapshot, transaction_id if isinstance(transaction_id, str) else None
+    )
+    found = read_version_checksum(storage, snapshot.version)
+    if found is None or _all_disagreements(storage, found, snapshot):
+        raise CorruptLog(
+            checksum_key(snapshot.version), "what was just written there is not what the log says"
+        )
+    return written
+
+
+def _all_disagreements(storage: Storage, stated: VersionChecksum, snapshot: Snapshot) -> tuple[str, ...]:
+    """Of every member that is stated, not only of those that a checkpoint depends on."""
+    wrong = list(disagreements(stated, snapshot))
+    expected = checksum_of(snapshot, None)
+    wrong += [name for name in ("numMetadata", "numProtocol") if getattr(stated, name) not in (None, 1)]
+    if flag(snapshot.properties, ICT_ENABLED) and stated.inCommitTimestampOpt not in (
+        None,
+        expected.inCommitTimestampOpt,
+    ):
+        wrong.append("inCommitTimestampOpt")
+    histogram, ours = stated.fileSizeHistogram or stated.histogramOpt, expected.fileSizeHistogram
+    if histogram and ours and histogram.sortedBinBoundaries == ours.sortedBinBoundaries and histogram != ours:
+        wrong.append("fileSizeHistogram")
+    bins = stated.deletedRecordCountsHistogramOpt
+    if bins and expected.deletedRecordCountsHistogramOpt not in (None, bins):
+        wrong.append("deletedRecordCountsHistogramOpt")
+    if _lists_other_files(storage, snapshot):
+        wrong.append("allFiles")
+    return tuple(wrong)
+
+
+def _lists_other_files(storage: Storage, snapshot: Snapshot) -> bool:
+    key = checksum_key(snapshot.version)
+    try:
+        listed = msgspec.json.decode(storage.read(key), type=_WithFiles, strict=False).allFiles
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return True
+    if listed is None:
+        return False
+    stated = sorted(
+        (address_of(add.path, storage.uri), add.size, add.deletionVector and add.deletionVector.cardinality)
+        for add in listed
+    )
+    rows = snapshot.files(["key", "size", "deletion_vector"]).to_pylist()
+    found = sorted(
+        (row["key"], row["size"], row["deletion_vector"] and row["deletion_vector"]["cardinality"])
+        for row in rows
+    )
+    return stated != found
+
+
+# -- what shows the right state ------------------------------------------------------------------------------------
+
+
+def _proof(storage: Storage, snapshot: Snapshot) -> ChecksumProof | None:
+    listing = list_log(storage)
+    ours = _statement(snapshot)
+    try:
+        if all(version in listing.commits for version in range(snapshot.version + 1)):
+            commits = tuple(listing.commits[version] for version in range(snapshot.version + 1))
+            naive = Snapshot(storage, LogSegment(snapshot.version, None, commits, commits, commits[-1]))
+            return "commits" if _statement(naive) == ours else None
+        carried = _carried(storage, snapshot, listing)
+    except (DeltaLogError, FileNotFoundError):
+        return None
+    return "checksum" if carried is not None and _statement(carried) == ours else None
+
+
+def _carried(storage: Storage, snapshot: Snapshot, listing: LogListing) -> Snapshot | None:
+    """The same version from the newest older one that a checksum vouches for, if there is one."""
+    stating = [file.version for file in list_everything(storage).checksums]
+    for version in sorted(stating, reverse=True):
+        if not listing.earliest <= version < snapshot.version:
+            continue
+        try:
+            stated = read_version_checksum(storage, version)
+        except CorruptLog:
+            continue
+        if stated is None:
+            continue
+        older = Snapshot(storage, segment_of(listing, storage, version))
+        if _all_disagreements(storage, stated, older):
+            return None
+        newer = frozenset(
+            file.key for other in listing.checkpoints if other.version > version for file in other.files
+        )
+        try:
+            carried = Snapshot(storage, segment_of(listing, storage, snapshot.version, newer))
+        except (CorruptLog, VersionNotFound):
+            return None
+        base = carried.checkpoint_version
+        return carried if base is not None and base <= version else None
+    return None
+
+
+def _statement(snapshot: Snapshot) -> bytes:
+    """All that a checksum would say, the moment of the commit apart."""
+    stated = checksum_of(snapshot, None)
+    stated.inCommitTimestampOpt = None
+    return msgspec.json.encode(stated)

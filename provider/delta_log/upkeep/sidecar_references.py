@@ -1,0 +1,27 @@
+"""Which sidecars the checkpoints of a log name.
+
+Protocol section "Sidecar Files". A sidecar belongs to as many checkpoints as name it, so it may go only when none of
+those that stay does; and where one of them cannot be read, nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from delta_log.log.checkpoint_reader import CheckpointReader
+from delta_log.log.data_path import decode_path
+from delta_log.log.log_segment import Checkpoint
+from delta_log.storage.storage import Storage
+
+
+def referenced_sidecars(storage: Storage, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
+    """The names of their sidecars.
+
+    :raises UnreadableCheckpoint: one of them cannot be read.
+    """
+    names = set()
+    for checkpoint in checkpoints:
+        for sidecar in CheckpointReader(storage, checkpoint).other.sidecars:
+            name = sidecar.path.rpartition("/")[2]
+            names |= {name, decode_path(name)}
+    return frozenset(names)
