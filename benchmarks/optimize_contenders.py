@@ -23,9 +23,9 @@ from delta_log import Table
 from delta_log.snapshot.snapshot import Snapshot  # noqa: F401 - so that lazy imports are done before the clock starts
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.operations import optimize  # noqa: F401 - the same
-from delta_maintenance.plan.optimize import plan_optimize
-from delta_maintenance.plan.options import OptimizeOptions
+from delta_maintenance.optimize import run as optimize  # noqa: F401 - the same
+from delta_maintenance.optimize.plan.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.progress import SilentProgress
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

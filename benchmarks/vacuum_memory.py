@@ -20,10 +20,10 @@ from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import EnterDirectories, FileInfo, TreePage, open_storage
 from delta_log.testing import MemoryStorage
-from delta_maintenance.operations.vacuum import vacuum
-from delta_maintenance.operations.vacuum_survey import survey
-from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.candidates import survey
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.run import vacuum
 
 NOW_MS = 1_800_000_000_000
 LONG_AGO_MS = NOW_MS - 30 * 86_400_000

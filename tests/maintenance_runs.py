@@ -20,7 +20,7 @@ from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.engine.engine import BinResult, Engine, EngineChoice
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.operations import optimize
+from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.bin import manifests_of
 from delta_maintenance.rewrite.manifest_file import RunKey

@@ -21,18 +21,18 @@ from delta_log.errors import DeltaLogError
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage, open_storage
-from delta_maintenance.operations.quarantine import (
+from delta_maintenance.listing.hidden_names import HiddenNames
+from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.candidates import survey
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.quarantine import (
     QUARANTINE_DIRECTORY,
     Quarantine,
     purge,
     quarantines,
     restore,
 )
-from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
-from delta_maintenance.operations.vacuum_survey import survey
-from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.vacuum_options import VacuumOptions
-from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.run import VacuumOutcome, vacuum
 from tests.vacuum_histories import DAY_MS, NOW_MS, PROTOCOL, RUNTIME, History, metadata
 
 KEYS = ("p=1/b", "p=1/orphan")

@@ -12,12 +12,12 @@ from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage, open_storage
-from delta_maintenance.operations.listing_part import ListingPart, list_part
-from delta_maintenance.operations.parted_listing import PartedLister
-from delta_maintenance.operations.sorted_keys import SortedKeys
-from delta_maintenance.operations.vacuum_survey import Survey, survey
-from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.part import ListingPart, list_part
+from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.candidates import Survey, survey
+from delta_maintenance.vacuum.plan.options import VacuumOptions
 
 
 def lister_here(storage: Storage, parallelism: int = 2, split_keys: int = 50_000) -> PartedLister:

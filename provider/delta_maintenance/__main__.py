@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from delta_maintenance.cli import main
+from delta_maintenance.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

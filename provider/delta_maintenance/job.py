@@ -1,6 +1,6 @@
 """Running a job in this process: from the spec to the report, with the engines that this process can use.
 
-Whoever starts it (:mod:`delta_maintenance.entrypoint.run_job`, :mod:`delta_maintenance.cli`) gets a report
+Whoever starts it (:mod:`delta_maintenance.entrypoint.run_job`, :mod:`delta_maintenance.cli.main`) gets a report
 whatever happens: an error becomes part of it.
 """
 
@@ -26,16 +26,12 @@ from delta_maintenance.engine.engine import (
     describe_error,
 )
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.operations import (
-    checkpoint,
-    log_cleanup,
-    log_compaction,
-    optimize,
-    restore_quarantine,
-    vacuum,
-)
+from delta_maintenance.log_upkeep import checkpoint, log_cleanup, log_compaction
+from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.vacuum import restore as restore_quarantine
+from delta_maintenance.vacuum import run as vacuum
 
 if TYPE_CHECKING:
     from delta_maintenance.engine.spark import SparkEngine

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from delta_log import DeltaLogError
-from delta_maintenance.cli import main
+from delta_maintenance.cli.main import main
 
 #: Stand for arrays nested so deep, which `json.dumps` could not spell.
 _DEEP = {"@900@": 900, "@5000@": 5000}

@@ -20,19 +20,19 @@ from delta_log.storage.storage import Storage, open_storage
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction, find_transaction
-from delta_maintenance.operations.batches import Batches, CommitDetails
-from delta_maintenance.operations.earlier_tries import earlier_tries
-from delta_maintenance.operations.orphans import remove_orphans
-from delta_maintenance.operations.remapping import Remapping
-from delta_maintenance.operations.vacuum import vacuum as carry_out
-from delta_maintenance.operations.vacuum_survey import survey
-from delta_maintenance.plan.optimize import bin_id_of
-from delta_maintenance.plan.optimize_plan import source_of
-from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.optimize.batches import Batches, CommitDetails
+from delta_maintenance.optimize.orphans import remove_orphans
+from delta_maintenance.optimize.plan.plan import source_of
+from delta_maintenance.optimize.plan.planner import bin_id_of
+from delta_maintenance.optimize.remapping import Remapping
+from delta_maintenance.optimize.resume import earlier_tries
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
+from delta_maintenance.vacuum.candidates import survey
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.run import vacuum as carry_out
 from tests.explorer.history import Effect, Violation, hidden_rows
 from tests.explorer.world import NOW_MS, Actor, ActorStorage, Context
 

@@ -18,7 +18,8 @@ from delta_log.log.log_segment import LogListing
 from delta_log.transaction import conflict, transaction
 from delta_log.transaction.commit_body import Remap
 from delta_log.transaction.conflict import Basis, Conflict, Head, Winner
-from delta_maintenance.operations import earlier_tries, orphans, remapping
+from delta_maintenance.optimize import orphans, remapping
+from delta_maintenance.optimize import resume as earlier_tries
 from delta_maintenance.rewrite.task import SourceFile
 from tests.explorer import actors
 from tests.explorer.history import Violation

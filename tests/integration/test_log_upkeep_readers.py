@@ -23,8 +23,8 @@ from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.upkeep.checkpoint_audit import UntrueCheckpoint
 from delta_log.upkeep.log_compaction import write_log_compaction
-from delta_maintenance.operations.log_cleanup import clean_up, survey
-from delta_maintenance.plan.log_cleanup import LogCleanupPlan
+from delta_maintenance.log_upkeep.log_cleanup import clean_up, survey
+from delta_maintenance.log_upkeep.plan.log_cleanup import LogCleanupPlan
 from delta_maintenance.progress import SilentProgress
 
 if TYPE_CHECKING:

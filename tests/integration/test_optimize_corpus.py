@@ -25,7 +25,7 @@ from tests.tracked_rows import turn_row_tracking_on
 from delta_log import Table
 from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key
-from delta_maintenance import cli
+from delta_maintenance.cli import main as cli
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,10 +21,10 @@ from tests.servers.s3 import S3Server
 
 from delta_log import Table
 from delta_log.storage.storage import open_storage
-from delta_maintenance import cli
+from delta_maintenance.cli import main as cli
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
 from delta_maintenance.engine import local
-from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.rewrite.bin import manifest_key, rewrite_bin
 
 

@@ -20,7 +20,7 @@ import delta_maintenance
 from delta_log import Table
 from delta_maintenance.bundle import PACKAGES
 from delta_maintenance.engine.spark import SparkEngine, check_cluster
-from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 

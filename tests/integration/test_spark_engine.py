@@ -24,7 +24,7 @@ from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.cluster_check import ClusterIncomplete, check
 from delta_maintenance.engine.engine import TaskFailed
 from delta_maintenance.engine.spark import SparkEngine, check_cluster
-from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 

@@ -22,10 +22,10 @@ from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.engine import TaskFailed
 from delta_maintenance.engine.spark_listing import SparkListing
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.operations import parted_listing
-from delta_maintenance.operations.listing_part import ListingPart
-from delta_maintenance.operations.sorted_keys import SortedKeys
-from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.listing import distributed as parted_listing
+from delta_maintenance.listing.hidden_names import HiddenNames
+from delta_maintenance.listing.part import ListingPart
+from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
 
 if TYPE_CHECKING:

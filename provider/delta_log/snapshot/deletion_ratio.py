@@ -164,7 +164,7 @@ def _ratio(hidden: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.ChunkedArray:
 def predicate_of(snapshot: Snapshot, partitions: Sequence[DeletedRows]) -> str | None:
     """A predicate on the partition columns that chooses these partitions; ``None``: the table has none.
 
-    In the SQL of :mod:`delta_maintenance.plan.predicate`, in which a literal takes the type of its column.
+    In the SQL of :mod:`delta_maintenance.partitions.predicate`, in which a literal takes the type of its column.
     """
     if not snapshot.partition_columns:
         return None

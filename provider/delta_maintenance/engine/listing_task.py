@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from delta_maintenance.engine.engine import describe_error
 from delta_maintenance.engine.spark_task import error_for_spark, opened
-from delta_maintenance.operations.listing_part import FOUND_SCHEMA, ListingPart, list_part
-from delta_maintenance.operations.sorted_keys import SortedKeys
+from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart, list_part
+from delta_maintenance.listing.sorted_keys import SortedKeys
 
 _SCHEMA = pa.schema([*FOUND_SCHEMA, ("error", pa.string())])
 

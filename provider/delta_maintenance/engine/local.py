@@ -5,7 +5,7 @@
 2. There are as many as there are processors, bins, and memory for: each is reckoned to need
    :data:`WORKER_BYTES`.
 3. The biggest bins come first in a plan, so that a free worker takes the biggest that is left; small ones on a store
-   behind a network go side by side (:mod:`delta_maintenance.engine.lanes`).
+   behind a network go side by side (:mod:`delta_maintenance.engine.slots`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from delta_maintenance.engine.engine import (
     describe_error,
     is_too_late,
 )
-from delta_maintenance.engine.lanes import Lanes, is_room
+from delta_maintenance.engine.slots import Lanes, is_room
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_maintenance.engine.engine import TaskFailed
 from delta_maintenance.engine.spark import sent_files, task_error
-from delta_maintenance.operations.listing_part import FOUND_SCHEMA, ListingPart
+from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ _LEAST_TASKS = 32
 
 
 class SparkListing:
-    """A :data:`~delta_maintenance.operations.parted_listing.RunParts` on a Spark session.
+    """A :data:`~delta_maintenance.listing.distributed.RunParts` on a Spark session.
 
     :param tasks: at most so many parts at a time; ``None``: what the cluster has.
     :param nonce: marks errors of tasks in Spark's.

@@ -7,7 +7,7 @@ neither in argv nor in the environment. When its input ends, or the process at t
 its bin and ends.
 
 Lines in: ``{"storage_options": {…}, "run_key": "…", "cpus": 1}`` once, then tasks, as many at a time as
-:func:`~delta_maintenance.engine.lanes.is_room` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
+:func:`~delta_maintenance.engine.slots.is_room` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
 or ``"error": {…}``.
 """
 
@@ -54,7 +54,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
 
     from delta_log.storage.storage import open_storage
     from delta_maintenance.engine.engine import describe_error
-    from delta_maintenance.engine.lanes import Lanes, is_small
+    from delta_maintenance.engine.slots import Lanes, is_small
     from delta_maintenance.rewrite.manifest_file import RunKey
     from delta_maintenance.rewrite.task import RewriteTask
 

@@ -10,7 +10,7 @@ A manifest lies in the table's directory, where others may write. So it is data,
    table's root and not hidden, rows that add up.
 
 Whether the manifest answers the plan of the run is decided elsewhere: by :meth:`BinManifest.differs_from` for a task that
-was given out, by :mod:`delta_maintenance.operations.earlier_tries` for what an earlier try has left.
+was given out, by :mod:`delta_maintenance.optimize.resume` for what an earlier try has left.
 
 The file is one JSON object, ``{"manifest_version":2,"mac":"…","body":{…}}``, with these members in this order. A release
 that knows no keys reads the version, and refuses the run (:class:`NewerManifest`).
@@ -38,7 +38,7 @@ from delta_maintenance.rewrite.task import (
 
 #: A larger file is not read. A bin of 100,000 files has a manifest of about half of that.
 MAX_BYTES = 64 << 20
-#: The id of a bin: a digest, see :mod:`delta_maintenance.plan.optimize`.
+#: The id of a bin: a digest, see :mod:`delta_maintenance.optimize.plan.planner`.
 BIN_ID = re.compile(r"[0-9a-f]{32}")
 _KEY_TEXT = re.compile(r"[0-9a-fA-F]{32,1024}")
 _DOMAIN = b"airflow-provider-delta manifest"

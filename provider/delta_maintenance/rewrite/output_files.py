@@ -20,7 +20,7 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.row_checksum import RowChecksum
-from delta_maintenance.rewrite.spark_notes import spark_notes
+from delta_maintenance.rewrite.spark_metadata import spark_notes
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask
 from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings, Written
 

@@ -27,7 +27,7 @@ from delta_log.table_config.properties import interval_ms, positive_number, size
 from delta_log.table_config.row_tracking import high_water_mark
 from delta_log.table_config.schema import MAX_DEPTH, parse_schema
 from delta_log.tail.commit_summary import summarise
-from delta_maintenance.cli_text import render_facts, render_history
+from delta_maintenance.cli.text import render_facts, render_history
 
 HUGE = 10**23
 

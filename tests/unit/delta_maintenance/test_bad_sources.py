@@ -24,9 +24,9 @@ from delta_log.storage.local import LocalStorage
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import Transaction
-from delta_maintenance.cli_text import render_report
+from delta_maintenance.cli.text import render_report
 from delta_maintenance.engine.engine import TaskFailed
-from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.rewrite.bin import RewriteMismatch, rewrite_bin
 from delta_maintenance.rewrite.task import RewriteTask
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_maintenance.plan.bin_packing import pack
+from delta_maintenance.optimize.plan.bin_packing import pack
 
 FILES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12), st.booleans()), max_size=40)
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from delta_log import Table
-from delta_maintenance import cli
-from delta_maintenance.plan.checkpoint import MAX_TAIL_BYTES, LogTail, plan_checkpoint
-from delta_maintenance.plan.log_compaction import LogPiece, plan_log_compaction
+from delta_maintenance.cli import main as cli
+from delta_maintenance.log_upkeep.plan.checkpoint import MAX_TAIL_BYTES, LogTail, plan_checkpoint
+from delta_maintenance.log_upkeep.plan.log_compaction import LogPiece, plan_log_compaction
 
 
 @pytest.mark.parametrize(

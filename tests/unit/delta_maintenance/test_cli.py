@@ -12,7 +12,7 @@ from tests.small_tables import write_days
 
 from delta_log import Table
 from delta_log.version import VERSION
-from delta_maintenance.cli import main
+from delta_maintenance.cli.main import main
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_without_pyspark_the_spark_engine_names_the_extra(table: str, tmp_path: 
     )
     path = os.pathsep.join((str(blocker), os.environ.get("PYTHONPATH", "")))
     result = subprocess.run(
-        [sys.executable, "-m", "delta_maintenance.cli", "optimize", table, "--engine", "spark"],
+        [sys.executable, "-m", "delta_maintenance.cli.main", "optimize", table, "--engine", "spark"],
         capture_output=True,
         text=True,
         check=False,
@@ -261,7 +261,7 @@ def test_without_pyspark_the_spark_engine_names_the_extra(table: str, tmp_path: 
     assert "Install airflow-provider-delta[spark]" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["-m delta_maintenance", "-m delta_maintenance.cli"])
+@pytest.mark.parametrize("command", ["-m delta_maintenance", "-m delta_maintenance.cli.main"])
 def test_the_package_is_the_program_too(command: str, table: str) -> None:
     def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, *command.split(), *arguments]

@@ -10,7 +10,7 @@ import pytest
 from tests.hostile_text import CONTROLS, FORGED_LINE, VALUES, is_harmless, write_hostile_table
 
 from delta_log import Table
-from delta_maintenance.cli import main
+from delta_maintenance.cli.main import main
 
 HOSTILE = CONTROLS + FORGED_LINE
 

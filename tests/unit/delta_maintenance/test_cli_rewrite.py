@@ -8,7 +8,7 @@ import pytest
 from tests.maintenance_runs import drop_column, enable_deletion_vectors, keys, mark_deleted
 from tests.small_tables import write_days
 
-from delta_maintenance import cli
+from delta_maintenance.cli import main as cli
 
 
 @pytest.fixture

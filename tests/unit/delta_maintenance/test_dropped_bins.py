@@ -13,11 +13,11 @@ from tests.maintenance_runs import RUN_KEY
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete
 from delta_log.runtime import Runtime
-from delta_maintenance.cli_text import render_report
+from delta_maintenance.cli.text import render_report
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engine import BinResult, EngineChoice
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.operations import optimize
+from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_maintenance.plan.key_hashes import KeyHashes
+from delta_maintenance.listing.key_hashes import KeyHashes
 
 KEYS = st.lists(st.text(max_size=20), max_size=30)
 

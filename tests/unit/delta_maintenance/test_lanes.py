@@ -14,11 +14,12 @@ from tests.small_tables import write_days
 from delta_log import Table
 from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
-from delta_maintenance.engine import lanes, local
+from delta_maintenance.engine import local
+from delta_maintenance.engine import slots as lanes
 from delta_maintenance.engine.engine import BinResult, TaskFailed
-from delta_maintenance.engine.lanes import Lanes, is_room
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.engine.slots import Lanes, is_room
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask, SourceFile
 

@@ -22,13 +22,13 @@ from delta_log.storage.storage import open_storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.operations.quarantine import restore
-from delta_maintenance.operations.vacuum import vacuum
-from delta_maintenance.operations.vacuum_deletion import VacuumIncomplete
-from delta_maintenance.operations.vacuum_survey import survey
-from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.candidates import survey
+from delta_maintenance.vacuum.deletion import VacuumIncomplete
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.quarantine import restore
+from delta_maintenance.vacuum.run import vacuum
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 DAY = "day=2024-01-01"

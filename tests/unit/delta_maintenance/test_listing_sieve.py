@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.testing import MemoryStorage
-from delta_maintenance.operations.listing_sieve import ListingSieve, with_times
-from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.protected_files import MENTION_SCHEMA, ProtectedFiles
-from delta_maintenance.plan.vacuum_listing import LISTING_SCHEMA, ListingCollector
+from delta_maintenance.listing.hidden_names import HiddenNames
+from delta_maintenance.listing.listing import LISTING_SCHEMA, ListingCollector
+from delta_maintenance.vacuum.early_comparison import ListingSieve, with_times
+from delta_maintenance.vacuum.plan.protected_files import MENTION_SCHEMA, ProtectedFiles
 
 KEYS = [f"p={number % 3}/f{number}" for number in range(12)]
 

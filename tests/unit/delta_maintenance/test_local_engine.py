@@ -19,7 +19,7 @@ from delta_log.errors import CorruptLog
 from delta_maintenance.engine import local
 from delta_maintenance.engine.engine import BinResult, TaskFailed, WorkerDied
 from delta_maintenance.engine.local import WORKER_BYTES, LocalEngine
-from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 

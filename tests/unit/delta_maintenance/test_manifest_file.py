@@ -34,8 +34,8 @@ from delta_log.runtime import Runtime
 from delta_log.storage.local import LocalStorage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError, JobSpec
-from delta_maintenance.operations.old_manifests import forget_old_manifests
-from delta_maintenance.plan.optimize import OptimizeOptions, bin_id_of, plan_optimize, tasks_of
+from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, bin_id_of, plan_optimize, tasks_of
 from delta_maintenance.rewrite import manifest_file
 from delta_maintenance.rewrite.bin import (
     ManifestReplaced,

@@ -16,7 +16,7 @@ from delta_log import Table
 from delta_log.errors import ConcurrentDelete, StorageError
 from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage
-from delta_maintenance.operations.orphans import remove_orphans
+from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.task import BinManifest
 

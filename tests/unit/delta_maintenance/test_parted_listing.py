@@ -32,15 +32,15 @@ from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import engine
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.operations.listing_part import packed, unpack
-from delta_maintenance.operations.parted_listing import PartedLister
-from delta_maintenance.operations.sorted_keys import SortedKeys
-from delta_maintenance.operations.vacuum import vacuum
-from delta_maintenance.operations.vacuum_deletion import LiveFilesMissing
-from delta_maintenance.operations.vacuum_survey import Survey, survey
-from delta_maintenance.plan.vacuum import VacuumRefused
-from delta_maintenance.plan.vacuum_options import VacuumOptions
+from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.part import packed, unpack
+from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.candidates import Survey, survey
+from delta_maintenance.vacuum.deletion import LiveFilesMissing
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.plan.planner import VacuumRefused
+from delta_maintenance.vacuum.run import vacuum
 
 KEYS = st.sets(
     st.lists(st.sampled_from(["a", "b", "a-b", "p=1", "p=2", "_x", "_p=1"]), min_size=1, max_size=4).map(

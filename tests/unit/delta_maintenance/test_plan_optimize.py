@@ -12,8 +12,9 @@ from tests.written_log import add, deletion_vector, write_log
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, InvalidRequest
-from delta_maintenance.plan.bin_packing import Thrift, pack
-from delta_maintenance.plan.optimize import (
+from delta_maintenance.optimize.plan.bin_packing import Thrift, pack
+from delta_maintenance.optimize.plan.plan import LeftWork
+from delta_maintenance.optimize.plan.planner import (
     DEFAULT_TARGET_BYTES,
     THRIFT_FACTOR,
     OptimizeOptions,
@@ -22,7 +23,6 @@ from delta_maintenance.plan.optimize import (
     plan_optimize,
     tasks_of,
 )
-from delta_maintenance.plan.optimize_plan import LeftWork
 from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG, RewriteTask
 
 MIB = 1 << 20

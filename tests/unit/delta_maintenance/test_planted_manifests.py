@@ -14,11 +14,11 @@ from tests.small_tables import write_parts
 
 from delta_log import Table
 from delta_log.storage.local import LocalStorage
-from delta_maintenance.cli import main
+from delta_maintenance.cli.main import main
 from delta_maintenance.contract import RUN_KEY_VARIABLE
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.operations.earlier_tries import earlier_tries
+from delta_maintenance.optimize.resume import earlier_tries
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import BadManifest, RunKey

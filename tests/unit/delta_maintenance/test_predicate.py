@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from delta_log.errors import InvalidRequest
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType, to_arrow_type
-from delta_maintenance.plan.predicate import partition_predicate
+from delta_maintenance.partitions.predicate import partition_predicate
 
 TYPES = {
     "year": "integer",
@@ -253,7 +253,7 @@ LONG = """
 import pyarrow as pa
 import pyarrow.dataset as ds
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType
-from delta_maintenance.plan.predicate import partition_predicate
+from delta_maintenance.partitions.predicate import partition_predicate
 schema = StructType(tuple(StructField(n, PrimitiveType(k)) for n, k in [("id", "long"), ("x", "double")]))
 rows = pa.table({"id": [5, 10**6, None], "x": [5.0, 0.5, None]})
 count = 10_000

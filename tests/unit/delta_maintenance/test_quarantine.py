@@ -32,11 +32,11 @@ from delta_log import Table
 from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
 from delta_log.storage.storage import Storage
-from delta_maintenance import cli
+from delta_maintenance.cli import main as cli
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.operations.quarantine import QUARANTINE_DIRECTORY, purge, quarantines
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.quarantine import QUARANTINE_DIRECTORY, purge, quarantines
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 NOTHING = pa.chunked_array([], pa.string())

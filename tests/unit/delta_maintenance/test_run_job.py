@@ -127,7 +127,7 @@ def test_even_a_broken_installation_ends_with_a_report(tmp_path: Path) -> None:
 
 _SLOW = """
 import sys, time
-import delta_maintenance.operations.optimize as optimize
+import delta_maintenance.optimize.run as optimize
 def slow(*_):
     print("working", flush=True)
     time.sleep(60)
@@ -172,7 +172,7 @@ def test_a_job_ends_when_whoever_wanted_it_is_gone(tmp_path: Path) -> None:
 
 _TELLS_ITS_ENVIRONMENT = """
 import os, subprocess, sys
-import delta_maintenance.operations.optimize as optimize
+import delta_maintenance.optimize.run as optimize
 def tell(*_):
     print("own", "DELTA_MAINTENANCE_OUTPUT_NONCE" in os.environ, flush=True)
     subprocess.run([sys.executable, "-c", "import os; print('child', 'DELTA_MAINTENANCE_OUTPUT_NONCE' in os.environ)"])

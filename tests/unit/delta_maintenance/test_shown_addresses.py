@@ -14,7 +14,7 @@ import pytest
 from tests.small_tables import write_days
 from tests.written_log import add, write_log
 
-from delta_maintenance.cli import main
+from delta_maintenance.cli.main import main
 from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobReport, JobSpec, places
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import HumanProgress, ProgressLines, SilentProgress

@@ -11,7 +11,7 @@ from tests.hostile_text import is_harmless, write_hostile_table
 
 from delta_log import Table
 from delta_maintenance.engine.spark_task import described_error, error_mark, rewrite_batch
-from delta_maintenance.plan.optimize import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.rewrite.manifest_file import RunKey
 
 NONCE = "0123456789abcdef"

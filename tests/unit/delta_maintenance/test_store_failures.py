@@ -19,8 +19,8 @@ from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage, MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_on
-from delta_maintenance.operations.lite_vacuum import LAST_VACUUM_INFO
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.lite import LAST_VACUUM_INFO
 
 RUNTIME = Runtime(now_ms=LOG_RUNTIME.now_ms, sleep=lambda seconds: None)
 VACUUM = {"retain_hours": 0, "retention_check": False}

@@ -14,7 +14,7 @@ from delta_log.runtime import Runtime
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.engine.engine import BinResult, EngineChoice
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.operations import optimize
+from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask

@@ -15,7 +15,7 @@ from tests.small_tables import write_days
 from tests.vacuum_runs import age, done, files_below, run_vacuum
 
 from delta_log import Table
-from delta_maintenance import cli
+from delta_maintenance.cli import main as cli
 from delta_maintenance.contract import JobReport
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}

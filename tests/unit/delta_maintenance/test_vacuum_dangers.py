@@ -23,11 +23,11 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage, open_storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport
-from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
-from delta_maintenance.operations.vacuum_survey import survey
-from delta_maintenance.plan.vacuum import VacuumRefused
-from delta_maintenance.plan.vacuum_options import VacuumOptions
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.candidates import survey
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.plan.planner import VacuumRefused
+from delta_maintenance.vacuum.run import VacuumOutcome, vacuum
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 

@@ -19,8 +19,8 @@ from tests.vacuum_runs import done, files_below, run_vacuum
 
 from delta_log.errors import InvalidRequest
 from delta_log.storage.storage import open_storage
-from delta_maintenance.operations.inventory import read_inventory
-from delta_maintenance.plan.hidden_names import HiddenNames
+from delta_maintenance.listing.hidden_names import HiddenNames
+from delta_maintenance.listing.inventory import read_inventory
 
 OLD_MS = int((time.time() - 30 * 86_400) * 1000)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.storage.local import LocalStorage
-from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.key_columns import (
+from delta_maintenance.listing.hidden_names import HiddenNames
+from delta_maintenance.listing.key_columns import (
     directories_of,
     files_by_directory,
     key_bytes,
@@ -20,7 +20,7 @@ from delta_maintenance.plan.key_columns import (
     may_contain,
     names_beginning,
 )
-from delta_maintenance.plan.vacuum_listing import ListingCollector
+from delta_maintenance.listing.listing import ListingCollector
 
 SEGMENTS = st.sampled_from(["a", "b=1", "_p=1", "_x", ".x", "metadata", "_change_data", "__HIVE", "ü_", "m"])
 KEYS = st.lists(st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join), max_size=8)

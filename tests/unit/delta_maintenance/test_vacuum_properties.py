@@ -28,14 +28,14 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage, open_storage
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
 from delta_log.testing import FaultyStorage
-from delta_maintenance.operations.vacuum import VacuumOutcome, vacuum
-from delta_maintenance.operations.vacuum_proof import prove
-from delta_maintenance.operations.vacuum_survey import Survey, survey
-from delta_maintenance.plan.hidden_names import HiddenNames
-from delta_maintenance.plan.vacuum import VacuumRefused
-from delta_maintenance.plan.vacuum_options import VacuumOptions
-from delta_maintenance.plan.vacuum_plan import CANDIDATE_SCHEMA, ORPHAN
+from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.candidates import Survey, survey
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.plan.plan import CANDIDATE_SCHEMA, ORPHAN
+from delta_maintenance.vacuum.plan.planner import VacuumRefused
+from delta_maintenance.vacuum.proof import prove
+from delta_maintenance.vacuum.run import VacuumOutcome, vacuum
 
 RETENTIONS = st.sampled_from([0.0, 1.0, 24.0, 7 * 24.0, 12 * 24.0])
 

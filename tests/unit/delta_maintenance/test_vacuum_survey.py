@@ -15,7 +15,7 @@ from tests.small_tables import write_days
 from delta_log import Table
 from delta_log.storage.local import LocalStorage
 from delta_log.storage.storage import EnterDirectories, TreePage
-from delta_maintenance.operations.vacuum_survey import Survey
+from delta_maintenance.vacuum.candidates import Survey
 
 
 class Watched(LocalStorage):

@@ -1,0 +1,1 @@
+"""Listing a table's directory, the second unit of work that is distributed."""

@@ -1,0 +1,90 @@
+"""Names below a table's root that VACUUM never touches.
+
+A name that starts with ``_`` or ``.`` is hidden, at every level, and so is everything below it. Three kinds are not,
+since the table's own data lies there: change data, the index of Bloom filters, and the directories of partitions whose
+column starts so. The directory ``metadata`` in the root is hidden where Iceberg readers use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.log.data_path import escape_hive
+from delta_log.snapshot.snapshot import Snapshot
+from delta_maintenance.listing.key_columns import may_begin, may_contain
+
+CHANGE_DATA = "_change_data"
+LOG_DIRECTORY = "_delta_log"
+_OURS = (CHANGE_DATA, "_delta_index")
+ICEBERG_METADATA = "metadata"
+
+
+@dataclass(frozen=True)
+class HiddenNames:
+    """
+    :param partition_prefixes: ``column=``, as directories spell it.
+    :param hides_metadata: the table is read by Iceberg too.
+    """
+
+    partition_prefixes: tuple[str, ...] = ()
+    hides_metadata: bool = False
+    _known: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> HiddenNames:
+        columns = {
+            spelt
+            for column in snapshot.partition_schema
+            for name in (column.name, column.physical_name)
+            for spelt in (name, escape_hive(name))
+        }
+        formats = snapshot.properties.get("delta.universalFormat.enabledFormats", "")
+        return cls(
+            tuple(sorted(f"{name}=" for name in columns)),
+            "iceberg" in [name.strip().lower() for name in formats.split(",")],
+        )
+
+    def hides(self, key: str) -> bool:
+        """Is this file or directory hidden, or does it lie below something that is?"""
+        directory, _, name = key.rpartition("/")
+        if self._hides_name(name) or (self.hides_metadata and key == ICEBERG_METADATA):
+            return True
+        if not directory:
+            return False
+        known = self._known.get(directory)
+        if known is None:
+            known = self._known[directory] = self.hides(directory)
+        return known
+
+    def mask(self, keys: pa.Array) -> pa.BooleanArray:
+        """:meth:`hides` of a column of files."""
+        starts = b"_.m" if self.hides_metadata else b"_."
+        if not may_contain(keys, (b"/_", b"/.")) and not may_begin(keys, starts):
+            return pa.array(np.zeros(len(keys), bool))
+        suspicious = pc.or_(pc.match_substring(keys, "/_"), pc.match_substring(keys, "/."))
+        for start in ("_", ".", *([ICEBERG_METADATA] if self.hides_metadata else [])):
+            suspicious = pc.or_(suspicious, pc.starts_with(keys, start))
+        found = suspicious.to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(found)
+        if len(rows):
+            found = found.copy()
+            found[rows] = [self.hides(key) for key in keys.take(pa.array(rows)).to_pylist()]
+        return pa.array(found, pa.bool_())
+
+    def _hides_name(self, name: str) -> bool:
+        return name[:1] in ("_", ".") and not name.startswith((*_OURS, *self.partition_prefixes))
+
+
+def other_tables(directories: Iterable[str], hidden: HiddenNames) -> set[str]:
+    """Of some directories or files below the root, the roots of other tables that they show."""
+    found = set()
+    for key in directories:
+        root, marker, _ = f"{key}/".partition(f"/{LOG_DIRECTORY}/")
+        if marker and not hidden.hides(root):
+            found.add(root)
+    return found

@@ -1,0 +1,256 @@
+"""What lies below a table's root, as VACUUM sees it: columns of files, and the directories where a store has them.
+
+A listing is made before the snapshot is opened: a file that is written and committed between the two is in the
+snapshot and not in the listing, and so is no candidate; the other way round it would be taken for an orphan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.storage.storage import TreePage
+from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
+from delta_maintenance.listing.key_columns import directories_of, may_contain, names_beginning
+from delta_maintenance.partitions.partition_scope import PartitionScope
+
+#: ``size`` in bytes, ``modification_time_ms`` by the store's clock; both null where the listing did not tell.
+LISTING_SCHEMA = pa.schema([("key", pa.string()), ("size", pa.int64()), ("modification_time_ms", pa.int64())])
+_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """
+    :param files: :data:`LISTING_SCHEMA`; none of them hidden, no key twice.
+    :param directories: when each was changed last; only where the store has directories.
+    :param counts: there, how many of ``files`` lie in each, the root among them.
+    :param untouched: directories in which something lies that VACUUM does not look at, or must not touch.
+    :param not_entered: directories that were left out, hidden or not in scope.
+    :param num_directories: that were looked into, the root among them.
+    :param others: symbolic links, and whatever else is neither file nor directory.
+    :param other_tables: roots of other tables below this one's.
+    :param num_passed: further files that were listed, and that whoever listed passed over: they were among the keys
+        ``looked_for``, which are protected. Of those keys, ``absent`` were not listed.
+    """
+
+    files: pa.Table
+    directories: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    untouched: frozenset[str] = frozenset()
+    not_entered: frozenset[str] = frozenset()
+    num_directories: int = 0
+    others: int = 0
+    other_tables: tuple[str, ...] = ()
+    num_passed: int = 0
+    looked_for: pa.ChunkedArray = field(default_factory=lambda: pa.chunked_array([], pa.string()))
+    absent: pa.ChunkedArray = field(default_factory=lambda: pa.chunked_array([], pa.string()))
+
+    @property
+    def num_files(self) -> int:
+        return int(self.files.num_rows) + self.num_passed
+
+
+class ListingCollector:
+    """Makes a :class:`Listing` of the pages of a storage's ``list_tree``.
+
+    :param scope: directories of partitions that are not in it are not entered.
+    """
+
+    def __init__(self, hidden: HiddenNames, scope: PartitionScope | None = None) -> None:
+        self._hidden, self._scope = hidden, scope
+        self._batches: list[pa.RecordBatch] = []
+        self._keys: list[str] = []
+        self._sizes: list[int | None] = []
+        self._times: list[int | None] = []
+        self._directories: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
+        self._untouched: set[str] = set()
+        self._not_entered: set[str] = set()
+        self._parents: set[str] = set()
+        self._other_tables: set[str] = set()
+        self._others = 0
+        self._num_held = 0
+        self.num_files = self.num_visible = 0
+
+    def enter(self, directories: Sequence[str]) -> Collection[str]:
+        """Which of some directories to look into."""
+        self._other_tables |= other_tables(directories, self._hidden)
+        entered = [directory for directory in directories if not self._hidden.hides(directory)]
+        if self._scope is not None:
+            inside = self._scope.contains(entered)
+            entered = [d for d, answer in zip(entered, inside, strict=True) if answer is not False]
+        left_out = set(directories).difference(entered)
+        self._not_entered |= left_out
+        # The table's own log keeps no directory from being empty but the root.
+        self._untouched.update(_parent(directory) for directory in left_out if directory != LOG_DIRECTORY)
+        return entered
+
+    def take(self, page: TreePage) -> None:
+        self._directories.update(page.directories)
+        self._others += len(page.others)
+        self._untouched.update(map(_parent, page.others))
+        if page.runs is not None:
+            self._take_runs(page.keys, page.runs)
+            return
+        self._keys += page.keys
+        unknown = [None] * len(page.keys)
+        self._sizes += unknown if page.sizes is None else page.sizes
+        self._times += unknown if page.modification_times_ms is None else page.modification_times_ms
+        self._parents.update(map(_parent, page.keys))
+        if len(self._keys) >= _BATCH_ROWS:
+            self._flush()
+
+    def take_batch(self, batch: pa.RecordBatch) -> None:
+        """:param batch: of :data:`LISTING_SCHEMA`, from a store without directories."""
+        self._flush()
+        self._parents |= directories_of(batch.column(0))
+        self._take_batch(batch)
+
+    @property
+    def num_held(self) -> int:
+        """Files that were taken since the last :meth:`drained`."""
+        return self._num_held + len(self._keys)
+
+    def drained(self) -> list[pa.RecordBatch]:
+        """The files so far, which are forgotten but for their number."""
+        self._flush()
+        batches, self._batches, self._num_held = self._batches, [], 0
+        return batches
+
+    def held(self, start: int) -> list[pa.RecordBatch]:
+        """Batches of files, from the one with this number on; the last files to come may not be in one yet."""
+        return self._batches[start:]
+
+    def facts(self) -> dict[str, Any]:
+        """All that is known but the files, as JSON values, for another collector to :meth:`absorb`."""
+        self._flush()
+        return {
+            "directories": self._directories,
+            "counts": {directory: files for directory, files in self._counts.items() if files},
+            "untouched": sorted(self._untouched),
+            "not_entered": sorted(self._not_entered),
+            "parents": sorted(self._parents),
+            "other_tables": sorted(self._other_tables),
+            "others": self._others,
+            "files": self.num_files,
+            "visible": self.num_visible,
+        }
+
+    def absorb(self, facts: Mapping[str, Any]) -> None:
+        """What another collector knows of another part of the same tree."""
+        self._directories.update(facts["directories"])
+        self._counts.update(facts["counts"])
+        self._untouched.update(facts["untouched"])
+        self._not_entered.update(facts["not_entered"])
+        self._parents.update(facts["parents"])
+        self._other_tables.update(facts["other_tables"])
+        self._others += facts["others"]
+        self.num_files += facts["files"]
+        self.num_visible += facts["visible"]
+
+    def listing(self) -> Listing:
+        self._flush()
+        return Listing(
+            pa.Table.from_batches(self._batches, LISTING_SCHEMA),
+            self._directories,
+            {directory: files for directory, files in self._counts.items() if files},
+            frozenset(self._untouched),
+            frozenset(self._not_entered),
+            max(len(self._parents - {""}), len(self._directories)) + 1,
+            self._others,
+            tuple(sorted(self._other_tables)),
+        )
+
+    def _take_runs(self, keys: pa.StringArray, runs: Mapping[str, int]) -> None:
+        """Files of directories that were entered, each by itself: nothing but their own names can hide them."""
+        self._flush()
+        self.num_files += len(keys)
+        self._counts.update(runs)
+        starts = b"_.m" if self._hidden.hides_metadata else b"_."
+        odd = pa.array(names_beginning(keys, runs, starts))
+        hidden = [self._hidden.hides(key) for key in keys.take(odd).to_pylist()]
+        if any(hidden):
+            gone = odd.filter(pa.array(hidden))
+            left_out = Counter(map(_parent, keys.take(gone).to_pylist()))
+            self._untouched.update(left_out)
+            self._counts.subtract(left_out)
+            kept = np.ones(len(keys), bool)
+            kept[gone.to_numpy()] = False
+            keys = keys.filter(pa.array(kept))
+        unknown = pa.nulls(len(keys), pa.int64())
+        self._keep(pa.record_batch([keys, unknown, unknown], schema=LISTING_SCHEMA))
+
+    def _flush(self) -> None:
+        batch = pa.record_batch(
+            [
+                pa.array(self._keys, pa.string()),
+                pa.array(self._sizes, pa.int64()),
+                pa.array(self._times, pa.int64()),
+            ],
+            schema=LISTING_SCHEMA,
+        )
+        self._keys, self._sizes, self._times = [], [], []
+        if batch.num_rows:
+            self._take_batch(batch)
+
+    def _take_batch(self, batch: pa.RecordBatch) -> None:
+        keys = batch.column(0)
+        self.num_files += len(keys)
+        if may_contain(keys, (f"/{LOG_DIRECTORY}/".encode(),)):
+            within = keys.filter(pc.match_substring(keys, f"/{LOG_DIRECTORY}/"))
+            self._other_tables |= other_tables(within.to_pylist(), self._hidden)
+        hidden = self._hidden.mask(keys)
+        if hidden.true_count:
+            self._untouched.update(map(_parent, keys.filter(hidden).to_pylist()))
+            batch = batch.filter(pc.invert(hidden))
+        self._keep(batch)
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._num_held += batch.num_rows
+        self.num_visible += batch.num_rows
+
+
+def listing_of(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:
+    """A listing from rows that somebody else made; where a key comes twice, the newest row counts."""
+    collector = ListingCollector(hidden)
+    for batch in files:
+        collector.take_batch(batch)
+    listing = collector.listing()
+    # Nulls, which nothing can be newer than, come last.
+    order = pc.sort_indices(listing.files, [("key", "ascending"), ("modification_time_ms", "descending")])
+    rows = listing.files.take(order).combine_chunks()
+    if rows.num_rows:
+        keys = rows.column("key").combine_chunks()
+        again = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        rows = rows.filter(pa.array(np.concatenate([[True], ~again])))
+    return Listing(
+        rows,
+        num_directories=listing.num_directories,
+        other_tables=listing.other_tables,
+    )
+
+
+def not_listed(keys: pa.ChunkedArray, listing: Listing) -> pa.ChunkedArray:
+    """Of some keys, those that a listing does not show."""
+    listed = listing.files.column("key")
+    # The table to look up in is made of the keys: a listing may be many times longer.
+    seen = listed.filter(pc.is_in(listed, value_set=keys))
+    missing = keys.filter(pc.invert(pc.is_in(keys, value_set=seen)))
+    if not len(listing.looked_for) or not len(missing):
+        return missing
+    passed = pc.and_not(
+        pc.is_in(missing, value_set=listing.looked_for), pc.is_in(missing, value_set=listing.absent)
+    )
+    return missing.filter(pc.invert(passed))
+
+
+def _parent(key: str) -> str:
+    return key.rpartition("/")[0]

@@ -1,0 +1,1 @@
+"""Checkpoints, log compaction and log cleanup."""

@@ -1,0 +1,260 @@
+"""Log cleanup, from a wish to a report: look, choose the anchor, prove it, delete.
+
+See :mod:`delta_maintenance.log_upkeep.plan.log_cleanup` for what may go and in which order. All that can refuse does so in
+:func:`survey`, which writes nothing. A run that dies anywhere leaves every version from the anchor on readable, and its
+repetition deletes what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature, VersionNotFound
+from delta_log.log.actions import Protocol, decode_actions
+from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
+from delta_log.log.file_names import LogFileKind, commit_key
+from delta_log.runtime import Runtime
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.table_identity import require_same_log
+from delta_log.snapshot.time_travel import version_at
+from delta_log.storage.storage import Storage
+from delta_log.table import Table
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation, supports
+from delta_log.upkeep.checkpoint_audit import audit, read_whole
+from delta_log.upkeep.classic_copy import is_needed
+from delta_log.upkeep.log_inventory import LogInventory, list_everything
+from delta_log.upkeep.sidecar_references import referenced_sidecars
+from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.log_upkeep.log_deletion import LogCleanupRefused, LogDeletion
+from delta_maintenance.log_upkeep.plan.log_cleanup import (
+    CLEANUP_ENABLED,
+    PROTECTED_BEFORE,
+    DoomedFile,
+    LogCleanupPlan,
+    LogRetention,
+    doomed_entrances,
+    doomed_leftovers,
+    doomed_rest,
+    doomed_sidecars,
+    is_cleanup_enabled,
+)
+from delta_maintenance.progress import ProgressReporter
+
+
+def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtime) -> JobReport:
+    """Do what the spec asks.
+
+    :raises DeltaLogError: see :func:`survey` and :func:`clean_up`.
+    """
+    started_ms = runtime.now_ms()
+    if spec.options:
+        raise InvalidRequest(
+            f"Log cleanup has no option {', '.join(sorted(spec.options))}; it has none at all."
+        )
+    snapshot = table.snapshot()
+    plan = survey(table.storage, snapshot, started_ms, progress)
+    report = JobReport(
+        operation=spec.operation,
+        table=spec.table,
+        status="planned",
+        run_id=spec.run_id,
+        read_version=plan.version,
+        started_ms=started_ms,
+        plan=plan.to_dict(),
+    )
+    if not spec.dry_run:
+        done, metrics = clean_up(table.storage, snapshot, plan, runtime, progress)
+        status = "nothing_to_do" if plan.is_empty else "cleaned"
+        report = replace(report, status=status, metrics=metrics, plan={**plan.to_dict(), **done})
+    return replace(report, finished_ms=runtime.now_ms())
+
+
+def clean_up(
+    storage: Storage, snapshot: Snapshot, plan: LogCleanupPlan, runtime: Runtime, progress: ProgressReporter
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Carry a plan out; gives facts and metrics.
+
+    :param snapshot: that the plan was made on.
+    :raises LogCleanupRefused: the table is another one than it was; nothing was deleted.
+    :raises ClockAhead: by the store's clock the plan is about younger files; nothing was deleted.
+    :raises LogCleanupIncomplete: some files were deleted, and running again goes on.
+    """
+    if plan.is_empty:
+        return {}, {"numDeletedFiles": 0, "sizeOfDeletedData": 0}
+    storage.require_writable()
+    deletion = LogDeletion(storage, snapshot, plan, progress)
+    deletion.run(runtime)
+    return deletion.facts(), deletion.metrics()
+
+
+def survey(storage: Storage, snapshot: Snapshot, now_ms: int, progress: ProgressReporter) -> LogCleanupPlan:
+    """What would go, and why; writes nothing.
+
+    :param snapshot: the latest version.
+    :raises UnsupportedFeature: the table may need files that we do not know of.
+    :raises CorruptLog: a commit after the anchor is missing.
+    :raises UntrueCheckpoint: the anchor is not what the log says of its version.
+    """
+    table_features.require(snapshot.protocol, Operation.CHECKPOINT)
+    retention = LogRetention.of(snapshot.properties, now_ms)
+    plan = LogCleanupPlan(snapshot.version, retention, warnings=retention.warnings)
+    if not is_cleanup_enabled(snapshot.properties):
+        return replace(plan, reasons=(f"the table forbids it: {CLEANUP_ENABLED} is false",))
+    inventory = list_everything(storage)
+    if inventory.listing.latest < snapshot.version:
+        raise LogCleanupRefused(
+            f"{storage.uri}: the log ends at version {inventory.listing.latest}, and version {snapshot.version} was read "
+            "from it a moment ago. Nothing was deleted. Run again when whoever replaces the table is done."
+        )
+    require_same_log(storage, snapshot, inventory.listing)
+    plan = replace(
+        plan,
+        version=inventory.listing.latest,
+        expired_version=_expired_version(storage, snapshot, retention.cutoff_ms),
+    )
+    plan = _with_anchor(storage, snapshot, inventory, plan, now_ms, progress)
+    return _with_leftovers(storage, inventory, plan)
+
+
+def _expired_version(storage: Storage, snapshot: Snapshot, cutoff_ms: int) -> int | None:
+    """The newest version that was committed at or before a moment."""
+    if snapshot.timestamp_ms <= cutoff_ms:
+        return snapshot.version
+    try:
+        return version_at(storage, cutoff_ms)
+    except VersionNotFound:
+        return None
+
+
+# -- the anchor ----------------------------------------------------------------------------------------------------
+
+
+def _with_anchor(
+    storage: Storage,
+    snapshot: Snapshot,
+    inventory: LogInventory,
+    plan: LogCleanupPlan,
+    now_ms: int,
+    progress: ProgressReporter,
+) -> LogCleanupPlan:
+    """The same with an anchor, and with what goes below it."""
+    expired, listing = plan.expired_version, inventory.listing
+    if expired is None:
+        return _because(plan, "no version is older than the log's retention")
+    for checkpoint in reversed(listing.checkpoints):
+        version = checkpoint.version
+        if version > expired:
+            continue
+        entrances = tuple(doomed_entrances(inventory, version))
+        rest = tuple(doomed_rest(inventory, version))
+        if not entrances and not rest:
+            return replace(_because(plan, f"nothing is left below version {version}"), anchor=checkpoint)
+        progress.message(f"reading the checkpoint of version {version}, which the log would begin with")
+        try:
+            content = read_whole(storage, checkpoint)
+        except UnreadableCheckpoint as error:
+            plan = replace(plan, warnings=(*plan.warnings, f"{error.path} cannot be read: {error.why}"))
+            continue
+        assert content.other.protocol is not None
+        table_features.require(content.other.protocol, Operation.CHECKPOINT)
+        _require_commits(inventory, version)
+        why = _protected(storage, snapshot, inventory, version)
+        if why is not None:
+            return _because(plan, why)
+        witness = audit(storage, checkpoint, content, listing, now_ms)
+        stays = [other for other in listing.checkpoints if other.version >= version]
+        copied = supports(snapshot.protocol, "v2Checkpoint") and is_needed(stays)
+        return replace(
+            plan,
+            anchor=checkpoint,
+            witness=witness,
+            entrances=entrances,
+            rest=rest,
+            compatible_copy_of=checkpoint if copied else None,
+        )
+    return _because(plan, f"no checkpoint that can be read is at or before version {expired}")
+
+
+def _because(plan: LogCleanupPlan, why: str) -> LogCleanupPlan:
+    return replace(plan, reasons=(*plan.reasons, why))
+
+
+def _require_commits(inventory: LogInventory, anchor: int) -> None:
+    """
+    :raises CorruptLog: a version after the anchor cannot be reconstructed from it.
+    """
+    listing = inventory.listing
+    for version in range(anchor + 1, listing.latest + 1):
+        if version not in listing.commits:
+            raise CorruptLog(
+                commit_key(version),
+                f"this commit is missing between the checkpoint of version {anchor} and {listing.latest}, so older files "
+                "of the log may be needed to repair it, and none of them was deleted",
+            )
+
+
+def _protected(storage: Storage, snapshot: Snapshot, inventory: LogInventory, anchor: int) -> str | None:
+    """Why the table's history below an anchor has to stay, by the feature ``checkpointProtection``.
+
+    It may go as a whole, all of it below the protected version, or where each of its versions is one that we could
+    have written.
+    """
+    stated = snapshot.properties.get(PROTECTED_BEFORE)
+    if stated is None or not supports(snapshot.protocol, "checkpointProtection"):
+        return None
+    if not stated.strip().isdecimal():
+        raise CorruptLog("metaData.configuration", f"{PROTECTED_BEFORE} is {stated!r}, not a version")
+    if anchor >= int(stated):
+        return None
+    why = (
+        f"history before version {int(stated)} is protected ({PROTECTED_BEFORE}), and would not go as a whole"
+    )
+    try:
+        for protocol in _protocols_below(storage, inventory, anchor):
+            table_features.require(protocol, Operation.CHECKPOINT)
+    except UnsupportedFeature as error:
+        return f"{why}; it needs {', '.join(error.features)}, which this release does not support"
+    except CorruptLog as error:
+        return f"{why}; what it needs cannot be told ({error.path}: {error.why})"
+    return None
+
+
+def _protocols_below(storage: Storage, inventory: LogInventory, anchor: int) -> list[Protocol]:
+    listing = inventory.listing
+    found = []
+    if 0 not in listing.commits:
+        other = CheckpointReader(storage, listing.checkpoints[0]).other
+        if other.protocol is not None:
+            found.append(other.protocol)
+    commits = [commit.key for version, commit in sorted(listing.commits.items()) if version <= anchor]
+    for key, body in zip(commits, storage.read_many(commits), strict=True):
+        found += [action.protocol for action in decode_actions(body, key) if action.protocol is not None]
+    return found
+
+
+# -- leftovers -----------------------------------------------------------------------------------------------------
+
+
+def _with_leftovers(storage: Storage, inventory: LogInventory, plan: LogCleanupPlan) -> LogCleanupPlan:
+    cutoff_ms = plan.retention.leftover_cutoff_ms
+    anchor = plan.anchor.version if plan.anchor is not None else None
+    orphans: tuple[DoomedFile, ...] = ()
+    # Mostly there are none, and no checkpoint has to be opened.
+    if any(doomed_sidecars(inventory, (), cutoff_ms)):
+        stays = [
+            checkpoint
+            for checkpoint in inventory.listing.checkpoints
+            if (anchor is None or checkpoint.version >= anchor)
+            and checkpoint.files[0].kind is not LogFileKind.MULTI_PART_CHECKPOINT
+        ]
+        try:
+            orphans = tuple(doomed_sidecars(inventory, referenced_sidecars(storage, stays), cutoff_ms))
+        except UnreadableCheckpoint as error:
+            plan = _because(
+                plan, f"no sidecar goes, since {error.path} cannot be read and may name any of them"
+            )
+    gone = {file.key for file in (*plan.entrances, *plan.rest, *orphans)}
+    leftovers = tuple(doomed_leftovers(inventory, gone, anchor, cutoff_ms))
+    return replace(plan, rest=(*plan.rest, *leftovers), sidecars=orphans)

@@ -1,0 +1,1 @@
+"""What the log needs: pure functions of its files."""

@@ -1,0 +1,251 @@
+"""Which files of a table's log nobody needs any more: a pure function of what lies in it and of two moments.
+
+Protocol section "Metadata Cleanup". The *anchor* is the newest complete checkpoint that can be read, at or before the
+newest version older than the log's retention: it, its commit and everything after it stay, so that each version from
+there on can be reconstructed. Below it all goes, and any compaction that starts at or before it. Of what is useless at
+any age (sidecars that no checkpoint names, parts of unfinished checkpoints, temporary files) goes what is older than
+yesterday's midnight, so that nothing is taken from a writer who is at work.
+
+The files go in steps, each finished before the next begins:
+
+1. *entrances*, where a reader could begin or take a short cut: commit 0, checkpoints, compactions. As long as all
+   commits are there, any part of this step leaves a log without gaps, in whatever order a store deletes;
+2. what nobody can reach any more: commits, version checksums, leftovers;
+3. sidecars, after every checkpoint that named them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from delta_log.log.log_segment import Checkpoint
+from delta_log.printable import printable_lines
+from delta_log.storage.storage import FileInfo
+from delta_log.table_config.properties import flag, interval_ms
+from delta_log.upkeep.log_inventory import LogInventory
+from delta_maintenance.progress import format_bytes, format_time
+from delta_maintenance.retention import (
+    DEFAULT_LOG_RETENTION_MS,
+    DEFAULT_RETENTION_MS,
+    HOUR_MS,
+    LOG_RETENTION,
+    RETENTION,
+)
+
+CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
+PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+DAY_MS = 24 * HOUR_MS
+
+#: Why a file may go, in the order in which they are told.
+REASONS = {
+    "expired_commit": "older than the log's retention, and a checkpoint stands for it",
+    "expired_checkpoint": "a newer checkpoint is older than the retention, too",
+    "expired_compaction": "of commits that a checkpoint stands for",
+    "expired_checksum": "of a version that goes",
+    "staged_commit": "of a version that goes",
+    "unfinished_checkpoint": "empty, or a part of a set that was never completed",
+    "orphan_sidecar": "no checkpoint names it",
+    "temporary_file": "its writer died",
+    "hadoop_checksum": "of a file that goes, or is gone",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogRetention:
+    """
+    :param retention_ms: how long the table's log keeps its commits.
+    :param cutoff_ms: of versions since this moment, a midnight in UTC, nothing goes.
+    :param leftover_cutoff_ms: what is older than this moment is nobody's work in progress.
+    :param now_ms: by this machine's clock; the other moments follow from it.
+    """
+
+    retention_ms: int
+    cutoff_ms: int
+    leftover_cutoff_ms: int
+    now_ms: int
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], now_ms: int) -> LogRetention:
+        """
+        :raises CorruptLog: a property of the table is no duration.
+        """
+        retention = interval_ms(properties, LOG_RETENTION)
+        retention = DEFAULT_LOG_RETENTION_MS if retention is None else retention
+        files = interval_ms(properties, RETENTION)
+        files = DEFAULT_RETENTION_MS if files is None else files
+        warnings: tuple[str, ...] = ()
+        if retention < files:
+            shorter = (
+                f"the log is kept for {retention / HOUR_MS:g} hours ({LOG_RETENTION}), and removed files for "
+                f"{files / HOUR_MS:g} ({RETENTION}): versions go before their files do"
+            )
+            warnings = (shorter,)
+        midnight = now_ms - now_ms % DAY_MS
+        oldest = now_ms - retention
+        return cls(retention, oldest - oldest % DAY_MS, midnight - DAY_MS, now_ms, warnings)
+
+
+def is_cleanup_enabled(properties: Mapping[str, str]) -> bool:
+    return flag(properties, CLEANUP_ENABLED, default=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedFile:
+    """One file that goes, and why: one of :data:`REASONS`."""
+
+    key: str
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogCleanupPlan:
+    """
+    :param version: the newest that was there; ``None``: nothing was looked at.
+    :param expired_version: the newest that is older than the retention; ``None``: there is none.
+    :param anchor: the first version that stays; ``None``: all stay.
+    :param witness: what the anchor's checkpoint was compared with, see :mod:`delta_log.upkeep.checkpoint_audit`.
+    :param entrances: the first step, see the module; ``rest`` and ``sidecars`` are the second and the third.
+    :param compatible_copy_of: the checkpoint that gets a copy under the classic name, for readers who know no other.
+    :param reasons: why nothing goes, or not all that one might expect; for people.
+    """
+
+    version: int | None
+    retention: LogRetention
+    expired_version: int | None = None
+    anchor: Checkpoint | None = None
+    witness: str | None = None
+    entrances: tuple[DoomedFile, ...] = ()
+    rest: tuple[DoomedFile, ...] = ()
+    sidecars: tuple[DoomedFile, ...] = ()
+    compatible_copy_of: Checkpoint | None = None
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[DoomedFile, ...]:
+        return (*self.entrances, *self.rest, *self.sidecars)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.entrances or self.rest or self.sidecars)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A summary as JSON values, small however large the plan is."""
+        return {
+            "readVersion": self.version,
+            "retentionMs": self.retention.retention_ms,
+            "cutoffMs": self.retention.cutoff_ms,
+            "expiredVersion": self.expired_version,
+            "anchorVersion": None if self.anchor is None else self.anchor.version,
+            "anchorComparedWith": self.witness,
+            "compatibleCheckpointVersion": None
+            if self.compatible_copy_of is None
+            else self.compatible_copy_of.version,
+            "numFilesToDelete": len(self.files),
+            "sizeOfDataToDelete": sum(file.size for file in self.files),
+            "kinds": by_reason(self.files),
+            "reasons": list(self.reasons),
+            "warnings": list(self.warnings),
+        }
+
+
+def by_reason(files: Collection[DoomedFile]) -> dict[str, dict[str, int]]:
+    """Files and bytes by :data:`REASONS`."""
+    found: dict[str, dict[str, int]] = {}
+    for file in files:
+        counts = found.setdefault(file.reason, {"numFiles": 0, "numBytes": 0})
+        counts["numFiles"] += 1
+        counts["numBytes"] += file.size
+    return {reason: found[reason] for reason in REASONS if reason in found}
+
+
+def doomed_entrances(inventory: LogInventory, anchor: int) -> Iterator[DoomedFile]:
+    """The first step below an anchor's version."""
+    listing = inventory.listing
+    if anchor > 0 and 0 in listing.commits:
+        yield _doomed(listing.commits[0].info, "expired_commit")
+    for checkpoint in listing.checkpoints:
+        if checkpoint.version < anchor:
+            yield from (_doomed(file.info, "expired_checkpoint") for file in checkpoint.files)
+    for file in listing.compactions:
+        if file.version <= anchor:
+            yield _doomed(file.info, "expired_compaction")
+
+
+def doomed_rest(inventory: LogInventory, anchor: int) -> Iterator[DoomedFile]:
+    """The second step below an anchor's version, leftovers apart."""
+    for version, commit in sorted(inventory.listing.commits.items()):
+        if 0 < version < anchor:
+            yield _doomed(commit.info, "expired_commit")
+    for file in inventory.checksums:
+        if file.version < anchor:
+            yield _doomed(file.info, "expired_checksum")
+    for version, info in inventory.staged:
+        if version < anchor:
+            yield _doomed(info, "staged_commit")
+
+
+def doomed_leftovers(
+    inventory: LogInventory, gone: Collection[str], anchor: int | None, cutoff_ms: int
+) -> Iterator[DoomedFile]:
+    """What is of no use at any version.
+
+    :param gone: keys of what goes besides.
+    """
+    for file in inventory.unfinished:
+        below = anchor is not None and file.version < anchor
+        if below or file.info.modification_time_ms < cutoff_ms:
+            yield _doomed(file.info, "unfinished_checkpoint")
+    for info in inventory.temporary:
+        if info.modification_time_ms < cutoff_ms:
+            yield _doomed(info, "temporary_file")
+    for key, info in inventory.hadoop_checksums:
+        version = key.rpartition("/")[2][:20]
+        below = anchor is not None and version.isdecimal() and int(version) < anchor
+        absent = key not in inventory.keys and (below or info.modification_time_ms < cutoff_ms)
+        if key in gone or absent:
+            yield _doomed(info, "hadoop_checksum")
+
+
+def doomed_sidecars(
+    inventory: LogInventory, referenced: Collection[str], cutoff_ms: int
+) -> Iterator[DoomedFile]:
+    """
+    :param referenced: names of sidecars, by every checkpoint that stays.
+    """
+    for info in inventory.sidecars:
+        if info.name not in referenced and info.modification_time_ms < cutoff_ms:
+            yield _doomed(info, "orphan_sidecar")
+
+
+def _doomed(info: FileInfo, reason: str) -> DoomedFile:
+    return DoomedFile(info.key, info.size, reason)
+
+
+def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:
+    """A plan's summary for people."""
+    lines = [
+        f"Would delete {plan['numFilesToDelete']:,} files of the log, {format_bytes(plan['sizeOfDataToDelete'])}",
+        f"  versions since {format_time(plan['cutoffMs'], '%Y-%m-%dZ')} stay (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
+    ]
+    return printable_lines([*lines, *log_cleanup_lines(plan, plan["kinds"])])
+
+
+def log_cleanup_lines(plan: Mapping[str, Any], kinds: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """What a plan, or a report, says besides its first line."""
+    lines = [
+        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {REASONS[reason]}"
+        for reason, counts in kinds.items()
+    ]
+    if plan["anchorVersion"] is not None:
+        lines.append(f"  every version from {plan['anchorVersion']} on can be read, by the checkpoint there")
+    if plan["compatibleCheckpointVersion"] is not None:
+        lines.append(
+            f"  a copy of the checkpoint of version {plan['compatibleCheckpointVersion']} under the classic name comes first"
+        )
+    lines += [f"  {reason}" for reason in plan["reasons"]]
+    return lines + [f"  warning: {warning}" for warning in plan["warnings"]]

@@ -1,1 +1,0 @@
-"""The operations, each from opening the table to the report: plan, run, commit."""

@@ -1,0 +1,221 @@
+"""Committing finished bins: all at once, or batch by batch as they come.
+
+1. A batch is committed as soon as the bins that are finished have read ``batch_size_bytes``. Its commit says in its tags
+   which run and which batch it is; only the commit that *finishes* the run carries ``txn``, so that the run as a whole
+   is done at most once (and a try that died between two batches is not taken for done).
+2. Every batch is held against everything that was committed since the plan's snapshot. Bins whose sources somebody
+   changed are left out of their batch; a batch that loses all of its bins is no reason to stop, a commit of another
+   batch stands or will.
+3. Where the last batch is gone before the run ends (its time was over, or nothing was left for another try), a commit
+   without files carries the ``txn``.
+4. Where deletions are to be taken over, a bin whose sources lost rows is not left out but committed with deletion vectors
+   of its own (:mod:`delta_maintenance.optimize.remapping`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from delta_log.errors import CommitFailed, ConcurrentDelete
+from delta_log.log.actions import Add, DeletionVector, Remove
+from delta_log.runtime import Runtime
+from delta_log.table_config.clustering import CLUSTERING_DOMAIN
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import CommitResult, Transaction
+from delta_maintenance.optimize.metrics import commit_metrics
+from delta_maintenance.optimize.plan.forecast import REWRITE_TIME_TAG
+from delta_maintenance.optimize.remapping import Remapping, VectorFiles
+from delta_maintenance.optimize.resume import BATCH_TAG, RUN_TAG, EarlierTries
+from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.rewrite.task import BinManifest, SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDetails:
+    """What every commit of a run says.
+
+    :param transaction: application id and version, for the commit that finishes the run.
+    """
+
+    operation: str
+    parameters: Mapping[str, Any]
+    run_id: str
+    tags: Mapping[str, str]
+    transaction: tuple[str, int] | None
+
+
+@dataclass(slots=True)
+class Batches:
+    """The commits of one run.
+
+    :param size_bytes: ``None``: everything in one commit.
+    :param vectors: where bins whose sources lost rows meanwhile are to take that over; else they are left out.
+    :ivar committed: bins that are in the table, those of earlier tries among them.
+    :ivar remapped: how many of them have taken deletions over.
+    :ivar version: of the last commit.
+    :ivar already_done: another try of the same run has finished it.
+    """
+
+    transaction: Transaction
+    details: CommitDetails
+    size_bytes: int | None
+    progress: ProgressReporter
+    runtime: Runtime
+    vectors: VectorFiles | None = None
+    committed: list[BinManifest] = field(default_factory=list)
+    remapped: int = 0
+    dropped: list[tuple[BinManifest, CommitFailed]] = field(default_factory=list)
+    num_batches: int = 0
+    version: int | None = None
+    already_done: bool = False
+    _pending: list[BinManifest] = field(default_factory=list)
+    _taken_over: frozenset[str] = frozenset()
+    _since_ms: int = 0
+
+    @classmethod
+    def after(
+        cls,
+        earlier: EarlierTries,
+        transaction: Transaction,
+        details: CommitDetails,
+        size_bytes: int | None,
+        progress: ProgressReporter,
+        runtime: Runtime,
+        vectors: VectorFiles | None = None,
+    ) -> Batches:
+        return cls(
+            transaction,
+            details,
+            size_bytes,
+            progress,
+            runtime,
+            vectors,
+            committed=list(earlier.committed),
+            num_batches=earlier.num_batches,
+            version=earlier.version,
+            _pending=list(earlier.finished),
+            _taken_over=frozenset(manifest.bin_id for manifest in earlier.finished),
+            _since_ms=runtime.now_ms(),
+        )
+
+    def add(self, manifest: BinManifest, *, more_to_come: bool) -> None:
+        """Take a finished bin, and commit if a batch is full.
+
+        :raises CommitFailed: the table is not the one any more that was planned on.
+        """
+        self._pending.append(manifest)
+        full = self.size_bytes is not None and sum(m.bytes_in for m in self._pending) >= self.size_bytes
+        if full and more_to_come:
+            self._commit(finishes=False)
+
+    def finish(self, order: Mapping[str, int]) -> None:
+        """Commit what is left, and that this was all.
+
+        :param order: of the bins in the plan, so that equal work gives equal commits.
+        :raises CommitFailed: nothing of the run is in the table.
+        """
+        if not self._pending and not self.num_batches and self.dropped:
+            raise self.dropped[0][1]
+        self._pending.sort(key=lambda manifest: (order.get(manifest.bin_id, -1), manifest.bin_id))
+        if self._pending or (self.num_batches and self.details.transaction is not None):
+            self._commit(finishes=True)
+
+    def _commit(self, *, finishes: bool) -> None:
+        manifests, self._pending = self._pending, []
+        try:
+            result, last = self._commit_bins(manifests, finishes)
+        except ConcurrentDelete as error:
+            if finishes and not self.num_batches:
+                raise
+            # Nothing was left of this batch.
+            self.dropped += [(manifest, error) for manifest in manifests]
+            if not finishes or self.details.transaction is None:
+                return
+            manifests = []
+            result, last = self._commit_bins(manifests, finishes)
+        self.version = result.version
+        if result.already_done:
+            self.already_done = True
+            return
+        if manifests:
+            self.num_batches += 1
+        self.dropped += [(manifests[number], conflict) for number, conflict in result.dropped.items()]
+        self.committed += [m for number, m in enumerate(last) if number not in result.dropped]
+        self.remapped += len(result.remapped)
+        for number, conflict in result.dropped.items():
+            self.progress.message(f"left out bin {manifests[number].bin_id}: {conflict}")
+
+    def _commit_bins(
+        self, manifests: Sequence[BinManifest], finishes: bool
+    ) -> tuple[CommitResult, Sequence[BinManifest]]:
+        """What came of it, and the bins with their sources as they were removed."""
+        number, now_ms = self.num_batches + bool(manifests), self.runtime.now_ms()
+        batched = self.size_bytes is not None or self.num_batches > 0
+        details = self.details
+        tags = {**details.tags, RUN_TAG: details.run_id}
+        if batched:
+            tags[BATCH_TAG] = str(number)
+        # What an earlier try has rewritten says nothing about how long it took.
+        if manifests and not any(manifest.bin_id in self._taken_over for manifest in manifests):
+            tags[REWRITE_TIME_TAG] = str(max(1, now_ms - self._since_ms))
+        self.progress.message(
+            f"committing {len(manifests)} bins" + (f" of batch {number}" if batched else "")
+        )
+        groups = [_group(manifest, now_ms) for manifest in manifests]
+        remapping = None
+        if self.vectors is not None:
+            remapping = Remapping(
+                self.vectors.storage.uri, groups, manifests, self.vectors.read, self.vectors.write
+            )
+
+        def as_committed(number: int) -> BinManifest:
+            return (remapping.done if remapping is not None else {}).get(number, manifests[number])
+
+        change = Change(
+            operation=details.operation,
+            groups=groups,
+            parameters=details.parameters,
+            metrics=lambda kept: commit_metrics([as_committed(number) for number in kept]),
+            transaction=details.transaction if finishes else None,
+            tags=tags,
+            # Whether a table is clustered decides how its files may be put together.
+            rests_on_domains=frozenset({CLUSTERING_DOMAIN}),
+            remap=remapping,
+        )
+        result = self.transaction.commit(change)
+        self._since_ms = self.runtime.now_ms()
+        return result, [as_committed(number) for number in range(len(manifests))]
+
+
+def _group(manifest: BinManifest, now_ms: int) -> FileGroup:
+    adds = [
+        Add(
+            path=output.path,
+            partitionValues=dict(manifest.partition_values),
+            size=output.size_bytes,
+            modificationTime=output.modification_time_ms,
+            dataChange=False,
+            stats=output.stats,
+            tags=dict(output.tags) or None,
+        )
+        for output in manifest.outputs
+    ]
+    return FileGroup(adds, [_remove(source, now_ms) for source in manifest.sources])
+
+
+def _remove(source: SourceFile, now_ms: int) -> Remove:
+    vector = source.deletion_vector
+    return Remove(
+        path=source.path,
+        deletionTimestamp=now_ms,
+        dataChange=False,
+        extendedFileMetadata=True,
+        partitionValues=dict(source.partition_values),
+        size=source.size_bytes,
+        tags=dict(source.tags) if source.tags else None,
+        deletionVector=DeletionVector(**vector) if vector is not None else None,
+        baseRowId=source.base_row_id,
+        defaultRowCommitVersion=source.default_row_commit_version,
+    )

@@ -1,0 +1,70 @@
+"""From a plan to what an engine is given: each bin as a self-contained task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from delta_log.snapshot.snapshot import Snapshot
+from delta_maintenance.optimize.plan.plan import OptimizePlan
+from delta_maintenance.rewrite.task import RewriteTask
+
+
+class PlannedTasks(Sequence[RewriteTask]):
+    """The bins of a plan as tasks, each made when it is asked for: a million sources are never objects at
+    once."""
+
+    def __init__(
+        self,
+        plan: OptimizePlan,
+        snapshot: Snapshot,
+        run_id: str,
+        table_uri: str,
+        begin_before_ms: int | None = None,
+    ) -> None:
+        self._plan, self._run_id, self._table_uri = plan, run_id, table_uri
+        self._begin_before_ms = begin_before_ms
+        self._metadata, self._protocol = snapshot.metadata, snapshot.protocol
+        self._properties = snapshot.properties
+        self._partition_columns, self._mapping_mode = snapshot.partition_columns, snapshot.mapping_mode
+
+    def __len__(self) -> int:
+        return len(self._plan.bins)
+
+    @overload
+    def __getitem__(self, index: int) -> RewriteTask: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RewriteTask]: ...
+    def __getitem__(self, index: int | slice) -> RewriteTask | Sequence[RewriteTask]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        planned, protocol = self._plan.bins[index], self._protocol
+        return RewriteTask(
+            bin_id=planned.bin_id,
+            table_uri=self._table_uri,
+            run_id=self._run_id,
+            schema_json=self._metadata.schemaString,
+            partition_columns=self._partition_columns,
+            mapping_mode=self._mapping_mode,
+            configuration=self._properties,
+            min_reader_version=protocol.minReaderVersion,
+            min_writer_version=protocol.minWriterVersion,
+            reader_features=None if protocol.readerFeatures is None else tuple(protocol.readerFeatures),
+            writer_features=None if protocol.writerFeatures is None else tuple(protocol.writerFeatures),
+            partition_values=planned.partition_values,
+            sources=self._plan.sources(planned),
+            target_size_bytes=self._plan.target_size_bytes,
+            rewrite_tag=self._plan.rewrite_tag,
+            verify=self._plan.options.verify,
+            num_outputs=planned.num_outputs,
+            # However little time there is, every run gets something done.
+            begin_before_ms=self._begin_before_ms if index % len(self) else None,
+            planned_bytes=planned.live_bytes,
+        )
+
+
+def tasks_of(
+    plan: OptimizePlan, snapshot: Snapshot, run_id: str, table_uri: str, begin_before_ms: int | None = None
+) -> Sequence[RewriteTask]:
+    """The plan's bins as tasks for an engine, in the order of the bins."""
+    return PlannedTasks(plan, snapshot, run_id, table_uri, begin_before_ms)

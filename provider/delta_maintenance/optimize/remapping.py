@@ -1,0 +1,198 @@
+"""Committing a bin whose sources lost rows meanwhile: its new files get deletion vectors for those rows.
+
+Without this a bin is left out of the commit when somebody deletes one row of one of its sources. With it, and that is
+an option, the deletion is translated to the new files. It is done anew after each lost race, on what is live then:
+
+1. The table still lets deletion vectors be written, and no Iceberg compatibility forbids them.
+2. Each source is live, with the vector that it was read with or one that hides more; or it is gone altogether, and so
+   are all rows that came from it. Where rows came back (RESTORE), the new files lack them, and the bin is left out.
+3. Each source is the file that was read: the same size, and the same row ids.
+4. What the commit removes is each source as it is live *now*. To remove it as it was read would leave it in the table
+   beside its copy.
+5. The rows that are live in the new files are as many as are live in the sources.
+
+The new files' statistics stay as wide bounds; nothing of it changes a row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import msgspec
+
+from delta_log.data.deletion_vector import (
+    DeletionVectorDescriptor,
+    RowBitmap,
+    read_deletion_vector,
+    write_deletion_vectors,
+)
+from delta_log.errors import ConcurrentDelete
+from delta_log.log.actions import Add, DeletionVector, Remove
+from delta_log.log.data_path import address_of
+from delta_log.storage.storage import Storage
+from delta_log.table_config import features as table_features
+from delta_log.table_config.properties import flag
+from delta_log.transaction.commit_body import FileGroup
+from delta_log.transaction.conflict import Head
+from delta_maintenance.rewrite.row_positions import NotRemappable, SourceRows, remapped
+from delta_maintenance.rewrite.task import BinManifest, OutputFile
+from delta_maintenance.rewrite.task import SourceFile as Source
+
+FEATURE, ENABLED = "deletionVectors", "delta.enableDeletionVectors"
+#: Under these, a table has no deletion vectors.
+_FORBIDDING = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
+#: Of the rows that were written, more than this part being dead already: the bin is better planned anew.
+_WORTHLESS = 0.5
+
+#: The rows that a vector of the file with this key hides.
+ReadVector = Callable[[DeletionVector, str], RowBitmap]
+#: A vector for each of some outputs, none of them empty, in a file of its own where it needs one.
+WriteVectors = Callable[[Sequence[tuple[OutputFile, RowBitmap]]], Sequence[DeletionVector]]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFiles:
+    """Deletion vectors as they are stored.
+
+    :param new_id: a fresh UUID, as text, for each file.
+    """
+
+    storage: Storage
+    new_id: Callable[[], str]
+
+    def read(self, vector: DeletionVector, key: str) -> RowBitmap:
+        descriptor = DeletionVectorDescriptor.from_json(msgspec.to_builtins(vector))
+        return read_deletion_vector(descriptor, self.storage)
+
+    def write(self, wanted: Sequence[tuple[OutputFile, RowBitmap]]) -> Sequence[DeletionVector]:
+        bitmaps = [rows for _, rows in wanted]
+        written = write_deletion_vectors(self.storage, bitmaps, UUID(self.new_id()))
+        return [DeletionVector(**vector.to_json()) for vector in written]
+
+
+@dataclass(slots=True)
+class Remapping:
+    """Makes the groups of one commit anew; :attr:`delta_log.transaction.commit_body.Change.remap`.
+
+    :param groups: of the change, and ``manifests`` of the bins that they commit, in their order.
+    :ivar done: by number, what is committed in place of a manifest: its sources as they were last.
+    """
+
+    table_uri: str
+    groups: Sequence[FileGroup]
+    manifests: Sequence[BinManifest]
+    read: ReadVector
+    write: WriteVectors
+    done: dict[int, BinManifest] = field(default_factory=dict)
+
+    def __call__(self, number: int, head: Head, live: Mapping[str, Sequence[Add | Remove]]) -> FileGroup:
+        """
+        :param head: the version that the commit would follow.
+        :param live: by key of each source that somebody touched, what of it is in that version.
+        :raises ConcurrentDelete: the deletions cannot be translated; nothing was committed.
+        """
+        manifest, group = self.manifests[number], self.groups[number]
+        try:
+            return self._made_anew(number, manifest, group, head, live)
+        except NotRemappable as error:
+            self.done.pop(number, None)
+            raise ConcurrentDelete(
+                f"Lost to a concurrent commit: files of bin {manifest.bin_id} were changed, and its new files cannot take "
+                f"that over: {error}. The table is intact; run again to plan anew.",
+                version=head.version,
+            ) from error
+
+    def _made_anew(
+        self,
+        number: int,
+        manifest: BinManifest,
+        group: FileGroup,
+        head: Head,
+        live: Mapping[str, Sequence[Add | Remove]],
+    ) -> FileGroup:
+        _check_table(head)
+        if len(manifest.source_rows) != len(manifest.sources):
+            raise NotRemappable("an older release rewrote them, and did not note how many rows each has")
+        removes: list[Remove] = []
+        sources: list[SourceRows] = []
+        kept: list[Source] = []
+        for source, remove, rows in zip(manifest.sources, group.removes, manifest.source_rows, strict=True):
+            key = address_of(remove.path, self.table_uri)
+            read = self._rows(remove, key)
+            found = live.get(key, (remove,))
+            if not found:
+                sources.append(SourceRows(rows, read, None))
+                continue
+            if len(found) > 1:
+                raise NotRemappable(f"{key} is live under two deletion vectors")
+            now = found[0]
+            _check_file(key, remove, now)
+            sources.append(SourceRows(rows, read, self._rows(now, key) if now is not remove else read))
+            removes.append(_removal_of(now, remove))
+            kept.append(replace(source, deletion_vector=msgspec.to_builtins(now.deletionVector)))
+        dead = remapped(sources, [output.num_records for output in manifest.outputs])
+        written, gone = sum(output.num_records for output in manifest.outputs), sum(map(len, dead))
+        if not removes or gone > _WORTHLESS * written:
+            raise NotRemappable(f"{gone} of the {written} rows that were written are deleted by now")
+        self.done[number] = replace(manifest, sources=tuple(kept))
+        return FileGroup(self._with_vectors(manifest.outputs, group.adds, dead), removes)
+
+    def _rows(self, file: Add | Remove, key: str) -> RowBitmap:
+        return self.read(file.deletionVector, key) if file.deletionVector is not None else RowBitmap(())
+
+    def _with_vectors(
+        self, outputs: Sequence[OutputFile], adds: Sequence[Add], dead: Sequence[RowBitmap]
+    ) -> list[Add]:
+        # An output of which nothing is left is not added at all.
+        left = [
+            (add, output, rows)
+            for add, output, rows in zip(adds, outputs, dead, strict=True)
+            if len(rows) < output.num_records
+        ]
+        wanted = [(output, rows) for _, output, rows in left if rows]
+        vectors = iter(self.write(wanted) if wanted else ())
+        return [
+            msgspec.structs.replace(
+                add, deletionVector=next(vectors), stats=_wide(add.stats, output.num_records)
+            )
+            if rows
+            else add
+            for add, output, rows in left
+        ]
+
+
+def _check_table(head: Head) -> None:
+    properties = head.metadata.properties
+    if not (table_features.supports(head.protocol, FEATURE) and flag(properties, ENABLED)):
+        raise NotRemappable(f"the table does not let deletion vectors be written ({ENABLED})")
+    for name in _FORBIDDING:
+        if flag(properties, name):
+            raise NotRemappable(f"{name} forbids deletion vectors")
+
+
+def _check_file(key: str, read: Remove, now: Add | Remove) -> None:
+    """Is it the file that was read?"""
+    if read.size is not None and now.size is not None and read.size != now.size:
+        raise NotRemappable(f"{key} had {read.size} bytes and has {now.size}")
+    before = (read.baseRowId, read.defaultRowCommitVersion)
+    if before != (now.baseRowId, now.defaultRowCommitVersion):
+        raise NotRemappable(f"{key} was given new row ids")
+
+
+def _removal_of(now: Add | Remove, read: Remove) -> Remove:
+    """For what is live; what was read may have had another deletion vector."""
+    return msgspec.structs.replace(
+        read,
+        path=now.path,
+        partitionValues=now.partitionValues,
+        tags=now.tags,
+        deletionVector=now.deletionVector,
+    )
+
+
+def _wide(stats: str | None, rows: int) -> str:
+    """Statistics of a file with a deletion vector: its bounds hold for the rows that are left, and are not tight."""
+    return json.dumps({**json.loads(stats or "{}"), "numRecords": rows, "tightBounds": False})

@@ -1,0 +1,268 @@
+"""What earlier tries of one run have left, by its manifests: how a killed run goes on where it stopped.
+
+A manifest stays until its run is over, so each one tells, held against the table as it is now, where its bin stands:
+
+============  =====================================================  ==============================
+committed     its files are live, with this rewriter's mark          not planned again, and counted
+finished      its sources are live, and in every fact what the log   committed as it is
+              says of them; the plan would give them this bin's id;
+              its counts of rows agree with the log and with the
+              footers of its files, which are complete and unnamed
+stale         anything else: somebody changed the sources, or what   planned anew
+              decides how files are written, meanwhile
+============  =====================================================  ==============================
+
+Only manifests that carry the proof of the run's key are looked at (:mod:`delta_maintenance.rewrite.manifest_file`); other
+files among them are counted, and left alone.
+
+Nothing is deleted here: another try of the same run may be about to commit what looks stale
+(:mod:`delta_maintenance.optimize.orphans` knows when that is impossible).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.log.actions import decode_actions
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import list_log
+from delta_log.snapshot.commit_info import normalise
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
+from delta_maintenance.optimize.plan.plan import source_of
+from delta_maintenance.optimize.plan.planner import PriorWork, bin_id_of, num_records_of
+from delta_maintenance.partitions.partition_groups import partition_groups
+from delta_maintenance.rewrite.bin import CountRows, is_complete, manifests_of, rows_by_footer
+from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
+
+#: In ``commitInfo.tags``: the run that a commit belongs to, and the number of its batch, from 1 on.
+RUN_TAG, BATCH_TAG = "delta-maintenance.run", "delta-maintenance.batch"
+_BATCH = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTries:
+    """
+    :param num_batches: that are committed, and ``version`` of the last of them.
+    :param num_foreign: files among the manifests that this run did not write.
+    """
+
+    committed: tuple[BinManifest, ...] = ()
+    finished: tuple[BinManifest, ...] = ()
+    stale: tuple[BinManifest, ...] = ()
+    num_batches: int = 0
+    version: int | None = None
+    num_foreign: int = 0
+
+    @property
+    def manifests(self) -> list[BinManifest]:
+        return [*self.committed, *self.finished, *self.stale]
+
+    def prior_work(self) -> PriorWork:
+        """What the plan has to know of it."""
+        done = [*self.committed, *self.finished]
+        return PriorWork(
+            keys=[
+                *(source.key for manifest in self.finished for source in manifest.sources),
+                *(output.key for manifest in self.committed for output in manifest.outputs),
+            ],
+            bin_ids=frozenset(manifest.bin_id for manifest in self.manifests),
+            num_files=sum(len(manifest.sources) for manifest in done),
+            num_bytes=sum(manifest.bytes_in for manifest in done),
+        )
+
+
+def earlier_tries(
+    storage: Storage,
+    run_id: str,
+    run_key: RunKey,
+    snapshot: Snapshot,
+    rewrite_tag: str,
+    count_rows: CountRows = rows_by_footer,
+) -> EarlierTries:
+    """Look; one LIST where there is nothing.
+
+    :param rewrite_tag: of the files that would be written now. Whatever was committed before the snapshot is no conflict
+        any more, so a bin that was written for another schema has to be told by this.
+    :raises NewerManifest: a newer release is at this run.
+    """
+    manifests, num_foreign = manifests_of(storage, run_key, run_id)
+    if not manifests:
+        return EarlierTries(num_foreign=num_foreign)
+    live = _Live.of(snapshot, manifests)
+    committed = [manifest for manifest in manifests if live.has_committed(manifest)]
+    done = {manifest.bin_id for manifest in committed}
+    planned = [
+        manifest
+        for manifest in manifests
+        if manifest.bin_id not in done and _is_wanted(manifest, rewrite_tag) and live.would_plan(manifest)
+    ]
+    finished = _disjoint(_whole(planned, snapshot, storage, count_rows))
+    done |= {manifest.bin_id for manifest in finished}
+    stale = [manifest for manifest in manifests if manifest.bin_id not in done]
+    version, batches = _last_batch(storage, run_id, snapshot) if committed else (None, 0)
+    return EarlierTries(
+        tuple(committed), tuple(finished), tuple(stale), batches, version, num_foreign=num_foreign
+    )
+
+
+def _is_same_file(source: SourceFile, live: SourceFile | None) -> bool:
+    """In every fact that the log tells; the rows are counted elsewhere."""
+    return replace(source, num_records=None) == live
+
+
+def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
+    return manifest.rewrite_tag == rewrite_tag
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """Of all files that some manifests speak of, those that are live.
+
+    :param partitions: a number for each; equal ones are the same partition.
+    """
+
+    files: Mapping[str, SourceFile]
+    partitions: Mapping[str, int]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, manifests: Iterable[BinManifest]) -> _Live:
+        rows = _live_rows(snapshot, manifests)
+        codes = partition_groups(rows.column("partition_values"), snapshot.partition_schema)
+        return cls(_sources_of(rows), dict(zip(rows.column("key").to_pylist(), codes.tolist(), strict=True)))
+
+    def has_committed(self, manifest: BinManifest) -> bool:
+        """Are its files in the table, written by this rewriter?"""
+        found = [self.files.get(output.key) for output in manifest.outputs]
+        return bool(found) and all(
+            file is not None
+            and (file.path, file.size_bytes) == (output.path, output.size_bytes)
+            and (file.tags or {}).get(REWRITE_TAG) == manifest.rewrite_tag
+            for file, output in zip(found, manifest.outputs, strict=True)
+        )
+
+    def would_plan(self, manifest: BinManifest) -> bool:
+        """Would a plan have this bin rewritten to such files?"""
+        return (
+            all(_is_same_file(source, self.files.get(source.key)) for source in manifest.sources)
+            and len({self.partitions[source.key] for source in manifest.sources}) == 1
+            and manifest.partition_values == manifest.sources[0].partition_values
+            and manifest.bin_id == bin_id_of(manifest.rewrite_tag, manifest.sources, manifest.num_outputs)
+            and len(manifest.outputs) <= manifest.num_outputs
+            and all(
+                output.key not in self.files and output.tags.get(REWRITE_TAG) == manifest.rewrite_tag
+                for output in manifest.outputs
+            )
+        )
+
+
+def _whole(
+    manifests: Sequence[BinManifest], snapshot: Snapshot, storage: Storage, count_rows: CountRows
+) -> list[BinManifest]:
+    """Those whose files are all there, named by nobody, and hold the rows that are live in the sources."""
+    if not manifests:
+        return []
+    counts = _num_records(snapshot, [source.key for manifest in manifests for source in manifest.sources])
+    wanted = [key for manifest in manifests for key in _keys(manifest.outputs)]
+    removed = snapshot.tombstones(("key",)).column("key")
+    named = set(removed.filter(pc.is_in(removed, value_set=pa.array(wanted, pa.string()))).to_pylist())
+
+    def is_whole(manifest: BinManifest) -> bool:
+        return (
+            named.isdisjoint(_keys(manifest.outputs))
+            and manifest.miscounts([counts.get(source.key) for source in manifest.sources]) is None
+            and is_complete(manifest, storage, count_rows)
+        )
+
+    if storage.concurrency < 2:
+        return list(filter(is_whole, manifests))
+    with ThreadPoolExecutor(storage.concurrency) as pool:
+        whole = pool.map(is_whole, manifests)
+        return [manifest for manifest, is_so in zip(manifests, whole, strict=True) if is_so]
+
+
+def _disjoint(manifests: Sequence[BinManifest]) -> list[BinManifest]:
+    """Those that share no file with one before. Two tries may have put a file into different bins; it is replaced once."""
+    found, taken = [], set[str]()
+    for manifest in manifests:
+        keys = {*_keys(manifest.sources), *_keys(manifest.outputs)}
+        if taken.isdisjoint(keys):
+            taken |= keys
+            found.append(manifest)
+    return found
+
+
+def _num_records(snapshot: Snapshot, keys: Sequence[str]) -> dict[str, int]:
+    """Physical rows of some live files, where their statistics tell."""
+    wanted, found = pa.array(keys, pa.string()), {}
+    for batch in snapshot.file_batches(["key", "stats"]):
+        chosen = batch.filter(pc.is_in(batch.column("key"), value_set=wanted))
+        for key, stats in zip(*chosen.to_pydict().values(), strict=True):
+            count = -1 if stats is None else num_records_of(stats)
+            if count >= 0:
+                found[key] = count
+    return found
+
+
+def _keys(files: Iterable[SourceFile | OutputFile]) -> list[str]:
+    return [file.key for file in files]
+
+
+_FACTS = (
+    "path",
+    "key",
+    "size",
+    "partition_values",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "tags",
+)
+
+
+def _live_rows(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> pa.Table:
+    wanted = [key for manifest in manifests for key in (*_keys(manifest.sources), *_keys(manifest.outputs))]
+    files = snapshot.files(_FACTS)
+    return files.filter(pc.is_in(files.column("key"), value_set=pa.array(wanted, pa.string())))
+
+
+def _sources_of(rows: pa.Table) -> dict[str, SourceFile]:
+    return {row["key"]: source_of(row, -1) for row in rows.to_pylist()}
+
+
+def live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[str, SourceFile]:
+    """Of all files that the manifests speak of, those that are live, by key."""
+    return _sources_of(_live_rows(snapshot, manifests))
+
+
+def identity_of(source: SourceFile) -> tuple[int, str | None, int | None, int | None]:
+    """What must not have changed for a source to be the file that was read."""
+    return (
+        source.size_bytes,
+        source.deletion_vector_id,
+        source.base_row_id,
+        source.default_row_commit_version,
+    )
+
+
+def _last_batch(storage: Storage, run_id: str, snapshot: Snapshot) -> tuple[int | None, int]:
+    """The newest commit of the run, and the number of its batch; the log may not hold it any more."""
+    commits = list_log(storage).commits
+    for version in sorted((v for v in commits if v <= snapshot.version), reverse=True):
+        try:
+            actions = decode_actions(storage.read(commit_key(version)), commit_key(version))
+        except FileNotFoundError:
+            break  # cleaned meanwhile, and everything older with it
+        info = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
+        tags = normalise(info, commits[version]).get("tags")
+        if isinstance(tags, dict) and tags.get(RUN_TAG) == run_id:
+            number = str(tags.get(BATCH_TAG, ""))
+            return version, int(number) if _BATCH.fullmatch(number) else 1
+    return None, 0

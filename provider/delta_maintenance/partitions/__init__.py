@@ -1,0 +1,1 @@
+"""Partition predicates, and grouping files by partition."""

@@ -1,0 +1,92 @@
+"""Which directories and files a predicate on partition columns concerns.
+
+A file that the log knows belongs to the partition that the log says. Nothing else may be known of a file that nobody
+remembers than where it lies, so it is taken for one of the partition whose Hive-style directories it lies in; a file
+in no such directory (as column mapping makes them) concerns no predicate. This only ever narrows what is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from delta_log.errors import CorruptLog
+from delta_log.log.data_path import HIVE_NULL
+from delta_log.snapshot.snapshot import Snapshot
+from delta_maintenance.partitions.predicate import partition_predicate
+
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_MAPS = pa.map_(pa.string(), pa.string())
+_ROW = "\x00row"
+
+
+@dataclass(frozen=True)
+class PartitionScope:
+    """
+    :raises InvalidRequest: not a predicate on partition columns.
+    """
+
+    snapshot: Snapshot = field(repr=False)
+    predicate: pc.Expression
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, where: str) -> PartitionScope:
+        return cls(snapshot, partition_predicate(where, snapshot.schema, snapshot.partition_columns))
+
+    def contains(self, directories: Sequence[str]) -> list[bool | None]:
+        """For each directory: does the predicate hold for it? ``None``: it is not that of one partition (yet)."""
+        values = [self._values(directory) for directory in directories]
+        known = [number for number, found in enumerate(values) if found is not None]
+        answers: list[bool | None] = [None] * len(directories)
+        for number, holds in zip(known, self._holds([values[n] for n in known]), strict=True):
+            answers[number] = holds
+        return answers
+
+    def mask(self, keys: pa.ChunkedArray, known_keys: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Of some files, those in scope.
+
+        :param known_keys: files that are, by the log.
+        """
+        directories = pc.replace_substring_regex(keys, r"/?[^/]*$", "").combine_chunks().dictionary_encode()
+        inside = pa.array(
+            [bool(answer) for answer in self.contains(directories.dictionary.to_pylist())], pa.bool_()
+        )
+        return pc.or_(inside.take(directories.indices), pc.is_in(keys, value_set=known_keys))
+
+    def _values(self, directory: str) -> dict[str, str | None] | None:
+        found: dict[str, str | None] = {}
+        for segment in directory.split("/"):
+            name, equals, value = segment.partition("=")
+            if equals:
+                found[_unescape(name)] = None if value == HIVE_NULL else _unescape(value)
+        values: dict[str, str | None] = {}
+        for column in self.snapshot.partition_schema:
+            name = column.name if column.name in found else column.physical_name
+            if name not in found:
+                return None
+            values[column.physical_name] = found[name]
+        return values
+
+    def _holds(self, values: Sequence[dict[str, str | None] | None]) -> list[bool]:
+        if not values:
+            return []
+        maps = pa.array([list((entry or {}).items()) for entry in values], _MAPS)
+        try:
+            typed = self.snapshot.typed_partition_values(maps)
+        except CorruptLog:
+            # A directory that only looks like a partition's belongs to none.
+            return [False] if len(values) == 1 else [self._holds([entry])[0] for entry in values]
+        rows = pa.array(np.arange(len(values)))
+        table = pa.table([rows, *typed.columns], [_ROW, *typed.column_names])
+        kept = set(ds.dataset(table).to_table([_ROW], filter=self.predicate).column(0).to_pylist())
+        return [number in kept for number in range(len(values))]
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)

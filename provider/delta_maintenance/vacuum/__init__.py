@@ -1,0 +1,1 @@
+"""VACUUM: files that no version in the retention needs."""

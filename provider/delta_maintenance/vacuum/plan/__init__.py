@@ -1,0 +1,1 @@
+"""What VACUUM may delete: pure functions of the log and a listing."""

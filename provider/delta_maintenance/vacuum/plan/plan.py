@@ -1,0 +1,169 @@
+"""The plan of a VACUUM: what would be deleted, and why each of it may go. A value, printable.
+
+A plan may name millions of files, so these stay rows of an Arrow table; its summary stays small all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.printable import printable_lines
+from delta_maintenance.progress import format_bytes, format_time
+from delta_maintenance.retention import HOUR_MS, Retention
+
+#: Why a file may go.
+ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA = (
+    "orphan", "expired_tombstone", "dead_deletion_vector", "old_change_data",
+)  # fmt: skip
+REASONS = {
+    ORPHAN: "no version that can be read names them",
+    EXPIRED: "removed from the table, and the retention is over",
+    DEAD_VECTOR: "deletion vectors that no version needs any more",
+    OLD_CHANGE_DATA: "change data, older than the retention",
+}
+#: ``since_ms``: when the log said for the last time that the file was needed; null where it says nothing.
+CANDIDATE_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("size", pa.int64()),
+        ("modification_time_ms", pa.int64()),
+        ("reason", pa.dictionary(pa.int8(), pa.string())),
+        ("since_ms", pa.int64()),
+    ]
+)
+_SHOWN_FILES = 10
+_ROWS_AT_ONCE = 1 << 13
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VacuumPlan:
+    """What is to be deleted from one table.
+
+    1. ``candidates`` (:data:`CANDIDATE_SCHEMA`) are in the order of their keys, none twice, none of them protected.
+    2. ``directories`` are empty once the candidates are gone; each comes before the directory that it lies in.
+    3. ``digest`` names the candidates: two plans of one digest delete the same files.
+
+    :param mode: ``full``, ``lite`` or ``inventory``.
+    :param settled_version: the newest version that was committed before the cutoff; a later lite vacuum starts behind it.
+        ``None``: there is none, or what it and those before it removed is not all among the candidates.
+    :param is_unseen: the candidates were found in the log, and nobody has looked yet whether they are there, and how old.
+    :param warnings: for people.
+    """
+
+    read_version: int
+    table_id: str
+    mode: str
+    where: str | None
+    retention: Retention
+    candidates: pa.Table = field(repr=False)
+    directories: tuple[str, ...] = field(repr=False)
+    num_directories: int
+    num_files: int
+    num_protected: int
+    settled_version: int | None
+    warnings: tuple[str, ...]
+    digest: str
+    is_unseen: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return pc.sum(self.candidates.column("size")).as_py() or 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.candidates.num_rows and not self.directories
+
+    def by_reason(self) -> dict[str, tuple[int, int]]:
+        """Files and bytes."""
+        counted = (
+            pa.table(
+                {
+                    "reason": self.candidates.column("reason").cast(pa.string()),
+                    "size": self.candidates.column("size"),
+                }
+            )
+            .group_by("reason")
+            .aggregate([("size", "count"), ("size", "sum")])
+        )
+        found = {row["reason"]: (row["size_count"], row["size_sum"] or 0) for row in counted.to_pylist()}
+        return {reason: found[reason] for reason in REASONS if reason in found}
+
+    def to_dict(self) -> dict[str, Any]:
+        """A summary as JSON values, small however large the plan is."""
+        return {
+            "digest": self.digest,
+            "readVersion": self.read_version,
+            "mode": self.mode,
+            "where": self.where,
+            "retentionMs": self.retention.retention_ms,
+            "configuredRetentionMs": self.retention.configured_ms,
+            "cutoffMs": self.retention.cutoff_ms,
+            "numFilesToDelete": self.candidates.num_rows,
+            "sizeOfDataToDelete": self.size_bytes,
+            "reasons": {
+                reason: {"numFiles": files, "numBytes": size}
+                for reason, (files, size) in self.by_reason().items()
+            },
+            "numDirectoriesToDelete": len(self.directories),
+            "numVacuumedDirectories": self.num_directories,
+            "numListedFiles": self.num_files,
+            "numProtectedFiles": self.num_protected,
+            "warnings": list(self.warnings),
+            "files": list(rows_of(self.candidates.slice(0, _SHOWN_FILES))),
+        }
+
+    def lines(self) -> Iterator[bytes]:
+        """Every candidate as a line of JSON, and then every directory, some thousand at a time."""
+        for start in range(0, self.candidates.num_rows, _ROWS_AT_ONCE):
+            rows = rows_of(self.candidates.slice(start, _ROWS_AT_ONCE))
+            yield "".join(json.dumps(row) + "\n" for row in rows).encode()
+        for start in range(0, len(self.directories), _ROWS_AT_ONCE):
+            part = self.directories[start : start + _ROWS_AT_ONCE]
+            rows_of_directories = ({"path": path, "reason": "empty_directory"} for path in part)
+            yield "".join(json.dumps(row) + "\n" for row in rows_of_directories).encode()
+
+
+def rows_of(candidates: pa.Table) -> Iterator[dict[str, Any]]:
+    """Candidates as JSON values, absent members left out."""
+    for row in candidates.to_pylist():
+        told = {
+            "path": row["key"],
+            "size": row["size"],
+            "modificationTime": row["modification_time_ms"],
+            "reason": row["reason"],
+            "since": row["since_ms"],
+        }
+        yield {name: value for name, value in told.items() if value is not None}
+
+
+def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
+    """A plan's summary for people."""
+    lines = [
+        f"Would delete {plan['numFilesToDelete']:,} files, {format_bytes(plan['sizeOfDataToDelete'])}",
+        f"  planned on version {plan['readVersion']}",
+        f"  what was needed since {format_time(plan['cutoffMs'], '%Y-%m-%d %H:%MZ')} stays (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
+        *reason_lines(plan["reasons"]),
+    ]
+    if plan["numDirectoriesToDelete"]:
+        lines.append(f"  {plan['numDirectoriesToDelete']:,} empty directories")
+    lines.append(
+        f"  {plan['numListedFiles']:,} files looked at in {plan['numVacuumedDirectories']:,} directories ({plan['mode']})"
+    )
+    lines += [f"  warning: {warning}" for warning in plan["warnings"]]
+    if plan["files"]:
+        lines.append("  for example")
+        lines += [f"    {row['reason']:<21} {row['path']}" for row in plan["files"]]
+    return printable_lines(lines)
+
+
+def reason_lines(reasons: Mapping[str, Mapping[str, int]]) -> list[str]:
+    return [
+        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {REASONS[reason]}"
+        for reason, counts in reasons.items()
+    ]

@@ -1,0 +1,284 @@
+"""Planning VACUUM: which files below a table's root nobody needs any more, and why. Pure: nothing is read or deleted.
+
+Protocol sections "Add File and Remove File" and "Deletion Vectors". Two steps, with a look at the store between them
+where the listing told no times:
+
+1. :func:`unprotected` and :func:`suspects`: what is listed and not protected. An anti-join of columns.
+2. :func:`plan_vacuum`: of those, what is strictly older than the cutoff; each with its reason.
+
+Refused: another table below the root, a table whose files seem to be elsewhere, a candidate that may be a protected
+file under another address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.errors import TableError
+from delta_log.snapshot.snapshot import Snapshot
+from delta_maintenance.listing.hidden_names import CHANGE_DATA, HiddenNames
+from delta_maintenance.listing.key_columns import files_by_directory, key_bytes
+from delta_maintenance.listing.listing import Listing
+from delta_maintenance.partitions.partition_scope import PartitionScope
+from delta_maintenance.retention import HOUR_MS, Retention
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.plan.plan import (
+    CANDIDATE_SCHEMA,
+    DEAD_VECTOR,
+    EXPIRED,
+    OLD_CHANGE_DATA,
+    ORPHAN,
+    VacuumPlan,
+)
+from delta_maintenance.vacuum.plan.protected_files import ProtectedFiles, keys_in_scope
+
+_VECTOR_NAME = r"(^|/)deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$"
+_REASONS = (ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA)
+_MANY_ROWS = 1 << 18
+#: An empty directory that was changed so recently may be one that a writer is about to write to.
+_YOUNG_DIRECTORY_MS = HOUR_MS
+
+
+class VacuumRefused(TableError):
+    """Deleting might lose something; nothing was deleted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VacuumBasis:
+    """All that a plan rests on.
+
+    :param settled_version: see :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
+    :param earliest_commit_ms: of the commits that the log still holds; ``None``: it holds version 0.
+    """
+
+    snapshot: Snapshot = field(repr=False)
+    listing: Listing
+    protected: ProtectedFiles
+    retention: Retention
+    options: VacuumOptions
+    now_ms: int
+    settled_version: int | None = None
+    earliest_commit_ms: int | None = None
+    scope: PartitionScope | None = None
+    table_uri: str = ""
+
+
+def unprotected(files: pa.Table, protected: ProtectedFiles) -> pa.Table:
+    """Of some rows of a listing, those whose keys are not among the protected ones."""
+    return kept_rows(files, protected.key_hashes.denied(files.column("key")))
+
+
+def suspects(basis: VacuumBasis, found: pa.Table) -> pa.Table:
+    """Files that are listed, in scope, and not protected; of any age.
+
+    :param found: what :func:`unprotected` gives for the whole listing.
+    :raises VacuumRefused: another table lies below the root.
+    """
+    listing, snapshot = basis.listing, basis.snapshot
+    if listing.other_tables:
+        raise VacuumRefused(another_table(listing.other_tables))
+    if found.num_rows:
+        # By the rules of the version that was read, which may be another one than the listing's.
+        hidden = HiddenNames.of(snapshot)
+        masks = [hidden.mask(chunk) for chunk in found.column("key").chunks]
+        found = kept_rows(found, pc.invert(pa.chunked_array(masks, pa.bool_())))
+    if basis.scope is not None and found.num_rows:
+        known = keys_in_scope(snapshot, basis.scope.predicate, basis.table_uri)
+        found = found.filter(basis.scope.mask(found.column("key"), known))
+    return found
+
+
+def kept_rows(files: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Filtered; batches of which all rows stay are not copied."""
+    kept, start = [], 0
+    for batch in files.to_batches():
+        part = mask.slice(start, batch.num_rows)
+        part = part if isinstance(part, pa.Array) else part.combine_chunks()
+        start += batch.num_rows
+        if part.true_count:
+            kept.append(batch if part.true_count == len(part) else batch.filter(part))
+    return pa.Table.from_batches(kept, files.schema)
+
+
+def another_table(roots: Sequence[str]) -> str:
+    return (
+        f"Another Delta table lies below this one: {', '.join(roots[:5])}. Its files would look like orphans of this "
+        "table. Nothing was deleted. Move it out, or look whether this is the right address."
+    )
+
+
+def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False) -> VacuumPlan:
+    """
+    :param found: what :func:`suspects` gave, less what is gone meanwhile, with times and sizes.
+    :param is_unseen: see :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
+    :raises VacuumRefused: see the module.
+    """
+    cutoff = basis.retention.cutoff_ms
+    # What the log alone tells of has no time: it was removed before the cutoff, and so it was written before.
+    is_old = pc.fill_null(pc.less(found.column("modification_time_ms"), cutoff), True)
+    old = kept_rows(found, is_old)
+    young = found.column("key").filter(pc.invert(is_old))
+    is_settled = not pc.any(pc.is_in(young, value_set=basis.protected.expired.column("key"))).as_py()
+    # Of millions of rows no copy is kept longer than it is needed.
+    del found, is_old
+    _give_back(old)
+    candidates = _with_reasons(old, basis.protected.expired)
+    del old
+    _give_back(candidates)
+    candidates = candidates.take(pc.sort_indices(candidates, [("key", "ascending")])).combine_chunks()
+    _give_back(candidates)
+    _refuse_doubtful(basis, candidates)
+    snapshot = basis.snapshot
+    plan = VacuumPlan(
+        read_version=snapshot.version,
+        table_id=snapshot.metadata.id,
+        mode=basis.options.mode,
+        where=basis.options.where,
+        retention=basis.retention,
+        candidates=candidates,
+        directories=_empty_directories(basis, candidates),
+        num_directories=basis.listing.num_directories,
+        num_files=basis.listing.num_files,
+        num_protected=basis.protected.num_keys,
+        settled_version=basis.settled_version if is_settled else None,
+        warnings=_warnings(basis),
+        digest=_digest(candidates),
+        is_unseen=is_unseen,
+    )
+    _refuse_growth(plan, basis.options)
+    return plan
+
+
+def _give_back(files: pa.Table) -> None:
+    """What sorting and looking up took: Arrow keeps it for later, and by then it would come on top."""
+    if files.num_rows > _MANY_ROWS:
+        pa.default_memory_pool().release_unused()
+
+
+def _with_reasons(files: pa.Table, expired: pa.Table) -> pa.Table:
+    keys = files.column("key")
+    rows = pc.index_in(keys, value_set=expired.column("key"))
+    since = expired.column("time_ms").take(pa.chunked_array(rows.chunks, pa.int32()))
+    # No timestamp was given, so only the version that removed it is known.
+    since = pc.if_else(pc.greater(since, 0), since, pa.scalar(None, pa.int64()))
+    is_vector = pc.match_substring_regex(keys, _VECTOR_NAME)
+    is_change = pc.starts_with(keys, CHANGE_DATA)
+    reason = pc.if_else(pc.is_valid(rows), pa.scalar(1, pa.int8()), pa.scalar(0, pa.int8()))
+    reason = pc.if_else(is_vector, pa.scalar(2, pa.int8()), reason)
+    reason = pc.if_else(is_change, pa.scalar(3, pa.int8()), reason)
+    names = pa.array(_REASONS, pa.string())
+    indices = pa.concat_arrays([pa.array([], pa.int8()), *reason.chunks])
+    return pa.table(
+        [
+            keys,
+            files.column("size"),
+            files.column("modification_time_ms"),
+            pa.chunked_array([pa.DictionaryArray.from_arrays(indices, names)]),
+            since,
+        ],
+        schema=CANDIDATE_SCHEMA,
+    )
+
+
+def _refuse_doubtful(basis: VacuumBasis, candidates: pa.Table) -> None:
+    """A candidate may be a file that the log names by another address, or the root another table's."""
+    protected = basis.protected
+    if not candidates.num_rows or not protected.external:
+        return
+    keys = candidates.column("key")
+    named = {address.rstrip("/").rpartition("/")[2]: address for address in protected.external}
+    names = pc.replace_substring_regex(keys, r"^.*/", "")
+    same = keys.filter(pc.is_in(names, value_set=pa.array(list(named), pa.string())))
+    if len(same):
+        key = same[0].as_py()
+        raise VacuumRefused(
+            f"{key} would be deleted, and the log names a file of that name at an address that cannot be told apart with "
+            f"certainty: {named[key.rpartition('/')[2]]}. Nothing was deleted. Open the table by the address that its "
+            "log uses."
+        )
+    if not len(protected.live) and protected.num_external_live:
+        raise VacuumRefused(
+            f"All {protected.num_external_live} live files of this table lie outside of its root, and yet {len(keys)} "
+            "files below the root would be deleted. Perhaps the table was copied or moved, and its log still names the "
+            "old place. Nothing was deleted."
+        )
+
+
+def _refuse_growth(plan: VacuumPlan, options: VacuumOptions) -> None:
+    approved = options.approved
+    if approved is None:
+        return
+    files, size = plan.candidates.num_rows, plan.size_bytes
+    if files > approved.num_files or size > approved.size_bytes:
+        raise VacuumRefused(
+            f"The plan has grown beyond what was approved: {files:,} files and {size:,} bytes instead of "
+            f"{approved.num_files:,} files and {approved.size_bytes:,} bytes. Nothing was deleted. Plan and ask again."
+        )
+
+
+def _empty_directories(basis: VacuumBasis, candidates: pa.Table) -> tuple[str, ...]:
+    """Directories in which nothing is left, the deepest first."""
+    listing = basis.listing
+    if not listing.directories:
+        return ()
+    leaving = files_by_directory(candidates.column("key"))
+    remaining = {
+        directory for directory, files in listing.counts.items() if files > leaving.get(directory, 0)
+    }
+    kept = _with_ancestors(remaining | listing.untouched)
+    emptied = _with_ancestors(leaving)
+    rest_ms = basis.now_ms - min(_YOUNG_DIRECTORY_MS, basis.retention.retention_ms)
+    young = {
+        directory
+        for directory, changed_ms in listing.directories.items()
+        if directory not in kept and directory not in emptied and changed_ms >= rest_ms
+    }
+    kept |= _with_ancestors(young)
+    found = (directory for directory in listing.directories if directory not in kept)
+    return tuple(sorted(found, key=lambda directory: (-directory.count("/"), directory)))
+
+
+def _with_ancestors(directories: Iterable[str]) -> set[str]:
+    """The same, and all directories that they lie in; the root is the empty text."""
+    found: set[str] = set()
+    for given in directories:
+        directory = given
+        while directory not in found:
+            found.add(directory)
+            directory = directory.rpartition("/")[0]
+    return found
+
+
+def _warnings(basis: VacuumBasis) -> tuple[str, ...]:
+    retention, found = basis.retention, []
+    if retention.log_retention_ms < retention.configured_ms:
+        found.append(
+            "delta.logRetentionDuration is shorter than delta.deletedFileRetentionDuration: files are kept for versions "
+            "that the log can no longer reconstruct"
+        )
+    forgotten = basis.earliest_commit_ms is not None and basis.earliest_commit_ms > retention.cutoff_ms
+    if retention.is_longer_than_configured and forgotten:
+        found.append(
+            "the log does not reach back as far as this retention, and checkpoints keep removals only for "
+            "delta.deletedFileRetentionDuration: files removed in between are not protected"
+        )
+    if retention.retention_ms == 0:
+        found.append("without retention, files of queries and transactions in flight are deleted too")
+    return tuple(found)
+
+
+def _digest(candidates: pa.Table) -> str:
+    digest = hashlib.sha256()
+    chunks = candidates.column("key").chunks
+    for chunk in chunks:
+        lengths = pc.binary_length(chunk).to_numpy(zero_copy_only=False).astype(np.int32)
+        digest.update(lengths.tobytes())
+    for chunk in chunks:
+        digest.update(key_bytes(chunk))
+    return digest.hexdigest()[:32]
