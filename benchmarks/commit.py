@@ -36,7 +36,7 @@ from side_by_side import Case, Contender
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.servers.s3 import MINIO, S3Server, running_minio
+from tests.support.servers.s3 import MINIO, S3Server, running_minio
 
 CONTENDERS = (
     Contender("ours", "commit_contenders:ours"),

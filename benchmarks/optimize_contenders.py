@@ -30,7 +30,7 @@ from delta_maintenance.progress import SilentProgress
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.delta_spark import delta_spark_jars, start_delta_spark, stop_spark
+from tests.support.environment.delta_spark import delta_spark_jars, start_delta_spark, stop_spark
 
 # The first conversion of a Python list imports pandas where it is installed; that is an import as well.
 pa.array([1])

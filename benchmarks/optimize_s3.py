@@ -50,7 +50,7 @@ from delta_maintenance.rewrite.row_checksum import RowChecksum
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.servers.s3 import MINIO, S3Server, running_minio
+from tests.support.servers.s3 import MINIO, S3Server, running_minio
 
 CONTENDERS = (
     Contender("ours", "optimize_contenders:our_far"),

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pytest
 from pyspark.sql import DataFrame
-from tests.delta_spark import delta_spark_jars, start_delta_spark
+from tests.support.environment.delta_spark import delta_spark_jars, start_delta_spark
 
 _ROUNDS = 3
 #: A million files are collected.

@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.servers.s3 import MINIO, S3Server, running_minio
+from tests.support.servers.s3 import MINIO, S3Server, running_minio
 
 WATCHERS = ("ours", "list", "delta-rs")
 COMMITS_PER_SECOND = 2.0

@@ -35,7 +35,7 @@ def usage() -> dict[str, float]:
 
 def ours(order: dict[str, Any]) -> None:
     os.environ["AIRFLOW_CONN_LAKE"] = json.dumps({"conn_type": "delta", "extra": order["options"]})
-    from tests.triggerer import Triggerer
+    from tests.support.runs.triggerer import Triggerer
 
     from airflow_delta.testing import FakeAssetStateStore
     from airflow_delta.triggers import DeltaTableVersionTrigger

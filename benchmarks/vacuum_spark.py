@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pytest
-from tests.delta_spark import delta_spark_jars, start_delta_spark
+from tests.support.environment.delta_spark import delta_spark_jars, start_delta_spark
 
 _ROUNDS = 3
 #: Where one run takes longer, it is the only one.

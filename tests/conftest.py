@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 # A developer's own Airflow is never touched. Set before anything imports Airflow, which reads it at import.
 _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-delta-tests-")
@@ -19,11 +20,11 @@ os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME.name
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "True"
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
-from tests.corpus import Corpus, corpus_is_there, unpack_corpus  # noqa: E402
-from tests.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
-from tests.delta_spark import start_delta_spark, stop_spark  # noqa: E402
-from tests.prerequisites import require  # noqa: E402
-from tests.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
+from tests.support.environment.corpus import Corpus, corpus_is_there, unpack_corpus  # noqa: E402
+from tests.support.environment.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
+from tests.support.environment.delta_spark import start_delta_spark, stop_spark  # noqa: E402
+from tests.support.environment.prerequisites import require  # noqa: E402
+from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
     azure_container,
     azure_server,
     gcs_bucket,
@@ -35,6 +36,10 @@ from tests.servers.fixtures import (  # noqa: E402, F401 - pytest finds them her
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Property tests are judged by what they find, never by how long one example took on a busy machine.
+settings.register_profile("no_deadline", settings(), deadline=None)
+settings.load_profile("no_deadline")
 
 _TOLD = (
     "apache-airflow",

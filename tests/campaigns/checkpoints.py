@@ -11,7 +11,7 @@ import argparse
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.checkpoint_histories import PROPERTIES, check_history
+from tests.support.tables.checkpoint_histories import PROPERTIES, check_history
 
 
 def main() -> None:

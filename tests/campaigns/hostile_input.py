@@ -205,7 +205,7 @@ def main() -> None:
     if options.work is not None:
         work(options.work, options.rows, options.seed, options.flips, options.values, options.start)
         return
-    from tests.corpus import manifest, unpack_corpus
+    from tests.support.environment.corpus import manifest, unpack_corpus
 
     outcomes: Counter[str] = Counter()
     by_kind: Counter[tuple[str, str]] = Counter()

@@ -19,10 +19,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement
 
-from tests.explorer import actors
-from tests.explorer.breaks import BREAKS
-from tests.explorer.history import Violation
-from tests.explorer.search import Found, Search
+from tests.support.explorer import actors
+from tests.support.explorer.breaks import BREAKS
+from tests.support.explorer.history import Violation
+from tests.support.explorer.search import Found, Search
 
 Kinds = tuple[str, ...]
 _BUSY_SAMPLES = 1_000

@@ -1,7 +1,7 @@
 """The mixed fleets at length: `python -m tests.campaigns.mixed_writers [--commits 200] [FLEET …]`.
 
 Each writer makes at least so many commits, our compactions are of these; then every version is read by everybody and compared
-with the log, and the bins that our compactions lost with what they may lose (tests/mixed_writers/scenarios.py). Prints the
+with the log, and the bins that our compactions lost with what they may lose (tests/support/mixed_writers/scenarios.py). Prints the
 counts; exit code 1 where something did not hold. The short form is tests/integration/test_mixed_writers.py.
 """
 
@@ -16,9 +16,9 @@ import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.dynamodb_server import DynamoDBServer, running_dynamodb
-from tests.mixed_writers.scenarios import SCENARIOS, Site
-from tests.servers.s3 import MINIO, S3Server, running_minio
+from tests.support.mixed_writers.scenarios import SCENARIOS, Site
+from tests.support.servers.dynamodb import DynamoDBServer, running_dynamodb
+from tests.support.servers.s3 import MINIO, S3Server, running_minio
 
 _SECONDS_PER_COMMIT = 60.0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests import mutated_manifests, mutated_quarantines, mutated_reports
+from tests.support.runs import mutated_manifests, mutated_quarantines, mutated_reports
 
 
 def _manifests(examples: int, seed: int) -> str:

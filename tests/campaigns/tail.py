@@ -35,10 +35,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.campaigns.tail_writers import SHORT_LOG_RETENTION, RowTable, TableWriter
-from tests.servers.process import free_port
-from tests.servers.s3 import MINIO, S3Server
-from tests.tail_runs import (
-    ROOT,
+from tests.support import ROOT
+from tests.support.runs.tail_runs import (
     DataVersions,
     LiveAirflow,
     Reckoner,
@@ -48,6 +46,8 @@ from tests.tail_runs import (
     tailed_environment,
     unpause,
 )
+from tests.support.servers.process import free_port
+from tests.support.servers.s3 import MINIO, S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -340,8 +340,8 @@ def _tables(scratch: Path, server: S3Server) -> dict[str, RowTable]:
 
 @contextmanager
 def _delta_spark(scratch: Path, server: S3Server) -> Iterator[SparkSession]:
-    from tests.delta_spark import delta_spark_jars, start_delta_spark, stop_spark
-    from tests.mixed_writers.parts import s3_jars
+    from tests.support.environment.delta_spark import delta_spark_jars, start_delta_spark, stop_spark
+    from tests.support.mixed_writers.parts import s3_jars
 
     settings = {**server.spark_conf, **_SPARK_SETTINGS}
     confs = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.tail_runs import TailedTable
+from tests.support.runs.tail_runs import TailedTable
 
 from delta_log import Table
 from delta_log.log.actions import Add

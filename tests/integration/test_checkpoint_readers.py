@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.checkpoint_state import state_of
-from tests.corpus import Corpus, Entry, corpus_cases, corpus_is_there
+from tests.support.checks.checkpoint_state import state_of
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases, corpus_is_there
 
 from delta_log import Table
 from delta_log.checkpoint.staged import TopFormat

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.dynamodb_server import DynamoDBServer, running_dynamodb
-from tests.servers.s3 import S3Server
+from tests.support.servers.dynamodb import DynamoDBServer, running_dynamodb
+from tests.support.servers.s3 import S3Server
 
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.storage.dynamodb_lock import DynamoDBLock, LockEntry, LockOptions, LockTable

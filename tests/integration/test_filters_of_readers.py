@@ -17,7 +17,8 @@ import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.edge_values import (
+from tests.support.runs.maintenance_runs import keys, run
+from tests.support.tables.edge_values import (
     COLUMNS,
     MEMBERS,
     datafusion_literal,
@@ -25,7 +26,6 @@ from tests.edge_values import (
     predicates,
     spark_literal,
 )
-from tests.maintenance_runs import keys, run
 
 from delta_log.parquet.metadata import footer_bytes, split_footer
 

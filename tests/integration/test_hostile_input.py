@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.campaigns.hostile_input import FORBIDDEN, run_table
-from tests.corpus import Corpus
+from tests.support.environment.corpus import Corpus
 
 SAMPLE = (
     "golden-log-replay-dv-key-cases",

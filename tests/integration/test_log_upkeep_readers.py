@@ -12,8 +12,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
-from tests.checkpoint_state import state_of
-from tests.corpus import Corpus, Entry, corpus_cases
+from tests.support.checks.checkpoint_state import state_of
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases
 
 from delta_log import Table
 from delta_log.checkpoint.writer import CheckpointMismatch, write_checkpoint

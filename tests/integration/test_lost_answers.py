@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.servers.azure import AzureServer
-from tests.servers.gcs import GcsServer
-from tests.servers.proxy import Lose, Proxy, Request, Without, only, proxied, s3_error
-from tests.servers.s3 import S3Server
+from tests.support.servers.azure import AzureServer
+from tests.support.servers.gcs import GcsServer
+from tests.support.servers.proxy import Lose, Proxy, Request, Without, only, proxied, s3_error
+from tests.support.servers.s3 import S3Server
 
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.storage.storage import Storage, open_storage

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.dynamodb_server import DynamoDBServer, running_dynamodb
-from tests.mixed_writers.parts import single_driver_commit
-from tests.mixed_writers.scenarios import SCENARIOS, Site
-from tests.servers.s3 import S3Server
+from tests.support.mixed_writers.parts import single_driver_commit
+from tests.support.mixed_writers.scenarios import SCENARIOS, Site
+from tests.support.servers.dynamodb import DynamoDBServer, running_dynamodb
+from tests.support.servers.s3 import S3Server
 
 from delta_log.log.file_names import commit_key
 from delta_log.storage.storage import open_storage

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.servers.azure import AzureServer
-from tests.servers.gcs import GcsServer
-from tests.servers.s3 import S3Server
+from tests.support.servers.azure import AzureServer
+from tests.support.servers.gcs import GcsServer
+from tests.support.servers.s3 import S3Server
 
 from delta_log.storage.storage import Storage, open_storage
 from delta_log.testing import StorageContract

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.corpus import Corpus, Entry, corpus_cases, corpus_is_there
-from tests.kept_by_rewrites import Facts, check_rewritten, facts_of
-from tests.tracked_rows import turn_row_tracking_on
+from tests.support import ROOT
+from tests.support.checks.kept_by_rewrites import Facts, check_rewritten, facts_of
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases, corpus_is_there
+from tests.support.tables.tracked_rows import turn_row_tracking_on
 
 from delta_log import Table
 from delta_log.log.actions import decode_actions
@@ -156,7 +157,7 @@ class OnSpark:
 def run_on_spark(operation: str, tables: list[Path]) -> list[OnSpark]:
     """In a process of its own, so that there is one session for all of them and none in this process."""
     before = [facts_of(table) for table in tables]
-    program = Path(__file__).with_name("optimize_on_spark.py")
+    program = ROOT / "tests" / "support" / "runs" / "optimize_on_spark.py"
     process = subprocess.run(
         [sys.executable, str(program), operation, *map(str, tables)],
         capture_output=True,

@@ -12,12 +12,12 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.maintenance_runs import RUN_KEY
-from tests.planted_manifests import forged
-from tests.servers.azure import AzureServer
-from tests.servers.gcs import GcsServer
-from tests.servers.proxy import proxied
-from tests.servers.s3 import S3Server
+from tests.support.runs.maintenance_runs import RUN_KEY
+from tests.support.servers.azure import AzureServer
+from tests.support.servers.gcs import GcsServer
+from tests.support.servers.proxy import proxied
+from tests.support.servers.s3 import S3Server
+from tests.support.tables.planted_manifests import forged
 
 from delta_log import Table
 from delta_log.storage.storage import open_storage

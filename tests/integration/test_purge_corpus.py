@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.corpus import Corpus, Entry, corpus_cases, manifest
 from tests.integration.test_optimize_corpus import (
     NOT_BY_DELTA_SPARK,
     OnSpark,
@@ -20,9 +19,10 @@ from tests.integration.test_optimize_corpus import (
     rows_by_delta_spark,
     run_on_spark,
 )
-from tests.kept_by_rewrites import Facts, check_rewritten, facts_of
-from tests.maintenance_runs import drop_column, run
-from tests.tracked_rows import turn_row_tracking_on
+from tests.support.checks.kept_by_rewrites import Facts, check_rewritten, facts_of
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases, manifest
+from tests.support.runs.maintenance_runs import drop_column, run
+from tests.support.tables.tracked_rows import turn_row_tracking_on
 
 from delta_log import Table
 from delta_log.log.actions import decode_actions

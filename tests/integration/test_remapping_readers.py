@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.maintenance_runs import WatchedEngine, run
+from tests.support.runs.maintenance_runs import WatchedEngine, run
 
 from delta_log import Table
 

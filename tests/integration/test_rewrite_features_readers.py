@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from tests.kept_by_rewrites import check_rewritten, facts_of
-from tests.maintenance_runs import run
+from tests.support.checks.kept_by_rewrites import check_rewritten, facts_of
+from tests.support.runs.maintenance_runs import run
 
 from delta_log import Table
 from delta_log.errors import UnsupportedFeature

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.delta_spark import stop_spark
-from tests.maintenance_runs import RUN_KEY
-from tests.prerequisites import require
-from tests.small_tables import write_days
+from tests.support.environment.delta_spark import stop_spark
+from tests.support.environment.prerequisites import require
+from tests.support.runs.maintenance_runs import RUN_KEY
+from tests.support.tables.small_tables import write_days
 
 import delta_maintenance
 from delta_log import Table

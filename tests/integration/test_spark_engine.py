@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.maintenance_runs import RUN_KEY
-from tests.planted_manifests import forged, plant
-from tests.small_tables import write_days
+from tests.support.runs.maintenance_runs import RUN_KEY
+from tests.support.tables.planted_manifests import forged, plant
+from tests.support.tables.small_tables import write_days
 
 import delta_maintenance
 from delta_log import Table

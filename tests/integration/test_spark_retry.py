@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
-from tests.delta_spark import stop_spark
-from tests.maintenance_runs import keys, run
-from tests.prerequisites import require
-from tests.small_tables import write_days
+from tests.support.environment.delta_spark import stop_spark
+from tests.support.environment.prerequisites import require
+from tests.support.runs.maintenance_runs import keys, run
+from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
 from delta_maintenance.engine.spark import SparkEngine, spark_session

@@ -6,9 +6,9 @@ import json
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from tests.servers.proxy import Answer, Request, only, proxied, s3_error
-from tests.servers.s3 import S3Server
-from tests.tail_runs import TailedTable
+from tests.support.runs.tail_runs import TailedTable
+from tests.support.servers.proxy import Answer, Request, only, proxied, s3_error
+from tests.support.servers.s3 import S3Server
 
 from airflow_delta.sensors import DeltaTableVersionSensor
 from delta_log import Table

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
-from tests.vacuum_runs import files_below, run_vacuum
+from tests.support.runs.vacuum_runs import files_below, run_vacuum
 
 from delta_log import Table
 from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors

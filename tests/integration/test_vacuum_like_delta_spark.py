@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.corpus import Corpus, Entry, corpus_cases
-from tests.vacuum_runs import age, files_below, run_vacuum
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases
+from tests.support.runs.vacuum_runs import age, files_below, run_vacuum
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ from typing import Any
 import fsspec.core
 import pytest
 from deltalake import DeltaTable
-from tests.servers.azure import AzureServer
-from tests.servers.gcs import GcsServer
-from tests.servers.s3 import S3Server
-from tests.small_tables import write_days
+from tests.support.servers.azure import AzureServer
+from tests.support.servers.gcs import GcsServer
+from tests.support.servers.s3 import S3Server
+from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
 from delta_maintenance.contract import JobReport, JobSpec

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.corpus import Corpus
-from tests.servers.s3 import S3Server
-from tests.small_tables import write_days
-from tests.vacuum_runs import age, files_below
+from tests.support.environment.corpus import Corpus
+from tests.support.runs.vacuum_runs import age, files_below
+from tests.support.servers.s3 import S3Server
+from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
 from delta_log.storage.object_listing import KeySpan

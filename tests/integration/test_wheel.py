@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.prerequisites import absent
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support import ROOT
+from tests.support.environment.prerequisites import absent
 
 
 def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -12,10 +12,10 @@ import pytest
 import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.support import ROOT
 
 from delta_log.version import VERSION
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 #: Whose index is asked is the business of the machine that asks. Written in parts, since this file is searched, too.

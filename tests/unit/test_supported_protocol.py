@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from tests.support import ROOT
 
 from delta_log.errors import UnsupportedFeature
 from delta_log.log.actions import Protocol
 from delta_log.table_config.features import FEATURES, Operation, require, writer_features
 
-PAGE = Path(__file__).parents[2] / "docs" / "supported-protocol.md"
+PAGE = ROOT / "docs" / "supported-protocol.md"
 ROWS = re.findall(
     r"^\| `(\w[\w-]*)` \| (reader, writer|writer) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \| (.*) \|$",
     PAGE.read_text(),

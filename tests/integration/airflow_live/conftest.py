@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.tail_runs import TailedTable, tailed_environment
+from tests.support import ROOT
+from tests.support.runs.tail_runs import TailedTable, tailed_environment
 
-ROOT = Path(__file__).resolve().parents[3]
 if str(ROOT / ".dev") not in sys.path:
     sys.path.insert(0, str(ROOT / ".dev"))
 
-from live_airflow import LiveAirflow  # noqa: E402
+from live_airflow import LiveAirflow
 
 WriteTable = Callable[[str], Path]
 #: The table of the examples, which watch it from the moment that they are unpaused.

@@ -9,7 +9,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.maintenance_runs import enable_deletion_vectors, keys, mark_deleted
+from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted
 
 from delta_log import Table
 from live_airflow import LiveAirflow

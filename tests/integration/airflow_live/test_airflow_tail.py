@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.tail_runs import DataVersions, Reckoner, TailedTable, Writers, settle, unpause
+from tests.support.runs.tail_runs import DataVersions, Reckoner, TailedTable, Writers, settle, unpause
 
 from delta_log import Table
 from delta_log.snapshot.deletion_ratio import deleted_rows

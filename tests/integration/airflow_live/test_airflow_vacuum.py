@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.vacuum_runs import age, files_below
+from tests.support.runs.vacuum_runs import age, files_below
 
 from live_airflow import LiveAirflow
 

@@ -1,23 +1,15 @@
-"""A private AIRFLOW_HOME before anything imports Airflow, and the context that a task is given."""
+"""The context that a task is given."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
-_HOME = tempfile.TemporaryDirectory(prefix="airflow-delta-tests-")
-os.environ["AIRFLOW_HOME"] = _HOME.name
-os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "True"
-os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
-
-from airflow.sdk.execution_time.context import OutletEventAccessors  # noqa: E402
-
-from airflow_delta.testing import FakeStateStore  # noqa: E402
+from airflow_delta.testing import FakeStateStore
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from airflow.sdk import AssetWatcher
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
-from tests.tail_runs import TailedTable
-from tests.triggerer import Triggerer, in_a_loop
+from tests.support.runs.tail_runs import TailedTable
+from tests.support.runs.triggerer import Triggerer, in_a_loop
 
 from airflow_delta.assets import maintenance_asset
 from airflow_delta.hooks import DeltaTableHook

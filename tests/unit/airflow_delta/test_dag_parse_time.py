@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import ROOT
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "dags_examples"
+EXAMPLES = ROOT / "dags_examples"
 
 
 def loaded_by(program: str) -> set[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.triggerer import Triggerer, in_a_loop
-from tests.written_log import add, deletion_vector, write_log
+from tests.support.runs.triggerer import Triggerer, in_a_loop
+from tests.support.tables.written_log import add, deletion_vector, write_log
 
 from airflow_delta.testing import FakeAssetStateStore
 from airflow_delta.triggers import DeltaDeletionVectorRatioTrigger

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from tests.hostile_text import CONTROLS, FORGED_LINE, write_hostile_table
+from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE, write_hostile_table
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 

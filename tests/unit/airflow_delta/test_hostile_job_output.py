@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hostile_text import VALUES, is_harmless, write_hostile_table
+from tests.support.tables.hostile_text import VALUES, is_harmless, write_hostile_table
 
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.local import LocalJobRunner

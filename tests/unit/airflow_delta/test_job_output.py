@@ -3,8 +3,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from tests import mutated_reports
-from tests.hostile_text import CONTROLS, FORGED_LINE, is_harmless
+from tests.support.runs import mutated_reports
+from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE, is_harmless
 
 from airflow_delta.runners import job_output
 from airflow_delta.runners.job_output import JobOutput, JobProgress, bounded_lines

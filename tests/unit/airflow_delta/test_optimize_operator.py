@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from tests.hostile_text import CONTROLS, FORGED_LINE
+from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE
 
 from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
 from airflow_delta.operators import DeltaOptimizeOperator

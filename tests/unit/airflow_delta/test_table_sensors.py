@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
     TaskDeferred,
 )
-from tests.hostile_text import CONTROLS, FORGED_LINE
-from tests.tail_runs import TailedTable
-from tests.written_log import add, deletion_vector, write_log
+from tests.support.runs.tail_runs import TailedTable
+from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE
+from tests.support.tables.written_log import add, deletion_vector, write_log
 
 from airflow_delta.sensors import (
     DeltaDeletionVectorRatioSensor,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tail_runs import TailedTable
-from tests.triggerer import Triggerer, in_a_loop
+from tests.support.runs.tail_runs import TailedTable
+from tests.support.runs.triggerer import Triggerer, in_a_loop
 
 from airflow_delta.testing import FakeAssetStateStore
 from airflow_delta.triggers import DeltaTableVersionTrigger

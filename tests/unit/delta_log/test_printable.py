@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.hostile_text import CONTROLS, FORGED_LINE, is_harmless
+from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE, is_harmless
 
 from delta_log.errors import CorruptLog, DeltaLogError
 from delta_log.printable import (

@@ -1,0 +1,64 @@
+"""Every order of the storage calls of two writers; and that breaking the code on purpose does not go unseen.
+
+With faults, with three actors and at length: `./dev campaign interleavings`.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import pytest
+from tests.support.explorer import actors
+from tests.support.explorer.breaks import BREAKS, Break
+from tests.support.explorer.search import Search
+
+PAIRS = tuple(combinations_with_replacement(actors.ACTORS, 2))
+#: Those that look at so much that their orders are too many: some are taken by chance.
+SAMPLED = {("vacuum", "vacuum"), ("batches", "batches"), ("batches", "checkpoint"), ("batches", "vacuum")}
+
+
+@pytest.mark.parametrize("kinds", PAIRS, ids="+".join)
+def test_every_order_of_two_writers_is_a_serial_history(kinds: tuple[str, ...]) -> None:
+    search = Search(kinds, actors.table())
+    found = search.sampled(0, 100, 0) if kinds in SAMPLED else search.exhaustive(faults=0)
+    assert found.ends["done"] > 0
+
+
+@pytest.mark.parametrize("kind", actors.ACTORS)
+def test_nothing_gets_into_the_log_of_a_table_that_took_the_place_of_another(kind: str) -> None:
+    search = Search((kind, actors.REPLACE), actors.table())
+    found = search.sampled(0, 60, 0) if kind in ("vacuum", "batches") else search.exhaustive(faults=0)
+    assert found.ends["TableReplaced"] > 0
+
+
+@pytest.mark.parametrize("kind", actors.ACTORS)
+def test_one_writer_survives_a_fault_at_every_call(kind: str) -> None:
+    found = Search([kind], actors.table()).exhaustive(faults=1)
+    assert found.faults["die"] == found.faults["fail"] > 0
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [*(("compaction", kind) for kind in ("delete", "update", "append")), ("remapping", "delete")],
+    ids="+".join,
+)
+def test_a_compaction_and_another_writer_survive_a_fault_at_every_call(kinds: tuple[str, ...]) -> None:
+    found = Search(kinds, actors.table()).exhaustive(faults=1)
+    assert {"die", "fail", "lost", "late"} <= found.faults.keys()
+
+
+def test_a_run_in_batches_goes_on_after_its_death_whatever_was_deleted_meanwhile() -> None:
+    found = Search(("batches", "delete"), actors.table()).sampled(faults=2, runs=300, seed=1)
+    assert found.faults["die"] > 50
+
+
+def test_three_writers_with_two_faults() -> None:
+    found = Search(("compaction", "delete", "append"), actors.table()).sampled(faults=2, runs=300, seed=1)
+    assert found.ends["done"] > 300
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.what)
+def test_each_break_is_seen_and_the_sound_code_is_not_accused(broken: Break) -> None:
+    assert broken.is_caught()
+    sound = broken.explore(broken=False)
+    assert sound.torn > 0 or not broken.torn

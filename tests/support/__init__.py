@@ -1,0 +1,6 @@
+"""What tests share: tables, runs of our own code, checks of results, and the environment."""
+
+from pathlib import Path
+
+#: Of the repository.
+ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,1 @@
+"""What a machine may lack: the corpus, delta-spark, programs."""

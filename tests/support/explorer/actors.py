@@ -1,0 +1,528 @@
+"""What writers do to a table, with the real transaction code; and a table for them to do it to.
+
+Each actor states, in :data:`EFFECTS`, what its commit does to the rows of the table, which is all that the model knows of
+it. Rows are names; the rows of a new file are named after its actor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from delta_log.checkpoint.writer import write_checkpoint
+from delta_log.data.deletion_vector import RowBitmap
+from delta_log.log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
+from delta_log.log.log_segment import find_log_segment
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage, open_storage
+from delta_log.table_config.features import Operation
+from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.transaction import Transaction, find_transaction
+from delta_maintenance.optimize.batches import Batches, CommitDetails
+from delta_maintenance.optimize.orphans import remove_orphans
+from delta_maintenance.optimize.plan.plan import source_of
+from delta_maintenance.optimize.plan.planner import bin_id_of
+from delta_maintenance.optimize.remapping import Remapping
+from delta_maintenance.optimize.resume import earlier_tries
+from delta_maintenance.progress import SilentProgress
+from delta_maintenance.rewrite.bin import forget, publish, read_manifest
+from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
+from delta_maintenance.vacuum.candidates import survey
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.run import vacuum as carry_out
+from tests.support.explorer.history import Effect, Violation, hidden_rows
+from tests.support.explorer.world import NOW_MS, Actor, ActorStorage, Context
+
+DAY_MS = 86_400_000
+#: Of all gates that concern writing, the one that lets row tracking pass.
+GATE = Operation.CHECKPOINT
+SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
+)
+WIDER_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("x", "y")],
+    }
+)
+#: Of all tries of the actor that commits in batches.
+_RUN, _RUN_KEY = "run", RunKey("5e" * 32)
+FEATURES = ["deletionVectors", "domainMetadata", "inCommitTimestamp", "rowTracking"]
+#: The rows of each file of the table, by path.
+FILES = {"a": ["a1", "a2"], "b": ["b1", "b2"], "c": ["c1", "c2"]}
+
+
+def table(properties: Mapping[str, str] | None = None) -> dict[str, bytes]:
+    """Three versions: three files; the removal long ago of a fourth, which still lies there; and one file more.
+
+    Another file is nobody's.
+    """
+    configuration = {"delta.enableInCommitTimestamps": "true", "delta.enableDeletionVectors": "true",
+                     "delta.enableRowTracking": "true"}  # fmt: skip
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": FEATURES,
+    }
+    metadata = {
+        "id": "t",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": SCHEMA,
+        "partitionColumns": [],
+        "configuration": {**configuration, **(properties or {})},
+    }
+    adds = [
+        _first_add(path, rows, base)
+        for base, (path, rows) in enumerate({**FILES, "old": ["o1", "o2"]}.items())
+    ]
+    removed = {"path": "old", "size": 2, "deletionTimestamp": 1, "dataChange": True, "baseRowId": 6,
+               "defaultRowCommitVersion": 0}  # fmt: skip
+    mark = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark": 9}', "removed": False}
+    first: list[dict[str, Any]] = [
+        {"commitInfo": {"inCommitTimestamp": NOW_MS - DAY_MS, "operation": "WRITE"}},
+        {"protocol": protocol},
+        {"metaData": metadata},
+        {"domainMetadata": mark},
+        {"domainMetadata": {"domain": "clustering", "configuration": '["x"]', "removed": False}},
+        *({"add": add} for add in adds),
+    ]
+    second = [
+        {"commitInfo": {"inCommitTimestamp": NOW_MS - DAY_MS + 1, "operation": "DELETE"}},
+        {"remove": removed},
+    ]
+    third = [
+        {"commitInfo": {"inCommitTimestamp": NOW_MS - DAY_MS + 2, "operation": "WRITE"}},
+        {"add": {**_first_add("d", ["d1", "d2"], 4), "defaultRowCommitVersion": 2}},
+    ]
+    objects = {
+        f"_delta_log/{version:020d}.json": "".join(json.dumps(action) + "\n" for action in commit).encode()
+        for version, commit in enumerate((first, second, third))
+    }
+    objects |= {path: json.dumps(rows).encode() for path, rows in FILES.items()}
+    return objects | {"d": b'["d1", "d2"]', "old": b'["o1", "o2"]', "orphan": b"[]"}
+
+
+def _first_add(path: str, rows: list[str], number: int) -> dict[str, Any]:
+    return {
+        "path": path,
+        "size": len(rows),
+        "partitionValues": {},
+        "modificationTime": 1,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": len(rows)}),
+        "baseRowId": 2 * number,
+        "defaultRowCommitVersion": 0,
+    }
+
+
+# -- what the actors are made of ---------------------------------------------------------------------------------
+
+
+def open_table(context: Context) -> Snapshot:
+    return Snapshot(context.storage, find_log_segment(context.storage))
+
+
+def commit(context: Context, snapshot: Snapshot, change: Change) -> int | None:
+    """The version; ``None``: somebody had done it."""
+    result = Transaction(context.storage, snapshot, GATE, context.runtime).commit(change)
+    return None if result.already_done else result.version
+
+
+def live_files(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    rows = snapshot.files().to_pylist()
+    return {row["path"]: row for row in sorted(rows, key=lambda row: row["path"])}
+
+
+def rows_of(context: Context, file: Mapping[str, Any]) -> dict[str, int | None]:
+    """The rows of a file, with their stable ids.
+
+    A data file never changes, so that reading it is not worth a place in the schedule.
+    """
+    vector = file["deletion_vector"]
+    hidden = hidden_rows({"deletionVector": vector}) if vector else frozenset()
+    given = json.loads(dict(file["tags"] or {}).get("ids", "{}"))
+    return {
+        row: given.get(row, file["base_row_id"] + position)
+        for position, row in enumerate(json.loads(context.contents[file["path"]]))
+        if row not in hidden
+    }
+
+
+def write_file(
+    context: Context,
+    snapshot: Snapshot,
+    rows: Mapping[str, int | None],
+    *,
+    changes_rows: bool,
+    tags: Mapping[str, str] | None = None,
+) -> Add:
+    """
+    :param rows: with the stable ids of those that have one.
+    """
+    path = f"{context.runtime.new_id()}.file"
+    with context.storage.open_write(path) as sink:
+        sink.write(json.dumps(list(rows)).encode())
+    known = {row: row_id for row, row_id in rows.items() if row_id is not None}
+    return Add(
+        path=path,
+        size=len(rows),
+        modificationTime=NOW_MS,
+        dataChange=changes_rows,
+        partitionValues={},
+        stats=json.dumps({"numRecords": len(rows)}),
+        tags={"schema": snapshot.metadata.schemaString, "ids": json.dumps(known), **(tags or {})},
+    )
+
+
+def removal(file: Mapping[str, Any], *, changes_rows: bool) -> Remove:
+    vector = file["deletion_vector"]
+    return Remove(
+        path=file["path"],
+        deletionTimestamp=NOW_MS,
+        dataChange=changes_rows,
+        extendedFileMetadata=True,
+        partitionValues={},
+        size=file["size"],
+        deletionVector=DeletionVector(**vector) if vector else None,
+        baseRowId=file["base_row_id"],
+        defaultRowCommitVersion=file["default_row_commit_version"],
+    )
+
+
+def tagged(context: Context, operation: str, groups: list[FileGroup], **more: Any) -> Change:
+    return Change(operation, groups, tags={"actor": context.name}, **more)
+
+
+# -- the actors --------------------------------------------------------------------------------------------------
+
+
+def compaction(context: Context) -> int | None:
+    """Two bins: what began as a and b, and everything else. Done at most once, as a scheduled run is."""
+    snapshot = open_table(context)
+    identity = ("compaction", 1)
+    if find_transaction(snapshot, context.storage, *identity) is not None:
+        return None
+    bins: list[list[dict[str, Any]]] = [[], []]
+    for path, file in live_files(snapshot).items():
+        bins[path not in ("a", "b")].append(file)
+    groups = [_merged(context, snapshot, files) for files in bins if files]
+    return commit(context, snapshot, tagged(context, "OPTIMIZE", groups, transaction=identity))
+
+
+def _merged(
+    context: Context, snapshot: Snapshot, files: list[dict[str, Any]], tags: Mapping[str, str] | None = None
+) -> FileGroup:
+    rows = {row: row_id for file in files for row, row_id in rows_of(context, file).items()}
+    return FileGroup(
+        [write_file(context, snapshot, rows, changes_rows=False, tags=tags)] if rows else [],
+        [removal(file, changes_rows=False) for file in files],
+    )
+
+
+def remapping(context: Context) -> int | None:
+    """A compaction of two bins that takes over what others delete of their files meanwhile."""
+    snapshot = open_table(context)
+    bins: list[list[dict[str, Any]]] = [[], []]
+    for path, file in live_files(snapshot).items():
+        bins[path not in ("a", "b")].append(file)
+    groups = [_merged(context, snapshot, files) for files in bins if files]
+    manifests = [
+        _manifest(context, files, group) for files, group in zip(filter(None, bins), groups, strict=True)
+    ]
+
+    def read(vector: DeletionVector, key: str) -> RowBitmap:
+        hidden = vector.pathOrInlineDv.split("+")
+        return RowBitmap([at for at, row in enumerate(json.loads(context.contents[key])) if row in hidden])
+
+    def write(wanted: Sequence[tuple[OutputFile, RowBitmap]]) -> list[DeletionVector]:
+        names = [[json.loads(context.contents[output.key])[at] for at in rows] for output, rows in wanted]
+        return [DeletionVector("i", "+".join(sorted(hidden)), 4, len(hidden)) for hidden in names]
+
+    remap = Remapping(context.storage.uri, groups, manifests, read, write)
+    return commit(context, snapshot, tagged(context, "OPTIMIZE", groups, remap=remap))
+
+
+def _manifest(context: Context, files: list[dict[str, Any]], group: FileGroup) -> BinManifest:
+    """What the rewrite of a bin would have left."""
+    rows = [len(json.loads(context.contents[file["path"]])) for file in files]
+    live = sum(len(rows_of(context, file)) for file in files)
+    sources = tuple(
+        SourceFile(file["path"], file["path"], file["size"], deletion_vector=file["deletion_vector"])
+        for file in files
+    )
+    outputs = tuple(OutputFile(add.path, add.path, add.size, NOW_MS, live) for add in group.adds)
+    return BinManifest(
+        "bin",
+        context.name,
+        {},
+        sources,
+        outputs,
+        sum(rows),
+        sum(rows) - live,
+        live,
+        1,
+        source_rows=tuple(rows),
+    )
+
+
+def batches(context: Context) -> int | None:
+    """A run whose two bins are committed one by one; whoever tries it again goes on where an earlier try stopped."""
+    snapshot, storage = open_table(context), context.storage
+    identity = ("batches", 1)
+    if find_transaction(snapshot, storage, *identity) is not None:
+        return None
+    earlier = earlier_tries(
+        storage,
+        _RUN,
+        _RUN_KEY,
+        snapshot,
+        snapshot.metadata.schemaString,
+        _counts(context),
+    )
+    known = frozenset(earlier.prior_work().keys)
+    bins: list[list[dict[str, Any]]] = [[], []]
+    for path, file in live_files(snapshot).items():
+        if path not in known:
+            bins[path not in ("a", "b")].append(file)
+    details = CommitDetails("OPTIMIZE", {}, _RUN, {"actor": context.name}, identity)
+    transaction = Transaction(storage, snapshot, GATE, context.runtime)
+    run = Batches.after(earlier, transaction, details, 1, SilentProgress(), context.runtime)
+    manifests = [_rewritten(context, snapshot, files) for files in bins if files]
+    for number, manifest in enumerate(manifests, 1):
+        run.add(manifest, more_to_come=number < len(manifests))
+    run.finish({})
+    forget([*earlier.manifests, *manifests], storage)
+    lost = [*earlier.stale, *(manifest for manifest, _ in run.dropped)]
+    if lost:
+        remove_orphans(lost, open_table(context), storage)
+    return None if run.already_done or run.version == earlier.version else run.version
+
+
+def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]) -> BinManifest:
+    """What the rewrite of a bin leaves: files of their true size, and the manifest of whichever try was first."""
+    schema = snapshot.metadata.schemaString
+    sources = tuple(source_of(file, -1) for file in files)
+    bin_id = bin_id_of(schema, sources)
+    finished = read_manifest(context.storage, _RUN_KEY, _RUN, bin_id, _counts(context))
+    if finished is not None and finished.sources == sources:
+        return finished
+    group = _merged(context, snapshot, files, {REWRITE_TAG: schema})
+    made = _manifest(context, files, group)
+    outputs = tuple(
+        replace(
+            output, size_bytes=len(context.contents[output.key]), stats=add.stats or "", tags=add.tags or {}
+        )
+        for output, add in zip(made.outputs, group.adds, strict=True)
+    )
+    return publish(
+        replace(made, bin_id=bin_id, run_id=_RUN, rewrite_tag=schema, outputs=outputs, sources=sources),
+        context.storage,
+        _RUN_KEY,
+        _counts(context),
+    )
+
+
+def _counts(context: Context) -> Callable[[Storage, str], int]:
+    """The files of the explorer are lists of their rows, not Parquet."""
+    return lambda storage, key: len(json.loads(context.contents[key]))
+
+
+def cluster(context: Context) -> int | None:
+    """Writes one file anew in the order of the clustering columns that it found."""
+    snapshot = open_table(context)
+    columns = snapshot.domain_metadata["clustering"]
+    file = live_files(snapshot).get("c")
+    if file is None:
+        return None
+    group = _merged(context, snapshot, [file], {"clustered": columns})
+    change = tagged(context, "OPTIMIZE", [group], rests_on_domains=frozenset({"clustering"}))
+    return commit(context, snapshot, change)
+
+
+def recluster(context: Context) -> int | None:
+    """Changes the clustering columns."""
+    domain = DomainMetadata("clustering", '["y"]')
+    return commit(context, open_table(context), tagged(context, "CLUSTER BY", [], domains=[domain]))
+
+
+def backfill(context: Context) -> int | None:
+    """Gives a file new row ids and changes nothing else about it."""
+    snapshot = open_table(context)
+    file = live_files(snapshot).get("b")
+    if file is None:
+        return None
+    again = _restored(file)
+    again.dataChange, again.baseRowId, again.defaultRowCommitVersion = False, None, None
+    return commit(context, snapshot, tagged(context, "ROW TRACKING BACKFILL", [FileGroup([again])]))
+
+
+def append(context: Context) -> int | None:
+    snapshot = open_table(context)
+    add = write_file(context, snapshot, {f"{context.name}-row": None}, changes_rows=True)
+    return commit(context, snapshot, tagged(context, "WRITE", [FileGroup([add])]))
+
+
+def delete(context: Context) -> int | None:
+    """Hides the row a1 by a deletion vector."""
+    snapshot = open_table(context)
+    found = _file_with(context, snapshot, "a1")
+    if found is None:
+        return None
+    hidden = hidden_rows({"deletionVector": found["deletion_vector"]} if found["deletion_vector"] else {})
+    vector = DeletionVector("i", "+".join(sorted({*hidden, "a1"})), 4, len(hidden) + 1)
+    again = Add(
+        path=found["path"],
+        size=found["size"],
+        modificationTime=found["modification_time"],
+        dataChange=True,
+        partitionValues={},
+        stats=found["stats"],
+        tags=dict(found["tags"] or {}) or None,
+        deletionVector=vector,
+        baseRowId=found["base_row_id"],
+        defaultRowCommitVersion=found["default_row_commit_version"],
+    )
+    group = FileGroup([again], [removal(found, changes_rows=True)])
+    return commit(context, snapshot, tagged(context, "DELETE", [group]))
+
+
+def update(context: Context) -> int | None:
+    """Writes the file that holds a2 anew, with a2x in its place."""
+    snapshot = open_table(context)
+    found = _file_with(context, snapshot, "a2")
+    if found is None:
+        return None
+    rows = {"a2x" if row == "a2" else row: row_id for row, row_id in rows_of(context, found).items()}
+    group = FileGroup(
+        [write_file(context, snapshot, rows, changes_rows=True)], [removal(found, changes_rows=True)]
+    )
+    return commit(context, snapshot, tagged(context, "UPDATE", [group]))
+
+
+def widen(context: Context) -> int | None:
+    """Changes the schema."""
+    snapshot = open_table(context)
+    changed = Metadata(**{**_metadata(snapshot), "schemaString": WIDER_SCHEMA})
+    return commit(context, snapshot, tagged(context, "ADD COLUMNS", [], metadata=changed))
+
+
+def upgrade(context: Context) -> int | None:
+    """Adds a feature to the protocol that nobody here knows."""
+    snapshot = open_table(context)
+    protocol = Protocol(3, 7, ["deletionVectors"], [*FEATURES, "unheardOf"])
+    return commit(context, snapshot, tagged(context, "UPGRADE", [], protocol=protocol))
+
+
+def restore(context: Context) -> int | None:
+    """Brings the rows of version 1 back."""
+    snapshot = open_table(context)
+    then = Snapshot(context.storage, find_log_segment(context.storage, 1))
+    now, wanted = live_files(snapshot), live_files(then)
+    same = {path for path in now if path in wanted and _vector(now[path]) == _vector(wanted[path])}
+    adds = [_restored(file) for path, file in wanted.items() if path not in same]
+    removes = [removal(file, changes_rows=True) for path, file in now.items() if path not in same]
+    change = tagged(
+        context, "RESTORE", [FileGroup(adds, removes)] if adds or removes else [], whole_table=True
+    )
+    return commit(context, snapshot, change)
+
+
+def checkpoint(context: Context) -> int | None:
+    snapshot = open_table(context)
+    write_checkpoint(context.storage, snapshot, context.runtime)
+    return snapshot.version
+
+
+def vacuum(context: Context) -> int | None:
+    """Deletes what no version of the last week needs: lists, then reads the log, says what it does, and does it."""
+    snapshot = open_table(context)
+    found = survey(context.storage, open_storage, snapshot, VacuumOptions(), NOW_MS, SilentProgress())
+    tags = {"actor": context.name}
+    return carry_out(context.storage, found, SilentProgress(), context.runtime, tags).version
+
+
+def replace_table(context: Context) -> int | None:
+    """Drops the table, and makes another one with as many versions and the same id."""
+    assert isinstance(context.storage, ActorStorage)
+    context.storage.replace()
+    return None
+
+
+def replacement() -> dict[str, bytes]:
+    """The table that comes in the place of the other."""
+    return {
+        key: body.replace(b'"path": "', b'"path": "new-') if key.startswith("_delta_log/") else body
+        for old, body in table().items()
+        for key in [old if old.startswith("_delta_log/") else f"new-{old}"]
+    }
+
+
+def _file_with(context: Context, snapshot: Snapshot, row: str) -> dict[str, Any] | None:
+    return next((file for file in live_files(snapshot).values() if row in rows_of(context, file)), None)
+
+
+def _vector(file: Mapping[str, Any]) -> str | None:
+    return file["deletion_vector"]["pathOrInlineDv"] if file["deletion_vector"] else None
+
+
+def _metadata(snapshot: Snapshot) -> dict[str, Any]:
+    found = snapshot.metadata
+    return {name: getattr(found, name) for name in found.__struct_fields__}
+
+
+def _restored(file: Mapping[str, Any]) -> Add:
+    return Add(
+        path=file["path"],
+        size=file["size"],
+        modificationTime=file["modification_time"],
+        dataChange=True,
+        partitionValues={},
+        stats=file["stats"],
+        tags=dict(file["tags"] or {}) or None,
+        deletionVector=DeletionVector(**file["deletion_vector"]) if file["deletion_vector"] else None,
+        baseRowId=file["base_row_id"],
+        defaultRowCommitVersion=file["default_row_commit_version"],
+    )
+
+
+def effect_of(name: str) -> Effect:
+    """What a commit of an actor does to the rows of the table."""
+    kind = name.partition(".")[0]
+
+    def effect(rows: frozenset[str], versions: list[frozenset[str]]) -> frozenset[str]:
+        if kind == "append":
+            return rows | {f"{name}-row"}
+        if kind == "restore":
+            return versions[1]
+        gone, came = {"delete": ("a1", None), "update": ("a2", "a2x")}.get(kind, (None, None))
+        if gone is not None and gone not in rows:
+            raise Violation(f"{name} was committed although {gone} was gone")
+        return (rows - {gone} | {came}) - {None}  # type: ignore[return-value]
+
+    return effect
+
+
+ACTORS: dict[str, Actor] = {
+    "compaction": compaction,
+    "remapping": remapping,
+    "batches": batches,
+    "cluster": cluster,
+    "append": append,
+    "delete": delete,
+    "update": update,
+    "widen": widen,
+    "recluster": recluster,
+    "backfill": backfill,
+    "upgrade": upgrade,
+    "restore": restore,
+    "checkpoint": checkpoint,
+    "vacuum": vacuum,
+}
+#: Beside all others, in searches of its own.
+REPLACE = "replace"
+#: Whose repetition does no harm, so that somebody starts them again where their process died.
+RESTARTED = frozenset({"compaction", "batches", "checkpoint", "vacuum"})

@@ -1,0 +1,185 @@
+"""The code broken on purpose, one thing at a time: the explorer has to notice each.
+
+A break names the actors, the faults and the table that bring it to light, and patches the code under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+from delta_log.errors import StorageError
+from delta_log.log.data_path import address_of
+from delta_log.log.file_names import commit_key
+from delta_log.log.log_segment import LogListing
+from delta_log.transaction import conflict, transaction
+from delta_log.transaction.commit_body import Remap
+from delta_log.transaction.conflict import Basis, Conflict, Head, Winner
+from delta_maintenance.optimize import orphans, remapping
+from delta_maintenance.optimize import resume as earlier_tries
+from delta_maintenance.rewrite.task import SourceFile
+from tests.support.explorer import actors
+from tests.support.explorer.history import Violation
+from tests.support.explorer.search import Found, Search
+from tests.support.explorer.world import ActorStorage
+
+Patch = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Break:
+    what: str
+    kinds: tuple[str, ...]
+    patched: Patch
+    faults: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    #: So many random schedules, where all of them would be too many.
+    samples: int = 0
+    torn: bool = False
+
+    def explore(self, *, broken: bool) -> Found:
+        """Search as far as the break shows; in the sound code the same search finds nothing."""
+        search = Search(self.kinds, actors.table(self.properties), torn=self.torn)
+        with self.patched() if broken else nullcontext():
+            if self.samples:
+                return search.sampled(self.faults, self.samples, seed=0)
+            return search.exhaustive(self.faults)
+
+    def is_caught(self) -> str | None:
+        """What the explorer says of it, or ``None``: the break went unseen."""
+        try:
+            self.explore(broken=True)
+        except Violation as violation:
+            return str(violation).partition("\n")[0]
+        return None
+
+
+def _without_rule(name: str) -> Patch:
+    rest = {other: rule for other, rule in conflict.RULES.items() if other != name}
+    return lambda: patch.object(conflict, "RULES", rest)
+
+
+def _overwrites(storage: ActorStorage, key: str, data: bytes) -> bool:
+    storage.put(key, data)
+    return True
+
+
+def _checks_then_writes(storage: ActorStorage, key: str, data: bytes) -> bool:
+    if storage.head(key) is not None:
+        return False
+    storage.put(key, data)
+    return True
+
+
+def _blind_to_new_vectors(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+    """Takes a source that only got a deletion vector for unchanged."""
+    added = {address_of(a.add.path, basis.table_uri) for a in winner.actions if a.add is not None}
+    for found in _SOUND_RULES["remove of a source"](winner, head, basis):
+        if not any(key in added for key, (group, _) in basis.sources.items() if group == found.group):
+            yield found
+
+
+def _last_only(self: transaction.Transaction, version: int, latest: int) -> Sequence[Winner]:
+    return _WINNERS(self, version, latest)[-1:]
+
+
+_SOUND_RULES = dict(conflict.RULES)
+_WINNERS = transaction.Transaction._winners
+_AFTER = Head.after
+_REMAP = transaction._Course.remap
+
+
+def _same_but(*names: str) -> Callable[[SourceFile, SourceFile | None], bool]:
+    """Looks at every fact of a source but these."""
+
+    def is_same(source: SourceFile, live: SourceFile | None) -> bool:
+        return live is not None and replace(source, **{name: getattr(live, name) for name in names}) == live
+
+    return is_same
+
+
+def _head_keeps(name: str) -> Patch:
+    def after(head: Head, winner: Winner) -> Head:
+        return replace(_AFTER(head, winner), **{name: getattr(head, name)})
+
+    return lambda: patch.object(Head, "after", after)
+
+
+def _trusts_an_error(self: transaction.Transaction, version: int, body: bytes) -> bool:
+    """Takes a put that failed for one that did nothing, and goes on to the next version."""
+    try:
+        return bool(self._storage.put_if_absent(commit_key(version), body))
+    except StorageError:
+        return False
+
+
+def _remaps_once(self: transaction._Course, made_anew: Remap) -> None:
+    if not self.remapped:
+        _REMAP(self, made_anew)
+
+
+@contextmanager
+def _several(*patches: Any) -> Iterator[None]:
+    if not patches:
+        yield
+        return
+    with patches[0], _several(*patches[1:]):
+        yield
+
+
+BREAKS = [
+    Break("a commit does not ask whether its log is still there", ("append", "replace"),
+          lambda: patch.object(transaction, "require_same_log", lambda *_: None)),
+    Break("a commit is not looked at again", ("append", "replace"),
+          lambda: patch.object(transaction.Transaction, "_look_again", lambda *_: None)),
+    Break("put-if-absent overwrites", ("append", "append"),
+          lambda: patch.object(ActorStorage, "put_if_absent", _overwrites)),
+    Break("put-if-absent checks, then writes", ("append", "append"),
+          lambda: patch.object(ActorStorage, "put_if_absent", _checks_then_writes)),
+    Break("rule left out: protocol", ("append", "upgrade"), _without_rule("protocol")),
+    Break("rule left out: metaData", ("compaction", "widen"), _without_rule("metaData")),
+    Break("rule left out: domainMetadata", ("cluster", "recluster"), _without_rule("domainMetadata")),
+    Break("rule left out: remove of a source", ("compaction", "update"), _without_rule("remove of a source")),
+    Break("rule left out: add of a source", ("compaction", "backfill"), _without_rule("add of a source")),
+    Break("rule left out: changed rows", ("restore", "append"), _without_rule("changed rows")),
+    Break("removes a source with a stale deletion vector", ("compaction", "delete"),
+          lambda: _several(patch.object(conflict, "_same_logical_file", lambda *_: True),
+                           patch.object(conflict, "RULES", {
+                               **_SOUND_RULES, "remove of a source": _blind_to_new_vectors}))),
+    Break("row ids are not taken anew", ("append", "append"), _head_keeps("row_id_mark")),
+    Break("in-commit timestamps are not moved on", ("append", "append"), _head_keeps("in_commit_timestamp_ms")),
+    Break("newer row ids of a source are not adopted", ("compaction", "backfill"),
+          lambda: patch.object(transaction, "adopted_rows", lambda *_: {}),
+          properties={"delta.enableRowTracking": "false"}),
+    Break("a failed put is taken for one without effect", ("append",),
+          lambda: _several(patch.object(transaction.Transaction, "_put", _trusts_an_error),
+                           patch.object(transaction, "_is_ours", lambda *_: False)), faults=1),
+    Break("a commit of ours is not recognised when it is read back", ("append",),
+          lambda: patch.object(transaction, "_is_ours", lambda *_: False), faults=1),
+    Break("a concurrent try's commit is not recognised", ("compaction", "compaction"),
+          lambda: patch.object(transaction, "_is_same_work", lambda *_: False)),
+    Break("an earlier try's commit is not looked for", ("compaction",),
+          lambda: patch.object(actors, "find_transaction", lambda *_: None), faults=1),
+    Break("a remapped source is removed as it was read", ("remapping", "delete"),
+          lambda: patch.object(remapping, "_removal_of", lambda now, read: read)),
+    Break("a remapped source may have new row ids", ("remapping", "backfill"),
+          lambda: patch.object(remapping, "_check_file", lambda *_: None)),
+    Break("a remapping is not made anew after a lost race", ("remapping", "delete", "update"),
+          lambda: patch.object(transaction._Course, "remap", _remaps_once), samples=150),
+    Break("a finished bin is committed although a source lost rows since", ("batches", "delete"),
+          lambda: patch.object(earlier_tries, "_is_same_file", _same_but("deletion_vector")), faults=1, samples=400),
+    Break("a finished bin is committed although its sources have other row ids since", ("batches", "backfill"),
+          lambda: patch.object(earlier_tries, "_is_same_file",
+                               _same_but("base_row_id", "default_row_commit_version")), faults=1, samples=400),
+    Break("a finished bin is committed although the schema is another one since", ("batches", "widen"),
+          lambda: patch.object(earlier_tries, "_is_wanted", lambda *_: True), faults=1, samples=400),
+    Break("what another try has committed is deleted as nobody's", ("batches", "batches"),
+          lambda: patch.object(orphans, "live_files", lambda *_: {}), samples=400),
+    Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
+          lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
+    Break("a commit that one listing does not show is taken for missing", ("append", "batches"),
+          lambda: patch.object(LogListing, "is_torn", new=False), torn=True),
+]  # fmt: skip

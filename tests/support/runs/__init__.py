@@ -1,0 +1,1 @@
+"""Runs of maintenance, and what a test does meanwhile."""

@@ -1,0 +1,65 @@
+"""Azure Blob Storage: Azurite, with its data in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.servers.process import running
+from tests.support.servers.program import NodeProgram
+
+#: The first that can start a listing within a directory, as delta-rs has it do.
+AZURITE = NodeProgram("azurite", "3.37.0", "dist/src/azurite.js", as_of="2026-09-15")
+#: Well known: every emulator has them.
+_ACCOUNT = "devstoreaccount1"
+_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+
+@dataclass(frozen=True)
+class AzureServer:
+    endpoint: str
+    account: str = _ACCOUNT
+    key: str = _KEY
+
+    @property
+    def connection_string(self) -> str:
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={self.account};AccountKey={self.key};"
+            f"BlobEndpoint={self.endpoint}/{self.account};"
+        )
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """For `open_storage`, `Table` and the command line."""
+        return {"account_name": self.account, "connection_string": self.connection_string}
+
+    @property
+    def delta_rs_options(self) -> dict[str, str]:
+        """For `deltalake`."""
+        return {
+            "AZURE_STORAGE_ACCOUNT_NAME": self.account,
+            "AZURE_STORAGE_ACCOUNT_KEY": self.key,
+            "AZURE_STORAGE_ENDPOINT": f"{self.endpoint}/{self.account}",
+            "ALLOW_HTTP": "true",
+        }
+
+    def make_container(self) -> str:
+        """A container of its own; gives its name."""
+        from azure.storage.blob import BlobServiceClient
+
+        name = f"container-{uuid.uuid4().hex[:12]}"
+        with BlobServiceClient.from_connection_string(self.connection_string) as client:
+            client.create_container(name)
+        return name
+
+
+@contextmanager
+def running_azurite(program: list[str], directory: Path) -> Iterator[AzureServer]:
+    command = [*program, "--silent", "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
+    ports = ["--blobHost", "127.0.0.1", "--queuePort", "0", "--tablePort", "0", "--blobPort"]
+    with running(lambda port: [*command, *ports, str(port)], directory) as port:
+        yield AzureServer(f"http://127.0.0.1:{port}")

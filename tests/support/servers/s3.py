@@ -1,0 +1,105 @@
+"""S3: MinIO, whose conditional PUT is atomic (the storage contract's race shows it)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.servers.process import running
+from tests.support.servers.program import GoProgram
+
+MINIO = GoProgram("minio", "github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c")
+_REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """``endpoint`` is its URL; ``key`` and ``secret`` may do everything."""
+
+    endpoint: str
+    key: str = "tests-access-key"
+    secret: str = "tests-secret-key"
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """For `open_storage`, `Table` and the command line."""
+        return {
+            "key": self.key,
+            "secret": self.secret,
+            "endpoint_url": self.endpoint,
+            "client_kwargs": {"region_name": _REGION},
+        }
+
+    @property
+    def delta_rs_options(self) -> dict[str, str]:
+        """For `deltalake`."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": _REGION,
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """For Hadoop's S3A in a Spark session."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": self.endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": _REGION,
+            "spark.hadoop.fs.s3a.access.key": self.key,
+            "spark.hadoop.fs.s3a.secret.key": self.secret,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        }
+
+    def file_system(self) -> Any:
+        """An `s3fs.S3FileSystem`, to look behind a storage's back."""
+        import s3fs
+
+        return s3fs.S3FileSystem(**self.storage_options, skip_instance_cache=True, use_listings_cache=False)
+
+    def make_bucket(self) -> str:
+        """A bucket of its own; gives its name."""
+        name = f"bucket-{uuid.uuid4().hex[:12]}"
+        self.file_system().call_s3("create_bucket", Bucket=name)
+        return name
+
+    def open_to_everybody(self, bucket: str, *actions: str) -> None:
+        """Allow requests without signature to do these (`GetObject`, …)."""
+        resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"AWS": ["*"]},
+            "Action": [f"s3:{action}" for action in actions],
+            "Resource": resources,
+        }
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        self.file_system().call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
+
+    @property
+    def anonymous_options(self) -> dict[str, Any]:
+        """Storage options that sign nothing."""
+        return {"anon": True, "endpoint_url": self.endpoint, "client_kwargs": {"region_name": _REGION}}
+
+
+@contextmanager
+def running_minio(program: list[str], directory: Path) -> Iterator[S3Server]:
+    data = directory / "data"
+    data.mkdir(parents=True)
+    server = S3Server("")
+    environment = {
+        "MINIO_ROOT_USER": server.key,
+        "MINIO_ROOT_PASSWORD": server.secret,
+        "MINIO_BROWSER": "off",
+        "MINIO_UPDATE": "off",
+        "HOME": str(directory),
+    }
+    command = [*program, "server", "--quiet", "--address"]
+    with running(lambda port: [*command, f"127.0.0.1:{port}", str(data)], directory, environment) as port:
+        yield S3Server(f"http://127.0.0.1:{port}")

@@ -1,0 +1,1 @@
+"""Tables and logs that tests are made on."""

@@ -1,0 +1,124 @@
+"""Bins side by side in one process, as behind a network: the same results as one after the other, and nothing left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.runs.maintenance_runs import RUN_KEY
+from tests.support.tables.small_tables import write_days
+
+from delta_log import Table
+from delta_log.storage.storage import Storage
+from delta_log.testing import FaultyStorage
+from delta_maintenance.engine import local
+from delta_maintenance.engine import slots as lanes
+from delta_maintenance.engine.engine import BinResult, TaskFailed
+from delta_maintenance.engine.local import LocalEngine
+from delta_maintenance.engine.slots import Lanes, is_room
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.progress import SilentProgress
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask, SourceFile
+
+_BINS = 8
+
+
+@pytest.fixture
+def behind_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables on this disk pass for being on a store."""
+    for module in (lanes, local):
+        monkeypatch.setattr(module, "is_on_disk", lambda uri: False)
+
+
+def tasks(table: Path, run_id: str) -> list[RewriteTask]:
+    opened = Table(str(table))
+    snapshot = opened.snapshot()
+    return list(tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, run_id, opened.uri))
+
+
+def task(uri: str, size_bytes: int) -> RewriteTask:
+    source = SourceFile("a", "a", size_bytes)
+    return RewriteTask("b", uri, "r", "{}", (), "none", {}, 1, 2, None, None, {}, (source,), 1 << 30, "t")
+
+
+def test_small_bins_of_a_store_go_side_by_side_and_large_ones_alone() -> None:
+    small, large = task("s3://b/t", 4 << 20), task("s3://b/t", 33 << 20)
+    assert is_room([], large)
+    assert not is_room([small], large)
+    assert not is_room([large], small)
+    assert is_room([small] * 7, small)
+    assert not is_room([small] * 8, small)
+    assert not is_room([small] * 6, task("s3://b/t", 9 << 20))
+    assert not is_room([task("/b/t", 1)], task("/b/t", 1))
+    assert not is_room([task("file:///b/t", 1)], task("file:///b/t", 1))
+
+
+@pytest.mark.usefixtures("behind_a_network")
+@pytest.mark.parametrize("processes", [False, True])
+def test_side_by_side_gives_what_one_after_the_other_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: bool
+) -> None:
+    write_days(tmp_path, files=4 * _BINS, rows=20, days=2 * _BINS)
+    here = list(LocalEngine()._run_here(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
+    monkeypatch.setattr(local, "_NOT_WORTH_A_PROCESS", -1 if processes else 1 << 40)
+    other = list(LocalEngine(parallelism=2).run(tasks(tmp_path, "b"), SilentProgress(), RUN_KEY))
+    assert facts(here) == facts(other)
+    assert len(here) == 2 * _BINS
+
+
+@pytest.mark.usefixtures("behind_a_network")
+def test_eight_bins_are_begun_before_one_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_days(tmp_path, files=2 * _BINS, rows=20, days=_BINS)
+    together = threading.Barrier(_BINS)
+
+    def wait(name: str, key: str) -> None:
+        if name == "open_write":
+            together.wait(60)
+
+    opened = FaultyStorage(Table(str(tmp_path)).storage, wait)
+    monkeypatch.setattr(local, "open_storage", lambda *_: opened)
+    results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
+    assert len(facts(results)) == _BINS
+
+
+@pytest.mark.usefixtures("behind_a_network")
+def test_a_broken_source_is_told_and_the_other_bins_are_done(tmp_path: Path) -> None:
+    write_days(tmp_path, files=2 * _BINS, rows=20, days=_BINS)
+    next(tmp_path.glob("day=2024-01-01/*.parquet")).write_bytes(b"no parquet")
+    results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
+    (failure,) = (result for result in results if isinstance(result, TaskFailed))
+    assert failure.describe()["path"].startswith("day=2024-01-01/")
+    assert len(results) == _BINS
+
+
+def test_who_leaves_gives_up_what_goes_on_and_no_unfinished_file_stays(tmp_path: Path) -> None:
+    write_days(tmp_path, files=6, rows=20, days=2)
+    before = set(tmp_path.rglob("*"))
+    first, second = tasks(tmp_path, "a")
+    begun, told = threading.Event(), list[Any]()
+
+    def wait(name: str, key: str) -> None:
+        if (
+            name == "open_read"
+        ):  # files are opened one after the other, and the first is read before the second
+            if begun.is_set():
+                assert open_lanes._given_up.wait(60)
+            begun.set()
+
+    storage: Storage = FaultyStorage(Table(str(tmp_path)).storage, wait)
+    with Lanes(storage, RUN_KEY, lambda *answer: told.append(answer)) as open_lanes:
+        open_lanes.begin(first)
+        assert begun.wait(60)
+        open_lanes.begin(second)
+    assert not [facts for _, facts in told if "manifest" in facts or "error" in facts]
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {
+        path for path in before if path.is_file()
+    }
+
+
+def facts(results: Iterable[BinResult]) -> list[tuple[Any, ...]]:
+    manifests = [result for result in results if isinstance(result, BinManifest)]
+    return sorted((m.bin_id, m.rows_out, m.rows_in, len(m.outputs)) for m in manifests)

@@ -1,0 +1,298 @@
+"""A listing by parts gives the very plan that a listing in one go gives, whatever the tree and however it is cut."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases
+from tests.support.runs.parted_runs import lister_here, surveyed, told
+from tests.support.runs.vacuum_runs import age, files_below
+from tests.support.tables.small_tables import write_days
+from tests.support.tables.vacuum_histories import (
+    DAY_MS,
+    NOW_MS,
+    PROTOCOL,
+    RUNTIME,
+    History,
+    histories,
+    metadata,
+)
+
+from delta_log import Table
+from delta_log.log.log_segment import find_log_segment
+from delta_log.runtime import Runtime
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.object_listing import KeySpan, SpanPage, list_object_tree, list_span_tree
+from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage, open_storage
+from delta_log.testing import MemoryStorage
+from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.engine import engine
+from delta_maintenance.job import JobSite, run_job
+from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.part import packed, unpack
+from delta_maintenance.listing.sorted_keys import SortedKeys
+from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.candidates import Survey, survey
+from delta_maintenance.vacuum.deletion import LiveFilesMissing
+from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.plan.planner import VacuumRefused
+from delta_maintenance.vacuum.run import vacuum
+
+KEYS = st.sets(
+    st.lists(st.sampled_from(["a", "b", "a-b", "p=1", "p=2", "_x", "_p=1"]), min_size=1, max_size=4).map(
+        lambda names: "/".join([*names, "f"])
+    ),
+    max_size=40,
+)
+
+
+class RangedStorage(MemoryStorage):
+    """Objects that are listed by pages, from any key to any other, as S3 lists them."""
+
+    concurrency = 3
+    has_key_ranges = True
+    page_keys = 2
+
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        return list_object_tree(self._span_page, enter, self.concurrency, has_ranges=True)
+
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        return list_span_tree(self._span_page, span, enter)
+
+    def _span_page(self, span: KeySpan, page: str | None) -> SpanPage:
+        after = max(page or "", span.start)
+        found: list[FileInfo] = []
+        directories: list[str] = []
+        for key in sorted(self.objects):
+            if not key.startswith(span.prefix) or key <= after or key.startswith(f"{page}/"):
+                continue
+            if len(found) + len(directories) == self.page_keys:
+                last = max([info.key for info in found] + directories)
+                return SpanPage(self._before(found, span), directories, last)
+            name, slash, _ = key[len(span.prefix) :].partition("/")
+            if slash and not span.deep:
+                directory = span.prefix + name
+                directories += [] if directory in directories else [directory]
+                continue
+            info = self.head(key)
+            assert info is not None
+            found.append(info)
+        return SpanPage(self._before(found, span), directories, None)
+
+    @staticmethod
+    def _before(found: list[FileInfo], span: KeySpan) -> list[FileInfo]:
+        return [info for info in found if span.end is None or info.key < span.end]
+
+
+def table_of(storage: MemoryStorage, keys: set[str], live: set[str]) -> History:
+    history = History(storage)
+    history.commit([{"protocol": PROTOCOL}, {"metaData": metadata()}], NOW_MS - 30 * DAY_MS)
+    for key in sorted(keys):
+        history.put(key, NOW_MS - 29 * DAY_MS)
+    for key in sorted(live):
+        history.live[key] = None
+    if live:
+        history.commit([history.add(key) for key in sorted(live)], NOW_MS - 28 * DAY_MS)
+    storage._clock_ms = NOW_MS
+    return history
+
+
+def same_plan(storage: Storage, lister: PartedLister, now_ms: int = NOW_MS, **options: Any) -> None:
+    snapshot = Snapshot(storage, find_log_segment(storage))
+    expected = surveyed(storage, snapshot, now_ms, None, **options)
+    found = surveyed(storage, snapshot, now_ms, lister, **options)
+    if isinstance(expected, str) or isinstance(found, str):
+        assert found == expected
+        return
+    assert told(found) == told(expected)
+
+
+def plan(storage: Storage, lister: PartedLister, now_ms: int = NOW_MS, **options: Any) -> Survey:
+    wanted = VacuumOptions(retention_check=False, **options)
+    snapshot = Snapshot(storage, find_log_segment(storage))
+    return survey(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
+
+
+@given(histories(), st.sampled_from([0.0, 24.0, 12 * 24.0]), st.sampled_from([None, "p = '1'"]))
+@settings(max_examples=25)
+def test_every_history_gives_the_same_plan(history: History, hours: float, where: str | None) -> None:
+    same_plan(history.storage, lister_here(history.storage), retain_hours=hours, where=where)
+
+
+@given(KEYS, st.data(), st.integers(1, 3), st.integers(1, 4), st.sampled_from([None, "p = '1'"]))
+@settings(max_examples=80)
+def test_spans_that_are_cut_between_known_keys_give_the_same_plan(
+    keys: set[str], chance: st.DataObject, split_keys: int, parallelism: int, where: str | None
+) -> None:
+    live = set(chance.draw(st.lists(st.sampled_from(sorted(keys)), unique=True))) if keys else set()
+    storage = RangedStorage()
+    table_of(storage, keys, live)
+    same_plan(storage, lister_here(storage, parallelism, split_keys), where=where)
+
+
+def test_a_directory_of_many_known_files_is_cut_between_them() -> None:
+    storage = RangedStorage()
+    keys = {
+        f"{place}part-{number:03}.parquet" for place in ("", "p=1/", "p=2/x/", "p=3/") for number in range(40)
+    }
+    table_of(storage, keys, {key for number, key in enumerate(sorted(keys)) if number % 3})
+    lister = lister_here(storage, 2, 5)
+    spans: list[KeySpan] = []
+
+    def run(parts: Any, path: Path) -> Any:
+        spans.extend(span for part in parts for span in part.spans)
+        return lister.run(parts, path)
+
+    same_plan(storage, PartedLister(storage, run, 2, RUNTIME.new_id, 5))
+    assert len([span for span in spans if not span.deep]) > 4
+    assert len([span for span in spans if span.deep and "p=1/" < span.start < "p=2/"]) > 3
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A month old, with one of everything that a directory may hold."""
+    path = tmp_path / "table"
+    write_days(path)
+    DeltaTable(str(path)).optimize.compact()
+    for name in (
+        "orphan",
+        "day=2024-01-01/orphan",
+        "day=2024-01-01/deep/er/orphan",
+        "_hidden/x",
+        "day=2024-01-02/.x.crc",
+        "_change_data/day=2024-01-01/cdc.parquet",
+        "full/.hidden",
+    ):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(b"old")
+    (path / "empty" / "er").mkdir(parents=True)
+    (path / "link").symlink_to(path / "day=2024-01-01")
+    with open(os.path.join(os.fsencode(path), b"\xff"), "wb"):
+        pass
+    age(path)
+    (path / "young").mkdir()
+    (path / "day=2024-01-01" / "young.parquet").write_bytes(b"young")
+    return path
+
+
+@pytest.mark.parametrize("where", [None, "day = '2024-01-01'"])
+@pytest.mark.parametrize("parallelism", [1, 64])
+def test_a_directory_gives_the_same_plan(table: Path, parallelism: int, where: str | None) -> None:
+    storage = Table(str(table)).storage
+    now_ms = int(time.time() * 1000)
+    same_plan(storage, lister_here(storage, parallelism), now_ms, where=where)
+    same_plan(storage, lister_here(storage, parallelism), now_ms, where=where, retain_hours=0)
+
+
+@pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["readable"]))
+def test_tables_of_other_writers_give_the_same_plan(entry: Entry, corpus: Corpus) -> None:
+    storage = Table(str(corpus.table(entry["name"]))).storage
+    same_plan(storage, lister_here(storage), int(time.time() * 1000) + DAY_MS, retain_hours=0)
+
+
+def test_a_vacuum_by_parts_deletes_what_it_planned_and_looks_again(table: Path) -> None:
+    storage = Table(str(table)).storage
+    live = set(Table(str(table)).snapshot().files(["key"]).column("key").to_pylist())
+    asked: list[bool] = []
+    lister = lister_here(storage)
+
+    def run(parts: Any, path: Path) -> Any:
+        asked.append(parts[0].wants_files)
+        return lister.run(parts, path)
+
+    found = plan(storage, replace(lister, run=run), now_ms=int(time.time() * 1000), retain_hours=0)
+    outcome = vacuum(storage, found, SilentProgress(), Runtime(), {})
+    kept = {"_hidden/x", "day=2024-01-02/.x.crc", "full/.hidden", "link", "\udcff"}
+    assert files_below(table) - kept == live
+    assert outcome.facts["liveFilesConfirmed"] == len(live)
+    assert (asked[0], asked[-1]) == (True, False)
+
+
+def test_a_live_file_that_is_not_there_is_missed_by_parts_too() -> None:
+    storage = RangedStorage()
+    history = table_of(storage, {"p=1/a", "p=1/b", "p=2/c", "orphan"}, {"p=1/a", "p=1/b", "p=2/c"})
+    found = plan(storage, lister_here(storage))
+    del history.storage.objects["p=1/b"]
+    with pytest.raises(VacuumRefused, match="not in the store, for example 'p=1/b'"):
+        vacuum(storage, plan(storage, lister_here(storage)), SilentProgress(), RUNTIME, {})
+    with pytest.raises(LiveFilesMissing, match="p=1/b"):
+        vacuum(storage, found, SilentProgress(), RUNTIME, {})
+
+
+def test_what_is_committed_after_the_first_look_is_protected() -> None:
+    storage = RangedStorage()
+    history = table_of(storage, {"p=1/a", "p=1/back", "p=2/orphan"}, {"p=1/a"})
+    lister = lister_here(storage)
+
+    def run(parts: Any, path: Path) -> Any:
+        if len(history.versions) == 2:  # somebody brings an old file back, and takes another one out
+            history.live["p=1/back"] = None
+            added, removed = history.add("p=1/back"), history.remove("p=1/a", NOW_MS)
+            del history.live["p=1/a"]
+            history.commit([added, removed], NOW_MS)
+        return lister.run(parts, path)
+
+    found = plan(storage, replace(lister, run=run))
+    assert found.plan.read_version == 2
+    assert found.plan.candidates.column("key").to_pylist() == ["p=2/orphan"]
+    vacuum(storage, found, SilentProgress(), RUNTIME, {})
+    assert {key for key in storage.objects if not key.startswith("_")} == {"p=1/a", "p=1/back"}
+
+
+def test_a_table_that_is_too_large_for_one_process_is_handed_over_before_anything_is_listed(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two files are live, and six were removed.
+    monkeypatch.setattr(engine, "LOCAL_FILES", 7)
+
+    def planned(**options: Any) -> JobReport:
+        spec = JobSpec("vacuum", str(table), "run", options, dry_run=True)
+        return run_job(spec, JobSite(spark_master="yarn"), SilentProgress())
+
+    report = planned()
+    assert (report.error, report.status, report.plan) == (None, "needs_spark", None)
+    assert report.engine_reason == "8 known files are more than 7, and master yarn has other machines"
+    assert planned(lite=True).status == "planned"
+
+
+def test_a_machine_that_does_not_see_the_table_is_refused(table: Path, tmp_path: Path) -> None:
+    storage = Table(str(table)).storage
+    elsewhere = Table(str(tmp_path / "elsewhere")).storage
+    seen = lister_here(storage)
+    unseen = lister_here(elsewhere)
+    with pytest.raises(VacuumRefused, match="There is no table at .*elsewhere on .*Mount the directory"):
+        plan(storage, replace(seen, run=unseen.run))
+    with pytest.raises(VacuumRefused, match="saw no _delta_log there"):
+        plan(storage, replace(seen, run=lambda parts, path: iter(())))
+
+
+@given(st.lists(st.text("ab/=é\U0001f600", max_size=4)), st.text("ab/=é\U0001f600", max_size=3))
+def test_keys_in_a_file_are_sorted_and_found(keys: list[str], text: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        SortedKeys.write(Path(directory) / "keys", pa.chunked_array([keys], pa.string()))
+        found = SortedKeys(Path(directory) / "keys")
+        expected = sorted(set(keys))
+        assert found.rows(0, len(found)).to_pylist() == expected
+        row = found.row_of(text)
+        assert [key < text for key in expected] == [True] * row + [False] * (len(expected) - row)
+        assert found.rows(row, len(found)).to_pylist() == expected[row:]
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=21, max_size=21), max_size=3))
+def test_bits_of_several_parts_are_put_together(masks: list[list[bool]]) -> None:
+    seen = np.zeros(21, bool)
+    for mask in masks:
+        unpack(seen, *packed(np.array(mask)))
+    assert seen.tolist() == [any(mask[row] for mask in masks) for row in range(21)]

@@ -1,0 +1,149 @@
+"""What comes out of a bin's sources: batches of bearable size, whatever the width of a row; files opened ahead over a network."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from tests.support.runs.maintenance_runs import run
+from tests.support.tables.rewritable_tables import File, GeneratedTable
+
+from delta_log import Table
+from delta_log.errors import CorruptLog
+from delta_log.storage.storage import Storage
+from delta_log.testing import FaultyStorage
+from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize
+from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.rewrite import live_rows
+from delta_maintenance.rewrite.live_rows import LiveRows
+
+_WIDE = 1 << 20
+_WIDE_IN_DICTIONARY = 20_000
+_FILES = 40
+
+
+class DistantStorage(FaultyStorage):
+    """As if behind a network; counts the files that are being opened and those that were."""
+
+    def __init__(self, inner: Storage, at_once: int = 1) -> None:
+        super().__init__(inner, self._begin)
+        self.concurrency = 16
+        self.opened = 0
+        self._lock, self._together = threading.Lock(), threading.Barrier(at_once)
+
+    def _begin(self, name: str, key: str) -> None:
+        if name == "open_read":
+            with self._lock:
+                self.opened += 1
+            self._together.wait(60)
+
+
+def forty_files(directory: Path) -> tuple[GeneratedTable, LiveRows]:
+    """File ``n`` has the row ``n``; and a row that is deleted."""
+    files = [
+        File(("int",), [{"int": number}, {"int": -1}], frozenset({1}), None, False, True, row_group=24)
+        for number in range(_FILES)
+    ]
+    table = GeneratedTable(("int",), "none", False, False, tuple(files))
+    table.write(directory)
+    opened = Table(str(directory))
+    snapshot = opened.snapshot()
+    plan = plan_optimize(snapshot, OptimizeOptions(full=True), 1)
+    (task,) = tasks_of(plan, snapshot, "run", opened.uri)
+    return table, LiveRows(task, opened.storage, table.schema)
+
+
+def test_over_a_network_eight_files_are_opened_at_a_time_and_rows_keep_their_order(tmp_path: Path) -> None:
+    _, live = forty_files(tmp_path)
+    expected = [value for batch in live for value in batch.column("int").to_pylist()]
+    assert sorted(expected) == list(range(_FILES))
+    assert live.storage.concurrency == 1
+    # Nobody gets on before eight are there.
+    distant = LiveRows(live.task, DistantStorage(live.storage, at_once=8), live.stored)
+    assert [value for batch in distant for value in batch.column("int").to_pylist()] == expected
+    assert (distant.rows_in, distant.rows_deleted) == (2 * _FILES, _FILES)
+
+
+def test_no_more_than_a_few_files_wait_for_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, live = forty_files(tmp_path)
+    storage = DistantStorage(live.storage)
+    for read, _ in enumerate(LiveRows(live.task, storage, live.stored), 1):
+        assert storage.opened <= read + 16
+    assert storage.opened == _FILES
+    monkeypatch.setattr(live_rows, "_BYTES_AHEAD", 3 * live.task.sources[0].size_bytes)
+    storage = DistantStorage(live.storage)
+    for read, _ in enumerate(LiveRows(live.task, storage, live.stored), 1):
+        assert storage.opened <= read + 4
+
+
+def test_who_stops_reading_leaves_nothing_going_on(tmp_path: Path) -> None:
+    _, live = forty_files(tmp_path)
+    before = threading.active_count()
+    storage = DistantStorage(live.storage)
+    batches = iter(LiveRows(live.task, storage, live.stored))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
+    assert storage.opened <= 17
+
+
+def test_a_source_that_is_gone_is_named_though_others_were_opened_before_it_was_its_turn(
+    tmp_path: Path,
+) -> None:
+    _, live = forty_files(tmp_path)
+    gone = live.task.sources[9]
+    (tmp_path / gone.key).unlink()
+    distant = LiveRows(live.task, DistantStorage(live.storage), live.stored)
+    with pytest.raises(CorruptLog, match=gone.key):
+        list(distant)
+    assert distant.of_sources == [2] * 9
+
+
+def test_batches_of_wide_rows_are_short_and_none_is_lost(tmp_path: Path) -> None:
+    rows = [{"text": f"{number:03}" + "x" * _WIDE} for number in range(24)]
+    file = File(("text",), rows, frozenset({0, 21}), None, extra=False, has_stats=True, row_group=24)
+    table = GeneratedTable(("text",), "none", False, False, (file, file))
+    table.write(tmp_path)
+    opened = Table(str(tmp_path))
+    snapshot = opened.snapshot()
+    plan = plan_optimize(snapshot, OptimizeOptions(full=True), 1)
+    (task,) = tasks_of(plan, snapshot, "run", opened.uri)
+    live = LiveRows(task, opened.storage, table.schema)
+    batches = list(live)
+    assert max(batch.nbytes for batch in batches) <= 20 * _WIDE
+    found = [text[:3] for batch in batches for text in batch.column("text").to_pylist()]
+    assert found == 2 * [f"{number:03}" for number in range(24) if number not in (0, 21)]
+    assert (live.of_sources, live.rows_deleted) == ([24, 24], 4)
+    assert run(tmp_path, full=True).status == "committed"
+    assert opened.snapshot().to_arrow().num_rows == 44
+
+
+def test_batches_are_short_where_a_dictionary_holds_few_wide_texts(tmp_path: Path) -> None:
+    texts = ["x", "a" * _WIDE_IN_DICTIONARY, "b" * _WIDE_IN_DICTIONARY]
+    # The narrow ones first: nothing that was read tells of what comes.
+    numbers = [0] * 1000 + [1 + row % 2 for row in range(1000)]
+    rows = [{"text": texts[number], "struct": {"a": texts[number], "b": None}} for number in numbers]
+    columns = ("text", "struct")
+    file = File(columns, rows, frozenset({5, 1995}), None, extra=False, has_stats=True, row_group=2000)
+    table = GeneratedTable(columns, "name", False, False, (file, file))
+    table.write(tmp_path)
+    opened = Table(str(tmp_path))
+    assert sum(opened.snapshot().files(["size"]).column("size").to_pylist()) < 2 * _WIDE_IN_DICTIONARY
+    snapshot = opened.snapshot()
+    plan = plan_optimize(snapshot, OptimizeOptions(full=True), 1)
+    (task,) = tasks_of(plan, snapshot, "run", opened.uri)
+    batches = list(LiveRows(task, opened.storage, table.schema))
+    assert max(batch.nbytes for batch in batches) <= 32 * _WIDE
+    expected = [rows[row] for row in range(2000) if row not in (5, 1995)]
+    assert [text for batch in batches for text in batch.column(0).to_pylist()] == 2 * [
+        row["text"] for row in expected
+    ]
+    assert run(tmp_path, full=True).status == "committed"
+    found = [text for batch in opened.snapshot().scan() for text in batch.column("text").to_pylist()]
+    assert found == 2 * [row["text"] for row in expected]
+    assert opened.snapshot().to_arrow(["struct"]).column("struct").to_pylist() == 2 * [
+        row["struct"] for row in expected
+    ]

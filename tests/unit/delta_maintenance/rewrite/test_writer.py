@@ -1,0 +1,250 @@
+"""One data file, as it is written: statistics from its own footer, dictionaries where they pay, row groups of bounded size."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.runs.maintenance_runs import keys, run
+from tests.support.tables.rewritable_tables import COLUMNS, GeneratedTable
+from tests.support.tables.written_log import add, write_log
+
+from delta_log import Table
+from delta_log.errors import InvalidRequest
+from delta_log.stats.file_stats import StatsCollector, stats_columns
+from delta_log.table_config.schema import PrimitiveType, StructType, arrow_schema, parse_schema
+from delta_maintenance.rewrite.writer import CODEC_PROPERTY, DataFileWriter, WriterSettings
+
+NAMES = tuple(COLUMNS)
+ROWS = st.lists(st.fixed_dictionaries({name: st.none() | COLUMNS[name][1] for name in NAMES}), max_size=12)
+
+
+def schema_of(names: tuple[str, ...]) -> StructType:
+    return GeneratedTable(names, "none", False, False).schema
+
+
+def written(
+    batches: list[pa.RecordBatch], schema: StructType, row_group_bytes: int = 128 << 20
+) -> tuple[pq.ParquetFile, str]:
+    """What is in the file, and the statistics for the log."""
+    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)), row_group_bytes)
+    file = io.BytesIO()
+    with DataFileWriter(file, arrow_schema(schema, physical=True), settings) as writer:
+        for batch in batches:
+            writer.write(batch)
+        stats = writer.close().stats
+    return pq.ParquetFile(io.BytesIO(file.getvalue())), stats
+
+
+@settings(max_examples=60)
+@given(rows=ROWS, cut=st.integers(1, 12))
+def test_statistics_from_the_footer_are_those_of_the_values(rows: list[dict[str, Any]], cut: int) -> None:
+    schema = schema_of(NAMES)
+    table = pa.Table.from_pylist(rows, arrow_schema(schema, physical=True))
+    collector = StatsCollector(stats_columns(schema))
+    collector.update(table)
+    file, stats = written(table.to_batches(max_chunksize=cut), schema, row_group_bytes=1)
+    assert stats == collector.finish()
+    assert file.metadata.num_rows == len(rows)
+
+
+@pytest.mark.parametrize("text", ["x" * 4_000, "x" * 4_001, "y" + "é" * 2_500, "\U0010ffff" * 3_000])
+def test_bounds_of_texts_that_a_footer_leaves_out_are_found_all_the_same(text: str) -> None:
+    schema = schema_of(("text", "struct"))
+    rows = [
+        {"text": text, "struct": {"a": text, "b": None}},
+        {"text": "m", "struct": None},
+        {"text": None, "struct": {"a": None, "b": []}},
+    ]
+    table = pa.Table.from_pylist(rows, arrow_schema(schema, physical=True))
+    collector = StatsCollector(stats_columns(schema))
+    collector.update(table)
+    _, stats = written(table.to_batches(max_chunksize=1), schema, row_group_bytes=1)
+    assert stats == collector.finish()
+
+
+def test_bytes_that_are_no_text_have_no_bounds() -> None:
+    schema = schema_of(("text",))
+    broken = pa.array([b"a", b"\xff\xfe", None]).cast(pa.string(), safe=False)
+    _, stats = written([pa.record_batch([broken], arrow_schema(schema))], schema)
+    assert json.loads(stats) == {
+        "numRecords": 3,
+        "minValues": {},
+        "maxValues": {},
+        "nullCount": {"text": 1},
+    }
+
+
+def test_columns_behind_nested_ones_get_their_own_bounds() -> None:
+    schema = schema_of(("map", "list", "struct", "int"))
+    row = {"map": [("k", 7)], "list": [0.5, None], "struct": {"a": "t", "b": [{"c": 9}]}, "int": 3}
+    table = pa.Table.from_pylist([row, row | {"int": 5}], arrow_schema(schema))
+    _, stats = written(table.to_batches(), schema)
+    assert json.loads(stats)["minValues"] == {"struct": {"a": "t"}, "int": 3}
+    assert json.loads(stats)["maxValues"] == {"struct": {"a": "t"}, "int": 5}
+
+
+def test_only_leaves_whose_values_repeat_have_a_dictionary() -> None:
+    schema = schema_of(("struct", "list", "map", "text"))
+    rows = [
+        {
+            "struct": {"a": f"unique {number}", "b": [{"c": number % 3}]},
+            "list": [number / 7],
+            "map": [(f"k{number % 2}", number)],
+            "text": "same",
+        }
+        for number in range(500)
+    ]
+    file, _ = written(pa.Table.from_pylist(rows, arrow_schema(schema)).to_batches(), schema)
+    group = file.metadata.row_group(0)
+    with_dictionary = {
+        group.column(n).path_in_schema
+        for n in range(group.num_columns)
+        if group.column(n).has_dictionary_page
+    }
+    assert with_dictionary == {"struct.b.list.element.c", "map.key_value.key", "text"}
+
+
+def test_every_column_has_an_index_of_its_pages() -> None:
+    schema = schema_of(NAMES)
+    table = pa.Table.from_pylist([dict.fromkeys(NAMES)] * 3, arrow_schema(schema, physical=True))
+    file, _ = written(table.to_batches(), schema)
+    columns = [file.metadata.row_group(0).column(n) for n in range(file.metadata.num_columns)]
+    assert all(column.has_offset_index and column.has_column_index for column in columns)
+
+
+def test_bloom_filters_are_kept(tmp_path: Path) -> None:
+    adds = []
+    for number in range(3):
+        values = pa.table({"value": range(number, 9_000, 3), "other": range(number, 9_000, 3)})
+        path = tmp_path / f"{number}.parquet"
+        # The first source is read before the others, and has none.
+        options = {"value": {"ndv": 3_000, "fpp": 0.01}} if number else None
+        pq.write_table(values, path, bloom_filter_options=options)
+        adds.append(add(path.name, path.stat().st_size))
+    write_log(tmp_path, adds)
+    assert run(tmp_path).status == "committed"
+    (key,) = keys(tmp_path)
+    (chunk,) = (pq.ParquetFile(tmp_path / key).metadata.row_group(0).column(n) for n in range(1))
+    assert chunk.bloom_filter_length >= 3_000
+    assert sorted(Table(str(tmp_path)).snapshot().to_arrow()["value"].to_pylist()) == list(range(9_000))
+
+
+def test_a_bloom_filter_is_made_of_asked_leaves_alone() -> None:
+    schema = schema_of(("text", "struct", "list"))
+    file = io.BytesIO()
+    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)))
+    wanted = {"struct.a", "list.list.element", "somewhere.else"}
+    with DataFileWriter(
+        file, arrow_schema(schema, physical=True), settings, bloom_filters=lambda: wanted
+    ) as writer:
+        row = {"text": "t", "struct": {"a": "s", "b": None}, "list": [1.5]}
+        writer.write(pa.Table.from_pylist([row] * 9, arrow_schema(schema, physical=True)).to_batches()[0])
+        writer.close()
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    found = {chunk.path_in_schema for chunk in chunks if chunk.bloom_filter_offset is not None}
+    assert found == {"struct.a", "list.list.element"}
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [("SNAPPY", "SNAPPY"), ("lz4raw", "LZ4"), ("lz4_raw", "LZ4"), ("none", "UNCOMPRESSED"), (None, "ZSTD")],
+)
+def test_the_codec_is_that_of_the_table(name: str | None, codec: str) -> None:
+    schema = schema_of(("text",))
+    settings = WriterSettings.of({} if name is None else {CODEC_PROPERTY: name}, schema, [])
+    file = io.BytesIO()
+    with DataFileWriter(file, arrow_schema(schema, physical=True), settings) as writer:
+        _texts(writer)
+        writer.close()
+    assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == codec
+
+
+def test_a_codec_that_cannot_be_written_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="is 'lzo', and files cannot be written so"):
+        WriterSettings.codec_of({CODEC_PROPERTY: "lzo"})
+
+
+def test_a_row_group_ends_when_it_is_large_enough() -> None:
+    schema = schema_of(("text",))
+    batches = [pa.record_batch([pa.array(["x" * 1_000] * 100)], arrow_schema(schema)) for _ in range(10)]
+    file, _ = written(batches, schema, row_group_bytes=300_000)
+    sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert sizes == [300, 300, 300, 100]
+
+
+class _Slow(io.BytesIO):
+    """Lets nobody write before it was allowed, and then fails where it is told to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.allowed, self.error = threading.Event(), error
+
+    def write(self, data: Any) -> int:
+        assert self.allowed.wait(60)
+        if self.error is not None:
+            raise self.error
+        return super().write(data)
+
+
+def _texts(writer: DataFileWriter) -> None:
+    writer.write(pa.record_batch([pa.array(["x" * 1_000] * 100)], arrow_schema(schema_of(("text",)))))
+
+
+def _to(file: io.BytesIO) -> DataFileWriter:
+    schema = schema_of(("text",))
+    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)), 200_000)
+    return DataFileWriter(file, arrow_schema(schema, physical=True), settings)
+
+
+def test_the_next_row_group_is_collected_while_one_is_written() -> None:
+    file = _Slow()
+    with _to(file) as writer:
+        for _ in range(3):  # one group and a half, though nothing can be written yet
+            _texts(writer)
+        assert not file.getvalue()
+        file.allowed.set()
+        assert writer.close().num_records == 300
+    assert pq.ParquetFile(io.BytesIO(file.getvalue())).metadata.num_row_groups == 2
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 9])
+def test_what_goes_wrong_while_a_row_group_is_written_is_told(batches: int) -> None:
+    before = threading.active_count()
+    file = _Slow(OSError(28, "No space left on device"))
+    file.allowed.set()
+
+    def write_all() -> None:
+        with _to(file) as writer:
+            for _ in range(batches):
+                _texts(writer)
+            writer.close()
+
+    with pytest.raises(OSError, match="No space left"):
+        write_all()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("kind", ["decimal(5,2)", "decimal(18,4)", "decimal(38,0)", "decimal(30,30)"])
+def test_decimals_of_every_width_keep_their_digits(kind: str) -> None:
+    struct = {"type": "struct", "fields": [{"name": "d", "type": kind, "nullable": True, "metadata": {}}]}
+    schema = parse_schema(json.dumps(struct))
+    precision, scale = PrimitiveType(kind).decimal or (0, 0)
+    digits = "9" * precision
+    values = [Decimal(f"-{digits}E-{scale}"), None, Decimal(f"{digits}E-{scale}"), Decimal(f"0E-{scale}")]
+    table = pa.Table.from_pylist([{"d": value} for value in values], arrow_schema(schema))
+    collector = StatsCollector(stats_columns(schema))
+    collector.update(table)
+    _, stats = written(table.to_batches(max_chunksize=2), schema, row_group_bytes=1)
+    assert stats == collector.finish()
+    assert digits in stats.replace(".", "")

@@ -1,0 +1,69 @@
+"""What a vacuum reads before its listing is no more than an advance: it may fail, or be overtaken."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+from tests.support.runs.parted_runs import surveyed, told
+from tests.support.tables.small_tables import write_days
+
+from delta_log import Table
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.storage import EnterDirectories, TreePage
+from delta_maintenance.vacuum.candidates import Survey
+
+
+class Watched(LocalStorage):
+    """Counts what is read of the log, and lets something happen before the tree is listed."""
+
+    def __init__(self, path: str, fails: bool = False, meanwhile: Callable[[], None] | None = None) -> None:
+        super().__init__(path)
+        self.fails, self.meanwhile = fails, meanwhile
+        self.reads: Counter[str] = Counter()
+
+    def read_many(self, keys: list[str]) -> Iterator[bytes]:
+        self.reads.update(keys)
+        if self.fails:
+            self.fails = False
+            raise FileNotFoundError(keys[0])
+        return super().read_many(keys)
+
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return super().list_tree(enter)
+
+
+def plan(table: Path, storage: Watched) -> Survey:
+    snapshot = Table(str(table)).snapshot()
+    found = surveyed(storage, snapshot, int(time.time() * 1000), None)
+    assert isinstance(found, Survey), found
+    return found
+
+
+def test_an_early_reading_that_failed_is_made_again(tmp_path: Path) -> None:
+    write_days(tmp_path)
+    storage = Watched(str(tmp_path), fails=True)
+    found = plan(tmp_path, storage)
+    assert not storage.fails
+    assert set(storage.reads.values()) == {2}
+    expected = told(plan(tmp_path, Watched(str(tmp_path))))
+    assert told(found)["digest"] == expected["digest"]
+
+
+def test_a_commit_during_the_listing_is_the_only_one_that_is_still_read(tmp_path: Path) -> None:
+    write_days(tmp_path)
+    before = Table(str(tmp_path)).snapshot().version
+    rows = pa.Table.from_batches(deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().to_batches())
+    storage = Watched(
+        str(tmp_path), meanwhile=lambda: deltalake.write_deltalake(str(tmp_path), rows, mode="append")
+    )
+    found = plan(tmp_path, storage)
+    assert found.basis.snapshot.version == before + 1
+    assert len(storage.reads) == before + 2
+    assert set(storage.reads.values()) == {1}
