@@ -28,21 +28,6 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
-class KeySpan:
-    """The keys that begin with a prefix (empty, or with a slash at its end) and lie in ``[start, end)``.
-
-    :param deep: also below the prefix's directories; else these are listed themselves.
-    :param start: no key itself: some stores would leave it out.
-    :param end: ``None``: all that follow.
-    """
-
-    prefix: str
-    deep: bool = False
-    start: str = ""
-    end: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SpanPage:
     """One answer of a store: files, directories (keys without a slash at the end), and the name of the next page."""
 

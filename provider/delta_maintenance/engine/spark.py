@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage.storage import FileInfo, Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import FileInfo, Storage
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.engine.cluster_check import ClusterVersions, check
 from delta_maintenance.engine.engine import BinResult, TaskFailed, is_spark_driver
