@@ -19,7 +19,7 @@ from delta_log.snapshot.table_identity import require_same_log
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
-from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace, read_inventory
 from delta_maintenance.listing.key_columns import directories_of
@@ -58,7 +58,7 @@ class Survey:
 
     basis: VacuumBasis
     plan: VacuumPlan
-    lister: PartedLister | None = None
+    lister: DistributedListing | None = None
 
 
 def survey(
@@ -68,7 +68,7 @@ def survey(
     options: VacuumOptions,
     now_ms: int,
     progress: ProgressReporter,
-    lister: PartedLister | None = None,
+    lister: DistributedListing | None = None,
 ) -> Survey:
     """
     :param open_place: opens the directory of an inventory.

@@ -36,7 +36,7 @@ from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engine import ChooseLister, EngineChoice
-from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace
 from delta_maintenance.progress import ProgressReporter
@@ -102,7 +102,7 @@ def run(
     lister = None
     if choice.engine == "spark":
         spark = make_spark_engine().listing(progress)
-        lister = PartedLister(table.storage, spark.run, spark.parallelism, runtime.new_id)
+        lister = DistributedListing(table.storage, spark.run, spark.parallelism, runtime.new_id)
     found = survey(table.storage, table.storage_at, snapshot, options, started_ms, progress, lister)
     if output is not None:
         output.write(found.plan)

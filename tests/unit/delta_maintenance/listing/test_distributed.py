@@ -40,7 +40,7 @@ from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import engine
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import packed, unpack
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
@@ -109,7 +109,7 @@ def table_of(storage: MemoryStorage, keys: set[str], live: set[str]) -> History:
     return history
 
 
-def same_plan(storage: Storage, lister: PartedLister, now_ms: int = NOW_MS, **options: Any) -> None:
+def same_plan(storage: Storage, lister: DistributedListing, now_ms: int = NOW_MS, **options: Any) -> None:
     snapshot = Snapshot(storage, find_log_segment(storage))
     expected = surveyed(storage, snapshot, now_ms, None, **options)
     found = surveyed(storage, snapshot, now_ms, lister, **options)
@@ -119,7 +119,7 @@ def same_plan(storage: Storage, lister: PartedLister, now_ms: int = NOW_MS, **op
     assert told(found) == told(expected)
 
 
-def plan(storage: Storage, lister: PartedLister, now_ms: int = NOW_MS, **options: Any) -> Survey:
+def plan(storage: Storage, lister: DistributedListing, now_ms: int = NOW_MS, **options: Any) -> Survey:
     wanted = VacuumOptions(retention_check=False, **options)
     snapshot = Snapshot(storage, find_log_segment(storage))
     return survey(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
@@ -155,7 +155,7 @@ def test_a_directory_of_many_known_files_is_cut_between_them() -> None:
         spans.extend(span for part in parts for span in part.spans)
         return lister.run(parts, path)
 
-    same_plan(storage, PartedLister(storage, run, 2, RUNTIME.new_id, 5))
+    same_plan(storage, DistributedListing(storage, run, 2, RUNTIME.new_id, 5))
     assert len([span for span in spans if not span.deep]) > 4
     assert len([span for span in spans if span.deep and "p=1/" < span.start < "p=2/"]) > 3
 
