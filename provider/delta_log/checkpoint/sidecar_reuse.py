@@ -21,20 +21,18 @@ from delta_log.arrow.prefetch import mapped
 from delta_log.checkpoint.key_filter import short_hashes
 from delta_log.checkpoint.sidecar_layout import Layout, OldSidecar, Run, lay_out
 from delta_log.checkpoint.sidecar_tags import SidecarFacts, facts_of, read_filter
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState, complete_adds
+from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
 from delta_log.errors import CorruptLog
 from delta_log.log.action_columns import SEPARATOR
 from delta_log.log.actions import Sidecar
 from delta_log.log.checkpoint_reader import CheckpointReader
 from delta_log.log.log_replay import Tail
 from delta_log.log.log_segment import find_log_segment, list_log
+from delta_log.snapshot.completed_actions import complete_adds
 from delta_log.snapshot.live_files import FileActions
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_log.table_config.properties import interval_ms
-
-LOG_RETENTION = "delta.logRetentionDuration"
-_DEFAULT_LOG_RETENTION_MS = 30 * 86_400_000
+from delta_log.table_config.retention import log_retention_ms
 
 FileAction = Literal["add", "remove"]
 _COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
@@ -127,8 +125,7 @@ def _on_newest_checkpoint(storage: Storage, snapshot: Snapshot) -> Snapshot | No
 
 def _may_vanish_ms(snapshot: Snapshot, now_ms: int) -> int:
     """Sidecars written before this time are near the end of what log cleanups leave alone."""
-    retention_ms = interval_ms(snapshot.properties, LOG_RETENTION)
-    return now_ms - (_DEFAULT_LOG_RETENTION_MS if retention_ms is None else retention_ms) // 2
+    return now_ms - log_retention_ms(snapshot.properties) // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import TypeVar
 
-from delta_log.storage.storage import ODD_KEY, EnterDirectories, FileInfo, TreePage
+from delta_log.storage.storage import ODD_KEY, EnterDirectories, FileInfo, KeySpan, TreePage
 
 #: A tree is cut at this level at the latest.
 MAX_SHALLOW_LEVELS = 6
