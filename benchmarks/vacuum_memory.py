@@ -22,7 +22,7 @@ from delta_log.storage.storage import EnterDirectories, FileInfo, TreePage, open
 from delta_log.testing import MemoryStorage
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.run import vacuum
 
 NOW_MS = 1_800_000_000_000

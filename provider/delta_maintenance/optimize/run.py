@@ -42,9 +42,9 @@ from delta_maintenance.engine.engine import (
 from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
 from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin
+from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.optimize.plan.forecast import forecast
-from delta_maintenance.optimize.plan.options import OptimizeOptions
 from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
 from delta_maintenance.optimize.plan.planner import candidates_for_footers, plan_optimize, rewrite_tag
 from delta_maintenance.optimize.plan.tasks import tasks_of

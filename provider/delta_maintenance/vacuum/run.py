@@ -50,7 +50,7 @@ from delta_maintenance.vacuum.deletion import (
 )
 from delta_maintenance.vacuum.leftovers import remove_leftovers
 from delta_maintenance.vacuum.lite import remember_settled_version
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.proof import Proof, prove

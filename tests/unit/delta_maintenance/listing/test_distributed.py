@@ -46,7 +46,7 @@ from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import Survey, survey
 from delta_maintenance.vacuum.deletion import LiveFilesMissing
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.run import vacuum
 
