@@ -233,7 +233,7 @@ def test_storage_options_come_from_the_environment_too(
 
 def test_help_needs_nothing_heavy() -> None:
     program = (
-        "import sys; from delta_maintenance import cli\n"
+        "import sys; from delta_maintenance.cli import main as cli\n"
         "try: cli.main(['optimize', '--help'])\n"
         "except SystemExit: print([m for m in ('pyarrow', 'numpy', 'sqlglot', 'pyspark') if m in sys.modules])"
     )
