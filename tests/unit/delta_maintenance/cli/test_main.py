@@ -207,7 +207,7 @@ def test_an_unforeseen_error_is_told_with_its_traceback_beside(
 
 def test_standard_output_is_one_object_whatever_libraries_print(table: str) -> None:
     program = (
-        "import os, sys; from delta_maintenance import cli; inspect = cli.inspect; "
+        "import os, sys; from delta_maintenance.cli import main as cli; inspect = cli.inspect; "
         "cli.COMMANDS['inspect'] = lambda options: (print('chatter'), os.write(1, b'more'), inspect(options))[2]; "
         "sys.exit(cli.main(sys.argv[1:]))"
     )
