@@ -16,11 +16,11 @@ from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import ListingPart, list_part
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import Survey, survey
+from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
 from delta_maintenance.vacuum.plan.options import VacuumOptions
 
 
-def lister_here(storage: Storage, parallelism: int = 2, split_keys: int = 50_000) -> DistributedListing:
+def listing_in_parts(storage: Storage, parallelism: int = 2, split_keys: int = 50_000) -> DistributedListing:
     """Parts go through their wire form, and each knows nothing of the others."""
 
     def run(parts: Sequence[ListingPart], keys: Path) -> Iterator[pa.RecordBatch]:
@@ -30,7 +30,7 @@ def lister_here(storage: Storage, parallelism: int = 2, split_keys: int = 50_000
     return DistributedListing(storage, run, parallelism, Runtime().new_id, split_keys)
 
 
-def told(found: Survey) -> Mapping[str, Any]:
+def told(found: PlannedVacuum) -> Mapping[str, Any]:
     """Everything that a plan says, and what of its listing may matter to anybody."""
     listing = found.basis.listing
     return {
@@ -41,12 +41,12 @@ def told(found: Survey) -> Mapping[str, Any]:
     }
 
 
-def surveyed(
+def plan_or_refusal(
     storage: Storage, snapshot: Snapshot, now_ms: int, lister: DistributedListing | None, **options: Any
-) -> Survey | str:
+) -> PlannedVacuum | str:
     """A plan, or why there is none."""
     wanted = VacuumOptions(retention_check=False, **options)
     try:
-        return survey(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
+        return find_candidates(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
     except DeltaLogError as error:
         return str(error)
