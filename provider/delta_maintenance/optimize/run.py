@@ -32,13 +32,8 @@ from delta_log.table_config.row_tracking import ENABLED, PRESERVED_TAG
 from delta_log.table_config.schema import storable
 from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
-from delta_maintenance.engine.engine import (
-    BinResult,
-    ChooseEngine,
-    MakeEngine,
-    TaskFailed,
-    describe_error,
-)
+from delta_maintenance.engine.choice import ChooseEngine
+from delta_maintenance.engine.engine import BinResult, MakeEngine, TaskFailed, describe_error
 from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
 from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin

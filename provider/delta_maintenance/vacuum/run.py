@@ -35,7 +35,7 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.engine import ChooseLister, EngineChoice
+from delta_maintenance.engine.choice import ChooseLister, EngineChoice
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace

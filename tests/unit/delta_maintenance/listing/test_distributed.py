@@ -38,7 +38,7 @@ from delta_log.storage.object_listing import KeySpan, SpanPage, list_object_tree
 from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage, open_storage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine import engine
+from delta_maintenance.engine import choice
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import packed, unpack
@@ -255,7 +255,7 @@ def test_a_table_that_is_too_large_for_one_process_is_handed_over_before_anythin
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two files are live, and six were removed.
-    monkeypatch.setattr(engine, "LOCAL_FILES", 7)
+    monkeypatch.setattr(choice, "LOCAL_FILES", 7)
 
     def planned(**options: Any) -> JobReport:
         spec = JobSpec("vacuum", str(table), "run", options, dry_run=True)
