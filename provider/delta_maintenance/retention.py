@@ -17,7 +17,7 @@ from delta_log.table_config.retention import (
     deleted_file_retention_ms,
     log_retention_ms,
 )
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 
 HOUR_MS = 3_600_000
 

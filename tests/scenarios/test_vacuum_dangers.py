@@ -26,7 +26,7 @@ from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.run import VacuumOutcome, execute_plan
 

@@ -32,7 +32,7 @@ from delta_log.testing import FaultyStorage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import CANDIDATE_SCHEMA, ORPHAN
 from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.proof import prove

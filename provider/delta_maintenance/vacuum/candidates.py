@@ -30,7 +30,7 @@ from delta_maintenance.retention import Retention, retention_of
 from delta_maintenance.vacuum.commit_bodies import commit_bodies
 from delta_maintenance.vacuum.early_comparison import EarlyComparison, with_times
 from delta_maintenance.vacuum.lite import not_behind_links, removed_files
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import EXPIRED, VacuumPlan
 from delta_maintenance.vacuum.plan.planner import (
     VacuumBasis,

@@ -18,7 +18,7 @@ from delta_maintenance.listing.part import ListingPart, list_part
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 
 
 def listing_in_parts(storage: Storage, parallelism: int = 2, split_keys: int = 50_000) -> DistributedListing:

@@ -18,7 +18,8 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
-from delta_maintenance.engine.engine import BinResult, Engine, EngineChoice
+from delta_maintenance.engine.choice import EngineChoice
+from delta_maintenance.engine.engine import BinResult, Engine
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress

@@ -25,7 +25,7 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.quarantine import (
     QUARANTINE_DIRECTORY,
     Quarantine,

@@ -39,8 +39,8 @@ from delta_log.log.data_path import ExternalFile, are_external
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config import properties as table_properties
 from delta_log.transaction.conflict import IDENTITY_HIGH_WATER_MARK, without_identity_marks
+from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Bins, Int64s, Thrift, pack
-from delta_maintenance.optimize.plan.options import OptimizeOptions
 from delta_maintenance.optimize.plan.plan import (
     DELETED_ROWS,
     DROPPED_COLUMNS,

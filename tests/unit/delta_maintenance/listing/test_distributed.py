@@ -39,7 +39,7 @@ from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine import engine
+from delta_maintenance.engine import choice
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import packed, unpack
@@ -47,7 +47,7 @@ from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
 from delta_maintenance.vacuum.deletion import LiveFilesMissing
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.run import execute_plan
 
@@ -256,7 +256,7 @@ def test_a_table_that_is_too_large_for_one_process_is_handed_over_before_anythin
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two files are live, and six were removed.
-    monkeypatch.setattr(engine, "LOCAL_FILES", 7)
+    monkeypatch.setattr(choice, "LOCAL_FILES", 7)
 
     def planned(**options: Any) -> JobReport:
         spec = JobSpec("vacuum", str(table), "run", options, dry_run=True)
