@@ -89,7 +89,7 @@ def spark() -> Iterator[SparkSession]:
     """An embedded Spark session of two processors, as our engine starts it."""
     if "JAVA_HOME" not in os.environ:
         require("java", "to run Spark")
-    from delta_maintenance.engine.spark import spark_session
+    from delta_maintenance.engine.spark_session import spark_session
 
     session = spark_session("local[2]", "tests")
     yield session

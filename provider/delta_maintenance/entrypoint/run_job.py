@@ -70,7 +70,8 @@ def _take_nonce() -> str | None:
 def _run(text: str, nonce: str | None) -> dict[str, Any]:
     from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
-    from delta_maintenance.engine.engine import describe_error, is_spark_driver
+    from delta_maintenance.engine.engine import describe_error
+    from delta_maintenance.engine.spark_session import is_spark_driver
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import ProgressLines
     from delta_maintenance.rewrite.manifest_file import RunKey

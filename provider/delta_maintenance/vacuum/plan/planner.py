@@ -27,7 +27,7 @@ from delta_maintenance.listing.key_columns import files_by_directory, key_bytes
 from delta_maintenance.listing.listing import Listing
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.retention import HOUR_MS, Retention
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import (
     CANDIDATE_SCHEMA,
     DEAD_VECTOR,
