@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from delta_log.errors import InvalidRequest
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
 from delta_log.table_config.properties import interval_ms
+from delta_maintenance.units import HOUR_MS
 from delta_maintenance.vacuum.plan.options import VacuumOptions
 
 RETENTION = "delta.deletedFileRetentionDuration"
 LOG_RETENTION = "delta.logRetentionDuration"
-HOUR_MS = 3_600_000
 DEFAULT_RETENTION_MS = 7 * 24 * HOUR_MS
 DEFAULT_LOG_RETENTION_MS = 30 * 24 * HOUR_MS
 

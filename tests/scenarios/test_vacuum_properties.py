@@ -28,12 +28,12 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage, open_storage
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
 from delta_log.testing import FaultyStorage
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import Survey, survey
 from delta_maintenance.vacuum.plan.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import CANDIDATE_SCHEMA, ORPHAN
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.proof import prove
 from delta_maintenance.vacuum.run import VacuumOutcome, vacuum
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_log.errors import TableError
 from delta_maintenance.bundle import PACKAGES
+from delta_maintenance.errors import ClusterIncomplete
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,22 +27,6 @@ if TYPE_CHECKING:
 REQUIRED = ("pyarrow", "numpy", "fsspec", "pyroaring", "msgspec")
 _PYTHON = (3, 10)
 _PROBES = 4
-
-
-class ClusterIncomplete(TableError):
-    """A machine lacks what the job needs; ``missing`` says what, by the machine's name."""
-
-    def __init__(self, missing: Mapping[str, Sequence[str]], found: Mapping[str, Mapping[str, str]]) -> None:
-        lines = [
-            f"{where} lacks {', '.join(names)} (it has {_have(found[where])})"
-            for where, names in missing.items()
-        ]
-        super().__init__(
-            f"The Spark cluster cannot run this job: {'; '.join(lines)}. Nothing was written. Install "
-            "them there, for example with an archive by venv-pack or conda-pack (spark.archives and "
-            "spark.pyspark.python), or use --engine local."
-        )
-        self.missing = {where: list(names) for where, names in missing.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +58,7 @@ def check(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterVersions:
     sources = {versions.pop("sources") for versions in found.values()}
     missing = {where: _missing(versions) for where, versions in found.items() if _missing(versions)}
     if missing:
-        raise ClusterIncomplete(missing, found)
+        raise ClusterIncomplete(missing, {where: _have(found[where]) for where in missing})
     return ClusterVersions(found, has_library=len(sources) == 1 and "" not in sources)
 
 

@@ -7,19 +7,18 @@ on one machine, never faster than worker processes; it pays where it brings more
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from delta_log.errors import DeltaLogError
-from delta_log.printable import printable
 from delta_maintenance.contract import JobSpec
-from delta_maintenance.progress import ProgressReporter, format_bytes
+from delta_maintenance.errors import TaskFailed
+from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+from delta_maintenance.units import format_bytes
 
 #: What worker processes of one machine finish in a minute or two; above that ``auto`` prefers a cluster.
 LOCAL_BYTES = 16 << 30
@@ -118,66 +117,5 @@ def is_spark_driver() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-class TaskFailed(DeltaLogError):
-    """A bin could not be rewritten; stands for the error that a worker process or a Spark task met.
-
-    :ivar bin_id: of the bin.
-    """
-
-    def __init__(self, bin_id: str, description: dict[str, Any]) -> None:
-        super().__init__(str(description.get("message", "failed without saying why")))
-        self.bin_id = bin_id
-        self.retryable = bool(description.get("retryable", True))
-        self._description = {"kind": "failed", **description, "bin_id": bin_id}
-
-    def describe(self) -> dict[str, Any]:
-        """The original error as :func:`describe_error` gave it."""
-        return dict(self._description)
-
-
 #: What an engine gives back for a task.
 BinResult = BinManifest | TaskFailed
-
-
-class WorkerDied(DeltaLogError):
-    """A worker ended without an answer.
-
-    :ivar exit_code: of the process; negative: the signal that killed it.
-    """
-
-    retryable = True
-
-    def __init__(self, bin_id: str, exit_code: int, bytes_in: int, num_files: int) -> None:
-        what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-        hint = " Perhaps the machine ran out of memory: lower the parallelism." if exit_code == -9 else ""
-        super().__init__(
-            f"The worker of bin {bin_id} ({num_files} files, {format_bytes(bytes_in)}) ended with "
-            f"{what}.{hint} Nothing was committed; the next try takes over the bins that were finished."
-        )
-        self.bin_id, self.exit_code = bin_id, exit_code
-
-
-def describe_error(error: BaseException) -> dict[str, Any]:
-    """An error as JSON values: ``type``, ``message``, ``retryable``, ``kind`` and its facts."""
-    if isinstance(error, TaskFailed):
-        return error.describe()
-    if isinstance(error, DeltaLogError):
-        facts = {name: _plain(value) for name, value in error.facts().items()}
-        return {
-            **facts,
-            "type": type(error).__name__,
-            "message": str(error),
-            "retryable": error.retryable,
-            "kind": error.kind,
-        }
-    # Of an error that nobody foresaw it is not known that repeating cannot help, and repeating is safe.
-    message = printable(str(error)) or "no message"
-    return {"type": type(error).__name__, "message": message, "retryable": True, "kind": "failed"}
-
-
-def _plain(value: Any) -> Any:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return str(value)
-    return value

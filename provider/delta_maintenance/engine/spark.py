@@ -32,9 +32,11 @@ from typing import TYPE_CHECKING, Any
 from delta_log.errors import InvalidRequest
 from delta_log.storage.storage import FileInfo, Storage, open_storage
 from delta_maintenance.bundle import build_bundle
+from delta_maintenance.contract import ErrorReport
 from delta_maintenance.engine.cluster_check import ClusterVersions, check
-from delta_maintenance.engine.engine import BinResult, TaskFailed, is_spark_driver
-from delta_maintenance.engine.spark_task import described_error
+from delta_maintenance.engine.engine import BinResult, is_spark_driver
+from delta_maintenance.engine.spark_task import reported_error
+from delta_maintenance.errors import TaskFailed
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed_text
@@ -107,7 +109,7 @@ class SparkEngine:
             raise
         for row in collecting.rows():
             if row["error"] is not None:
-                yield TaskFailed(tasks[row["bin"]].bin_id, json.loads(row["error"]))
+                yield TaskFailed(tasks[row["bin"]].bin_id, ErrorReport.from_dict(json.loads(row["error"])))
                 continue
             bin_id = tasks[row["bin"]].bin_id
             if bin_id in left:
@@ -181,8 +183,8 @@ class _Collecting:
 
 def task_error(error: Exception, nonce: str) -> Exception:
     """The error of our task inside of Spark's, if there is one."""
-    description = described_error(str(error), nonce)
-    return error if description is None else TaskFailed(description.pop("bin_id"), description)
+    report = reported_error(str(error), nonce)
+    return error if report is None else TaskFailed(report.facts["bin_id"], report)
 
 
 def _changed(storage: Storage, run_id: str, wanted: Collection[str], seen: dict[str, FileInfo]) -> list[str]:

@@ -16,7 +16,9 @@ import pyarrow as pa
 from delta_log.printable import print_traceback
 from delta_log.storage.storage import Storage, open_storage
 from delta_maintenance.checked_json import ContractError, first_object
-from delta_maintenance.engine.engine import describe_error, is_too_late
+from delta_maintenance.contract import ErrorReport
+from delta_maintenance.engine.engine import is_too_late
+from delta_maintenance.errors import error_report
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
@@ -38,20 +40,20 @@ def error_mark(nonce: str) -> str:
     return f"DELTA_TASK_ERROR {nonce} "
 
 
-def error_for_spark(description: Mapping[str, Any], error: Exception, nonce: str) -> RuntimeError:
+def error_for_spark(report: ErrorReport, error: Exception, nonce: str) -> RuntimeError:
     """What to raise so that Spark tries a task again, and lets the driver know why if it gives up.
 
     To be raised without its cause, which Spark would quote raw; the traceback of that goes to the executor's standard error.
     """
     print_traceback(error)
-    return RuntimeError(error_mark(nonce) + json.dumps(description))
+    return RuntimeError(error_mark(nonce) + json.dumps(report.to_dict()))
 
 
-def described_error(text: str, nonce: str) -> dict[str, Any] | None:
+def reported_error(text: str, nonce: str) -> ErrorReport | None:
     """What :func:`error_for_spark` put into the text of an error of Spark, if this is one."""
     _, mark, rest = text.partition(error_mark(nonce))
     try:
-        return first_object("error of a task", rest)[0] if mark else None
+        return ErrorReport.from_dict(first_object("error of a task", rest)[0]) if mark else None
     except ContractError:
         return None
 
@@ -73,8 +75,8 @@ def rewrite_batch(
         try:
             manifest = rewrite_bin(task, opened(task.table_uri, storage_options), run_key).to_json()
         except Exception as error:  # noqa: BLE001 - the driver decides, by what it is told
-            description = {**describe_error(error), "bin_id": task.bin_id}
-            if description["retryable"]:
-                raise error_for_spark(description, error, nonce) from None
-            failure = json.dumps(description)
+            report = error_report(error).with_facts(bin_id=task.bin_id)
+            if report.retryable:
+                raise error_for_spark(report, error, nonce) from None
+            failure = json.dumps(report.to_dict())
         yield pa.record_batch([[number], [manifest], [failure]], schema=_SCHEMA)

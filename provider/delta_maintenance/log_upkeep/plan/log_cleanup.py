@@ -25,18 +25,16 @@ from delta_log.printable import printable_lines
 from delta_log.storage.storage import FileInfo
 from delta_log.table_config.properties import flag, interval_ms
 from delta_log.upkeep.log_inventory import LogInventory
-from delta_maintenance.progress import format_bytes, format_time
 from delta_maintenance.retention import (
     DEFAULT_LOG_RETENTION_MS,
     DEFAULT_RETENTION_MS,
-    HOUR_MS,
     LOG_RETENTION,
     RETENTION,
 )
+from delta_maintenance.units import DAY_MS, HOUR_MS, format_bytes, format_time
 
 CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
-DAY_MS = 24 * HOUR_MS
 
 #: Why a file may go, in the order in which they are told.
 REASONS = {

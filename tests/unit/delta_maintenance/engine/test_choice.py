@@ -2,17 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from delta_log.errors import CorruptLog
 from delta_maintenance.contract import JobSpec
-from delta_maintenance.engine.engine import (
-    LOCAL_BYTES,
-    LOCAL_FILES,
-    TaskFailed,
-    WorkerDied,
-    choose_engine,
-    choose_lister,
-    describe_error,
-)
+from delta_maintenance.engine.engine import LOCAL_BYTES, LOCAL_FILES, choose_engine, choose_lister
 
 LITTLE, MUCH = 1 << 20, LOCAL_BYTES + 1
 
@@ -79,38 +70,3 @@ def test_who_asks_for_an_engine_gets_it(engine: str) -> None:
     spec = JobSpec("optimize", "t", "r", engine=engine)
     choice = choose_engine(spec, MUCH, spark_master=None, can_use_spark=False)
     assert (choice.engine, choice.reason) == (engine, "asked for")
-
-
-def test_an_error_of_ours_is_described_with_its_facts() -> None:
-    description = describe_error(CorruptLog("part-0.parquet", "it is empty"))
-    assert description["type"] == "CorruptLog"
-    assert (description["kind"], description["retryable"]) == ("refused", False)
-    assert (description["path"], description["why"]) == ("part-0.parquet", "it is empty")
-
-
-def test_an_error_that_nobody_foresaw_may_be_retried() -> None:
-    description = describe_error(MemoryError())
-    assert description == {
-        "type": "MemoryError",
-        "message": "no message",
-        "retryable": True,
-        "kind": "failed",
-    }
-
-
-def test_the_error_of_a_task_is_described_as_what_it_was_where_it_happened() -> None:
-    original = describe_error(CorruptLog("part-0.parquet", "it is empty"))
-    failed = TaskFailed("bin7", original)
-    assert describe_error(failed) == {**original, "bin_id": "bin7"}
-    assert str(failed) == original["message"]
-    assert not failed.retryable
-
-
-def test_a_dead_worker_is_told_by_bin_and_exit_code() -> None:
-    description = describe_error(WorkerDied("bin7", -9, 3 << 20, 12))
-    assert (
-        "bin7 (12 files, 3.0 MiB) ended with signal 9. Perhaps the machine ran out of memory"
-        in description["message"]
-    )
-    assert (description["bin_id"], description["exit_code"]) == ("bin7", -9)
-    assert description["retryable"]

@@ -39,15 +39,14 @@ from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreeP
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import engine
+from delta_maintenance.errors import LiveFilesMissing, VacuumRefused
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.distributed import PartedLister
 from delta_maintenance.listing.part import packed, unpack
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import Survey, survey
-from delta_maintenance.vacuum.deletion import LiveFilesMissing
 from delta_maintenance.vacuum.plan.options import VacuumOptions
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.run import vacuum
 
 KEYS = st.sets(
