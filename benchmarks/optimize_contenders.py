@@ -24,7 +24,7 @@ from delta_log.snapshot.snapshot import Snapshot  # noqa: F401 - so that lazy im
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.optimize import run as optimize  # noqa: F401 - the same
-from delta_maintenance.optimize.plan.options import OptimizeOptions
+from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.progress import SilentProgress
 

@@ -21,9 +21,9 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import EnterDirectories, FileInfo, TreePage, open_storage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
-from delta_maintenance.vacuum.run import vacuum
+from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.vacuum.run import execute_plan
 
 NOW_MS = 1_800_000_000_000
 LONG_AGO_MS = NOW_MS - 30 * 86_400_000
@@ -85,10 +85,10 @@ def _vacuumed(storage: ManyFiles, removing_commits: int) -> dict[str, Any]:
         _commit(storage, commit + 1, (_remove(key_of("orphan", number)) for number in numbers))
     before = _resident_mb()
     snapshot = Snapshot(storage, find_log_segment(storage))
-    found = survey(storage, open_storage, snapshot, VacuumOptions(), NOW_MS, SilentProgress())
+    found = find_candidates(storage, open_storage, snapshot, VacuumOptions(), NOW_MS, SilentProgress())
     planned = _peak_mb()
     storage._clock_ms = NOW_MS
-    outcome = vacuum(storage, found, SilentProgress(), Runtime(now_ms=lambda: NOW_MS), {})
+    outcome = execute_plan(storage, found, SilentProgress(), Runtime(now_ms=lambda: NOW_MS), {})
     assert outcome.metrics["numDeletedFiles"] == storage.deleted == ORPHANS
     return {
         "measured": {"peak_mb": _peak_mb() - before},

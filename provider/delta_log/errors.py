@@ -129,7 +129,7 @@ class UnsupportedFeature(TableError):
         super().__init__(
             f"Cannot {operation} this table: it uses {', '.join(features)}, which this release does not support"
             f" for that operation{f' ({why})' if why else ''}. Nothing was written. "
-            "docs/supported-protocol lists what is supported; use a newer release or another engine for this table."
+            "docs/reference/supported-protocol lists what is supported; use a newer release or another engine for this table."
         )
         self.features, self.operation = features, operation
 

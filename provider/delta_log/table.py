@@ -15,7 +15,7 @@ from delta_log.snapshot.snapshot import EPOCH, Snapshot
 from delta_log.snapshot.time_travel import version_at
 from delta_log.snapshot.version_checksum import VersionChecksum, read_version_checksum
 from delta_log.storage.storage import Storage, open_storage
-from delta_log.tail import log_tail
+from delta_log.tail import commit_follower
 from delta_log.tail.commit_summary import CommitFilter, CommitSummary
 
 
@@ -89,7 +89,7 @@ class Table:
 
     def tail(
         self,
-        start: log_tail.Start = "latest",
+        start: commit_follower.Start = "latest",
         *,
         data_change_only: bool = True,
         operations: Iterable[str] | None = None,
@@ -114,6 +114,6 @@ class Table:
         chosen = CommitFilter.of(
             data_change_only=data_change_only, operations=operations, partitions=partitions, min_rows=min_rows
         )
-        return log_tail.follow(
+        return commit_follower.follow(
             self.storage, start, chosen, poll_interval_seconds=poll_interval_seconds, runtime=runtime
         )

@@ -18,7 +18,8 @@ from delta_log.runtime import Runtime
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
 from delta_maintenance.contract import JobReport, JobSpec, places
-from delta_maintenance.engine.engine import Engine, EngineChoice, choose_engine, choose_lister
+from delta_maintenance.engine.choice import EngineChoice, choose_engine, choose_lister
+from delta_maintenance.engine.engine import Engine
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.errors import error_report
 from delta_maintenance.log_upkeep import checkpoint, log_cleanup, log_compaction
@@ -152,7 +153,8 @@ def _spark_engine(spec: JobSpec, site: JobSite) -> SparkEngine:
             "airflow-provider-delta[spark], or use the local engine."
         )
     # Only here may PySpark be imported: most jobs do not need it.
-    from delta_maintenance.engine.spark import SparkEngine, spark_session
+    from delta_maintenance.engine.spark import SparkEngine
+    from delta_maintenance.engine.spark_session import spark_session
 
     return SparkEngine(
         lambda: spark_session(site.spark_master, f"delta-maintenance {spec.operation} {spec.run_id}"),

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 from delta_log.errors import InvalidRequest
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
-from delta_log.table_config.properties import interval_ms
+from delta_log.table_config.retention import (
+    DELETED_FILE_RETENTION,
+    deleted_file_retention_ms,
+    log_retention_ms,
+)
 from delta_maintenance.units import HOUR_MS
-from delta_maintenance.vacuum.plan.options import VacuumOptions
-
-RETENTION = "delta.deletedFileRetentionDuration"
-LOG_RETENTION = "delta.logRetentionDuration"
-DEFAULT_RETENTION_MS = 7 * 24 * HOUR_MS
-DEFAULT_LOG_RETENTION_MS = 30 * 24 * HOUR_MS
+from delta_maintenance.vacuum.options import VacuumOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,14 @@ def retention_of(properties: Mapping[str, str], options: VacuumOptions, now_ms: 
     :raises InvalidRequest: shorter than the table's, and nobody switched the check off.
     :raises CorruptLog: the table's own is no duration.
     """
-    configured = interval_ms(properties, RETENTION)
-    configured = DEFAULT_RETENTION_MS if configured is None else configured
-    log_retention = interval_ms(properties, LOG_RETENTION)
+    configured = deleted_file_retention_ms(properties)
+    log_retention = log_retention_ms(properties)
     asked = None if options.retain_hours is None else round(options.retain_hours * HOUR_MS)
     retention = configured if asked is None else asked
     if options.retention_check and retention < configured:
         raise InvalidRequest(
             f"A retention of {_hours(retention)} is shorter than the {_hours(configured)} that this table promises its "
-            f"readers and writers ({RETENTION}): it could delete what a running query or a transaction in flight still "
+            f"readers and writers ({DELETED_FILE_RETENTION}): it could delete what a running query or a transaction in flight still "
             "needs. Nothing was deleted. Ask for more, or switch the retention check off if nobody else uses the table."
         )
     cutoff = now_ms - retention - min(CLOCK_MARGIN_MS, retention)
@@ -72,7 +70,7 @@ def retention_of(properties: Mapping[str, str], options: VacuumOptions, now_ms: 
         asked,
         cutoff,
         options.retention_check,
-        DEFAULT_LOG_RETENTION_MS if log_retention is None else log_retention,
+        log_retention,
     )
 
 

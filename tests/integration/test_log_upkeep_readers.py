@@ -21,7 +21,7 @@ from delta_log.errors import CorruptLog, UnsupportedFeature
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
-from delta_log.upkeep.checkpoint_audit import UntrueCheckpoint
+from delta_log.upkeep.checkpoint_audit import CheckpointAuditFailed
 from delta_log.upkeep.log_compaction import write_log_compaction
 from delta_maintenance.log_upkeep.log_cleanup import clean_up, survey
 from delta_maintenance.log_upkeep.plan.log_cleanup import LogCleanupPlan
@@ -123,7 +123,7 @@ def test_every_table_of_the_corpus_is_the_same_after_a_cleanup(
         plan = cleaned(table)
     except UnsupportedFeature:
         return
-    except (CorruptLog, CheckpointMismatch, UntrueCheckpoint):
+    except (CorruptLog, CheckpointMismatch, CheckpointAuditFailed):
         if entry["name"] not in REFUSED_AS_UNTRUE:
             raise
         return

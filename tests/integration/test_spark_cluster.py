@@ -19,7 +19,8 @@ from tests.support.tables.small_tables import write_days
 import delta_maintenance
 from delta_log import Table
 from delta_maintenance.bundle import PACKAGES
-from delta_maintenance.engine.spark import SparkEngine, check_cluster
+from delta_maintenance.engine.cluster_check import check_cluster
+from delta_maintenance.engine.spark import SparkEngine
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
@@ -82,7 +83,9 @@ def end_executors(cluster: SparkSession) -> int:
 def test_machines_with_another_release_use_ours_and_so_does_one_that_joins_later(
     cluster: SparkSession, tmp_path: Path
 ) -> None:
-    versions = check_cluster(cluster)
+    from pyspark.sql import functions
+
+    versions = check_cluster(cluster, functions.udf)
     assert len(versions.found) > 1
     assert not versions.has_library
     for name in ("first", "second"):

@@ -21,8 +21,8 @@ from delta_log import Table
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import REPORT_PREFIX, JobReport, JobSpec
 from delta_maintenance.engine import cluster_check
-from delta_maintenance.engine.cluster_check import check
-from delta_maintenance.engine.spark import SparkEngine, check_cluster
+from delta_maintenance.engine.cluster_check import check_cluster
+from delta_maintenance.engine.spark import SparkEngine
 from delta_maintenance.errors import ClusterIncomplete, TaskFailed
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
@@ -94,7 +94,9 @@ def test_an_error_that_spark_may_retry_keeps_its_name_too(spark: SparkSession, t
 
 
 def test_the_check_tells_versions(spark: SparkSession) -> None:
-    versions = check_cluster(spark)
+    from pyspark.sql import functions
+
+    versions = check_cluster(spark, functions.udf)
     assert "pyarrow" in versions.found["driver"]
     assert versions.has_library
 
@@ -107,7 +109,7 @@ def test_the_check_names_what_executors_lack(spark: SparkSession, monkeypatch: p
     with pytest.raises(
         ClusterIncomplete, match=r"executor .* lacks no_such_library \(it has python 3"
     ) as caught:
-        check(spark, functions.udf)
+        check_cluster(spark, functions.udf)
     assert {tuple(names) for names in caught.value.missing.values()} == {("no_such_library",)}
     assert len(caught.value.missing) == 2
 

@@ -15,7 +15,8 @@ from tests.support.runs.maintenance_runs import keys, run
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
-from delta_maintenance.engine.spark import SparkEngine, spark_session
+from delta_maintenance.engine.spark import SparkEngine
+from delta_maintenance.engine.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from airflow_delta.sensors import DeltaTableVersionSensor
 from delta_log import Table
 from delta_log.errors import AccessDenied, ListingDenied
 from delta_log.storage.pool import StoragePool
-from delta_log.tail.log_tail import LogTail
+from delta_log.tail.commit_follower import CommitFollower
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def table(s3_server: S3Server, s3_bucket: str) -> TailedTable:
 
 def test_a_quiet_poll_is_one_get(table: TailedTable, s3_server: S3Server) -> None:
     with proxied(s3_server.endpoint) as proxy:
-        tail = LogTail.at_latest(
+        tail = CommitFollower.at_latest(
             Table(table.uri, {**table.storage_options, "endpoint_url": proxy.endpoint}).storage
         )
         proxy.requests.clear()
@@ -41,7 +41,7 @@ def test_a_quiet_poll_is_one_get(table: TailedTable, s3_server: S3Server) -> Non
 def test_a_server_that_stumbles_is_asked_again(table: TailedTable, s3_server: S3Server) -> None:
     with proxied(s3_server.endpoint) as proxy:
         options = {**table.storage_options, "endpoint_url": proxy.endpoint}
-        tail = LogTail.at_latest(Table(table.uri, options).storage)
+        tail = CommitFollower.at_latest(Table(table.uri, options).storage)
         proxy.rule = only(2, lambda request: True, s3_error(503, "SlowDown"))
         table.append_by_delta_rs()
         assert [commit.version for commit in tail.poll()] == [2]
@@ -60,9 +60,9 @@ def test_without_the_right_to_list_a_quiet_table_is_reported_as_the_missing_perm
         storage = Table(table.uri, {**table.storage_options, "endpoint_url": proxy.endpoint}).storage
         proxy.rule = as_amazon_does
         with pytest.raises(ListingDenied, match="s3:ListBucket"):
-            LogTail(storage, 1).poll()
+            CommitFollower(storage, 1).poll()
         proxy.rule = lambda _: None
-        tail = LogTail(storage, 1)
+        tail = CommitFollower(storage, 1)
         assert tail.poll() == []
         proxy.rule = as_amazon_does
         with pytest.raises(ListingDenied, match="s3:ListBucket"):
@@ -73,11 +73,11 @@ def test_whoever_may_read_and_not_list_is_told_so_by_the_tail_and_by_a_sensor(
     table: TailedTable, s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(AccessDenied) as nothing:
-        LogTail(Table(table.uri, s3_server.anonymous_options).storage, 1).poll()
+        CommitFollower(Table(table.uri, s3_server.anonymous_options).storage, 1).poll()
     assert not isinstance(nothing.value, ListingDenied)
     s3_server.open_to_everybody(s3_bucket, "GetObject")
     with pytest.raises(ListingDenied, match="s3:ListBucket"):
-        LogTail(Table(table.uri, s3_server.anonymous_options).storage, 1).poll()
+        CommitFollower(Table(table.uri, s3_server.anonymous_options).storage, 1).poll()
     connection = {"conn_type": "delta", "extra": s3_server.anonymous_options}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE_IN_PART", json.dumps(connection))
     sensor = DeltaTableVersionSensor(
@@ -86,7 +86,7 @@ def test_whoever_may_read_and_not_list_is_told_so_by_the_tail_and_by_a_sensor(
     with pytest.raises(AirflowFailException, match=r"s3:ListBucket.*\[ListingDenied\]"):
         sensor.execute({})
     s3_server.open_to_everybody(s3_bucket, "GetObject", "ListBucket")
-    assert LogTail(Table(table.uri, s3_server.anonymous_options).storage, 1).poll() == []
+    assert CommitFollower(Table(table.uri, s3_server.anonymous_options).storage, 1).poll() == []
 
 
 def test_tables_of_one_bucket_share_a_client(table: TailedTable, s3_server: S3Server, s3_bucket: str) -> None:
@@ -95,6 +95,6 @@ def test_tables_of_one_bucket_share_a_client(table: TailedTable, s3_server: S3Se
     pool = StoragePool(table.storage_options)
     first, second = pool.open(table.uri), pool.open(other.uri + "/")
     assert first._fs is second._fs  # type: ignore[attr-defined]
-    assert [commit.version for commit in LogTail(first, -1).poll()] == [0, 1]
-    assert [commit.version for commit in LogTail(second, -1).poll()] == [0]
+    assert [commit.version for commit in CommitFollower(first, -1).poll()] == [0, 1]
+    assert [commit.version for commit in CommitFollower(second, -1).poll()] == [0]
     assert second.uri == other.uri

@@ -1,7 +1,7 @@
 """VACUUM by ours and by delta-spark, on two copies of each corpus table that has something to delete: the same files go.
 
 The copies are a month old. First the table's own retention is kept to, then none. Where the two differ, the reason stands
-here and in docs/vacuum.md. What delta-spark reads afterwards is what it read before.
+here and in docs/concepts/vacuum.md. What delta-spark reads afterwards is what it read before.
 """
 
 from __future__ import annotations

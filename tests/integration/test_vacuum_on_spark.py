@@ -22,7 +22,7 @@ from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.spark_listing import SparkListing
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.listing import distributed as parted_listing
+from delta_maintenance.listing import distributed
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.part import ListingPart
 from delta_maintenance.listing.sorted_keys import SortedKeys
@@ -102,7 +102,7 @@ def stray(table: Path) -> None:
 def test_a_directory_of_partitions_is_planned_and_vacuumed_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parted_listing, "_LEAST_KEYS", 200)
+    monkeypatch.setattr(distributed, "_LEAST_KEYS", 200)
     table = tmp_path / "table"
     rows = write_days(table, files=12, days=4)
     DeltaTable(str(table)).optimize.compact()
@@ -147,7 +147,7 @@ def test_a_bucket_is_planned_and_vacuumed_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # More directories than one listing has lanes, so that they are listed in runs; and more than one part.
-    monkeypatch.setattr(parted_listing, "_LEAST_KEYS", 1_000)
+    monkeypatch.setattr(distributed, "_LEAST_KEYS", 1_000)
     write_days(tmp_path / "table", files=40, days=20, rows=2)
     DeltaTable(str(tmp_path / "table")).optimize.compact()
     uri, options = f"s3://{s3_bucket}/lake", s3_server.storage_options

@@ -15,7 +15,8 @@ from delta_log.errors import ConcurrentDelete
 from delta_log.runtime import Runtime
 from delta_maintenance.cli.text import render_report
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.engine import BinResult, EngineChoice
+from delta_maintenance.engine.choice import EngineChoice
+from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress

@@ -25,10 +25,10 @@ from delta_maintenance.errors import VacuumIncomplete
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.quarantine import restore
-from delta_maintenance.vacuum.run import vacuum
+from delta_maintenance.vacuum.run import execute_plan
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 DAY = "day=2024-01-01"
@@ -87,7 +87,7 @@ def test_a_directory_that_is_swapped_during_a_vacuum_leads_nowhere(
     os.utime(table / DAY / "empty", (1, 1))
     options: dict[str, Any] = NO_CHECK if mode == "full" else {**NO_CHECK, mode: True}
     storage = FaultyStorage(open_storage(str(table)), before=swap)
-    found = survey(
+    found = find_candidates(
         storage,
         open_storage,
         Table(str(table)).snapshot(),
@@ -97,7 +97,7 @@ def test_a_directory_that_is_swapped_during_a_vacuum_leads_nowhere(
     )
     # The deletion says that it could not end, or the last look at the live files is refused.
     with suppress(VacuumIncomplete, SymbolicLinkRefused):
-        vacuum(storage, found, SilentProgress(), Runtime(), {})
+        execute_plan(storage, found, SilentProgress(), Runtime(), {})
     assert before
     assert content_of(table.parent / "outside") == before
 

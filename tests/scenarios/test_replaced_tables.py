@@ -20,9 +20,9 @@ from delta_maintenance.errors import VacuumIncomplete
 from delta_maintenance.log_upkeep.log_cleanup import clean_up
 from delta_maintenance.log_upkeep.log_cleanup import survey as survey_log
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
-from delta_maintenance.vacuum.run import vacuum
+from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.vacuum.run import execute_plan
 
 NEW = (2, 4, 8)
 
@@ -89,7 +89,7 @@ def test_a_vacuum_neither_deletes_from_the_new_table_nor_commits_to_it(
 
     opened = Table(str(table))
     storage, snapshot = opened.storage, opened.snapshot()
-    found = survey(
+    found = find_candidates(
         storage,
         opened.storage_at,
         snapshot,
@@ -98,7 +98,7 @@ def test_a_vacuum_neither_deletes_from_the_new_table_nor_commits_to_it(
         SilentProgress(),
     )
     with pytest.raises((errors.TableReplaced, VacuumIncomplete), match="was deleted or made anew"):
-        vacuum(FaultyStorage(storage, before, after), found, SilentProgress(), Runtime(), {})
+        execute_plan(FaultyStorage(storage, before, after), found, SilentProgress(), Runtime(), {})
     assert contents(table) == replace.expected
 
 
@@ -128,7 +128,7 @@ def test_a_vacuum_that_ends_in_a_new_log_takes_its_commit_back(table: Path, mome
     opened = Table(str(table))
     options = VacuumOptions(retain_hours=0, retention_check=False)
     storage, now_ms = opened.storage, Runtime().now_ms()
-    found = survey(storage, opened.storage_at, opened.snapshot(), options, now_ms, SilentProgress())
+    found = find_candidates(storage, opened.storage_at, opened.snapshot(), options, now_ms, SilentProgress())
     with pytest.raises(errors.TableReplaced):
-        vacuum(FaultyStorage(storage, **{moment: hook}), found, SilentProgress(), Runtime(), {})
+        execute_plan(FaultyStorage(storage, **{moment: hook}), found, SilentProgress(), Runtime(), {})
     assert contents(table) == replace.expected

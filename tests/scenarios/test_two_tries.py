@@ -12,7 +12,8 @@ from tests.support.runs.maintenance_runs import RUN_KEY
 from delta_log import Table
 from delta_log.runtime import Runtime
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
-from delta_maintenance.engine.engine import BinResult, EngineChoice
+from delta_maintenance.engine.choice import EngineChoice
+from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress

@@ -25,9 +25,9 @@ from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport
 from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
-from delta_maintenance.vacuum.run import VacuumOutcome, vacuum
+from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.vacuum.run import VacuumOutcome, execute_plan
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 
@@ -71,8 +71,10 @@ def history_of(*removed: str, size: int | None = 4) -> History:
 
 def run(storage: Storage, now_ms: int = NOW_MS, **options: Any) -> VacuumOutcome:
     snapshot = Snapshot(storage, find_log_segment(storage))
-    found = survey(storage, open_storage, snapshot, VacuumOptions(**options), now_ms, SilentProgress())
-    return vacuum(storage, found, SilentProgress(), RUNTIME, {})
+    found = find_candidates(
+        storage, open_storage, snapshot, VacuumOptions(**options), now_ms, SilentProgress()
+    )
+    return execute_plan(storage, found, SilentProgress(), RUNTIME, {})
 
 
 @pytest.mark.parametrize("mode", [{}, {"lite": True}])
@@ -170,7 +172,9 @@ def test_on_an_object_store_a_lite_vacuum_looks_at_files_when_they_are_about_to_
         history.storage, before=lambda name, key: heads.append(key) if name == "head" else None
     )
     snapshot = Snapshot(counting, find_log_segment(counting))
-    planned = survey(counting, open_storage, snapshot, VacuumOptions(lite=True), NOW_MS, SilentProgress())
+    planned = find_candidates(
+        counting, open_storage, snapshot, VacuumOptions(lite=True), NOW_MS, SilentProgress()
+    )
     assert planned.plan.candidates.column("key").to_pylist() == ["gone", "old", "young"]
     assert planned.plan.size_bytes == 12
     assert heads == []

@@ -31,26 +31,26 @@ from delta_log.testing import FaultyStorage
 from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import Survey, survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import CANDIDATE_SCHEMA, ORPHAN
 from delta_maintenance.vacuum.proof import prove
-from delta_maintenance.vacuum.run import VacuumOutcome, vacuum
+from delta_maintenance.vacuum.run import VacuumOutcome, execute_plan
 
 RETENTIONS = st.sampled_from([0.0, 1.0, 24.0, 7 * 24.0, 12 * 24.0])
 
 
-def plan(storage: Storage, **options: Any) -> Survey:
+def plan(storage: Storage, **options: Any) -> PlannedVacuum:
     snapshot = Snapshot(storage, find_log_segment(storage))
     wanted = VacuumOptions(retention_check=False, **options)
-    return survey(storage, open_storage, snapshot, wanted, NOW_MS, SilentProgress())
+    return find_candidates(storage, open_storage, snapshot, wanted, NOW_MS, SilentProgress())
 
 
 def execute(storage: Storage, **options: Any) -> VacuumOutcome:
-    return vacuum(storage, plan(storage, **options), SilentProgress(), RUNTIME, {})
+    return execute_plan(storage, plan(storage, **options), SilentProgress(), RUNTIME, {})
 
 
-def keys_of(found: Survey) -> list[str]:
+def keys_of(found: PlannedVacuum) -> list[str]:
     keys: list[str] = found.plan.candidates.column("key").to_pylist()
     return keys
 
@@ -135,7 +135,7 @@ def test_a_recent_commit_that_is_cleaned_while_it_is_read_stops_a_vacuum() -> No
     with pytest.raises(VacuumRefused, match="2.json: this commit was deleted"):
         prove(cleaning, found.basis, found.plan)
     with pytest.raises(VacuumRefused, match="2.json: this commit was deleted"):
-        survey(
+        find_candidates(
             cleaning,
             open_storage,
             found.basis.snapshot,

@@ -11,7 +11,7 @@ from delta_log.errors import UnsupportedFeature
 from delta_log.log.actions import Protocol
 from delta_log.table_config.features import FEATURES, Operation, require, writer_features
 
-PAGE = ROOT / "docs" / "supported-protocol.md"
+PAGE = ROOT / "docs" / "reference" / "supported-protocol.md"
 ROWS = re.findall(
     r"^\| `(\w[\w-]*)` \| (reader, writer|writer) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \| (.*) \|$",
     PAGE.read_text(),

@@ -219,7 +219,7 @@ class DeltaTableVersionSensor(DeltaTableSensor):
 
     def _baseline(self, context: Context, table: Table) -> int:
         """The version after which to look."""
-        from delta_log.tail.log_tail import start_position
+        from delta_log.tail.commit_follower import start_position
 
         asked: dict[str, Callable[[Any], int]] = {
             "baseline": int,

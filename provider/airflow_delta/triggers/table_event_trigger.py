@@ -125,7 +125,7 @@ class TableEventTrigger(BaseEventTrigger):
 
     async def _watch(self, shared_stream: AsyncIterator[Round]) -> AsyncIterator[TriggerEvent]:
         # pyarrow takes its time, and this is the thread of all triggers.
-        await asyncio.to_thread(import_module, "delta_log.tail.log_tail")
+        await asyncio.to_thread(import_module, "delta_log.tail.commit_follower")
         await self._recall()
         key: StreamKey = (self.tables, self.delta_conn_id, self.poll_interval)
         if key in streams:  # of others; they know what a newcomer does not

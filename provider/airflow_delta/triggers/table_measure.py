@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_delta.triggers.watched_store import WatchedStore
     from delta_log.snapshot.snapshot import Snapshot
     from delta_log.storage.storage import Storage
-    from delta_log.tail.log_tail import LogTail
+    from delta_log.tail.commit_follower import CommitFollower
 
 log = printable_logger(__name__)
 
@@ -35,7 +35,7 @@ class TableMeasure(ABC):
 
     def __init__(self, table: str, store: WatchedStore, limits: Mapping[str, Any]) -> None:
         self.table, self.store, self.limits = table, store, dict(limits)
-        self._tail: LogTail | None = None
+        self._tail: CommitFollower | None = None
         self._snapshot: Snapshot | None = None
         self.failures = 0
 
@@ -64,16 +64,16 @@ class TableMeasure(ABC):
 
     def seconds(self, poll_interval: float, jitter: float) -> float:
         """Until the next look."""
-        from delta_log.tail.log_tail import wait_seconds
+        from delta_log.tail.commit_follower import wait_seconds
 
         return wait_seconds(poll_interval, self.failures, jitter)
 
     def _look(self) -> dict[str, Any] | None:
-        from delta_log.tail.log_tail import LogTail
+        from delta_log.tail.commit_follower import CommitFollower
 
         storage = self.store.open(self.table)
         if self._tail is None:
-            self._tail = LogTail.at_latest(storage)
+            self._tail = CommitFollower.at_latest(storage)
         elif not self._tail.poll():
             return None
         return self.finding(storage, self._tail.position) if self._tail.position >= 0 else None

@@ -26,8 +26,8 @@ from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
     from delta_log.storage.storage import Storage
+    from delta_log.tail.commit_follower import CommitFollower
     from delta_log.tail.commit_summary import CommitSummary
-    from delta_log.tail.log_tail import LogTail
 
 log = printable_logger(__name__)
 
@@ -68,7 +68,7 @@ class WatchedTable:
     failures: int = 0
     #: Its client was refused; the next poll takes another.
     refused: bool = False
-    tail: LogTail | None = None
+    tail: CommitFollower | None = None
     #: How often the table was found to be another one under the same address.
     lives: int = 0
     #: Replaced as a whole: watchers read it while a thread polls.
@@ -77,10 +77,10 @@ class WatchedTable:
     def poll(self) -> bool:
         """Whether there is news. Blocks."""
         from delta_log.errors import LogCleaned, LogReplaced
-        from delta_log.tail.log_tail import LogTail
+        from delta_log.tail.commit_follower import CommitFollower
 
         if self.tail is None:
-            self.tail = LogTail.at_latest(self.store.open(self.uri))
+            self.tail = CommitFollower.at_latest(self.store.open(self.uri))
             return True
         if self.refused:
             self.tail.storage, self.refused = self.store.open(self.uri), False
@@ -238,7 +238,7 @@ class TableStream(SharedStreamProducer):
         return news
 
     def _wait_seconds(self, table: WatchedTable) -> float:
-        from delta_log.tail.log_tail import wait_seconds
+        from delta_log.tail.commit_follower import wait_seconds
 
         return wait_seconds(self.poll_interval, table.failures, random.random())  # noqa: S311
 

@@ -16,8 +16,8 @@ from delta_log.printable import printable_logger
 if TYPE_CHECKING:
     from airflow_delta.triggers.table_stream import WatchedTable
     from airflow_delta.triggers.table_wait import TableWait
+    from delta_log.tail.commit_follower import CommitFollower
     from delta_log.tail.commit_summary import CommitFilter, CommitSummary
-    from delta_log.tail.log_tail import LogTail
     from delta_log.tail.version_range import Awaited, Place, Progress
 
 log = printable_logger(__name__)
@@ -154,7 +154,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     async def _is_replaced(self, table: WatchedTable, latest: int, position: int) -> bool:
         """Whether the place is one in the log of another table, which had this address before."""
         from delta_log.errors import LogCleaned, LogReplaced
-        from delta_log.tail.log_tail import LogTail
+        from delta_log.tail.commit_follower import CommitFollower
 
         life = self._lives.get(table.uri)
         if life is not None or latest >= position:
@@ -162,7 +162,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
             return life is not None and life != table.lives
         storage = await self.store.run(self.store.open, table.uri)
         try:
-            await self.store.run(LogTail(storage, position).poll, 1)
+            await self.store.run(CommitFollower(storage, position).poll, 1)
         except LogReplaced:
             return True
         except LogCleaned:
@@ -186,7 +186,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         return Progress(place), place.seen
 
     async def _first_position(self, table: WatchedTable, latest: int) -> int:
-        from delta_log.tail.log_tail import start_position
+        from delta_log.tail.commit_follower import start_position
 
         # A table that appears below a prefix is new as a whole.
         if table.appeared or (not self._is_first_run and table.uri not in self.tables):
@@ -204,13 +204,13 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         :param telling: exactly up to this version.
         """
         from delta_log.errors import LogCleaned
-        from delta_log.tail.log_tail import LogTail
+        from delta_log.tail.commit_follower import CommitFollower
 
         commits = table.known_after(position) if telling is None else []
         if not commits:
             storage = await self.store.run(self.store.open, table.uri)
             try:
-                commits = await self.store.run(_commits_to, LogTail(storage, position), telling)
+                commits = await self.store.run(_commits_to, CommitFollower(storage, position), telling)
             except LogCleaned as cleaned:
                 log.warning("%s", cleaned)
                 gone = cleaned.earliest - 1 if telling is None else min(telling, cleaned.earliest - 1)
@@ -218,7 +218,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
                 position = gone
                 if position == telling:
                     return progress, position, []
-                commits = await self.store.run(_commits_to, LogTail(storage, position), telling)
+                commits = await self.store.run(_commits_to, CommitFollower(storage, position), telling)
         return progress, commits[-1].version if commits else position, commits
 
     # -- for a task ----------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         )
 
 
-def _commits_to(tail: LogTail, last: int | None) -> list[CommitSummary]:
+def _commits_to(tail: CommitFollower, last: int | None) -> list[CommitSummary]:
     """Some commits; those up to a version, where one is given."""
     if last is None:
         return tail.poll()

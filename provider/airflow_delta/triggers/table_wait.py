@@ -16,8 +16,8 @@ from delta_log.printable import printable_logger
 if TYPE_CHECKING:
     from airflow_delta.triggers.watched_store import WatchedStore
     from delta_log.errors import LogCleaned
+    from delta_log.tail.commit_follower import CommitFollower
     from delta_log.tail.commit_summary import CommitFilter
-    from delta_log.tail.log_tail import LogTail
     from delta_log.tail.version_range import Awaited, Progress
 
 log = printable_logger(__name__)
@@ -49,7 +49,7 @@ class TableWait:
     ) -> None:
         self.table, self.store, self.baseline, self.on_cleaned = table, store, baseline, on_cleaned
         self._commit_filter, self._awaited = commit_filter, awaited
-        self._tail: LogTail | None = None
+        self._tail: CommitFollower | None = None
         self._progress: Progress | None = None
         self.failures = 0
 
@@ -82,17 +82,17 @@ class TableWait:
 
     def seconds(self, poll_interval: float, jitter: float) -> float:
         """Until the next look."""
-        from delta_log.tail.log_tail import wait_seconds
+        from delta_log.tail.commit_follower import wait_seconds
 
         return wait_seconds(poll_interval, self.failures, jitter)
 
     def _look(self) -> tuple[Outcome | None, bool]:
         """An outcome, or whether to look again at once."""
-        from delta_log.tail.log_tail import MAX_COMMITS, LogTail
+        from delta_log.tail.commit_follower import MAX_COMMITS, CommitFollower
         from delta_log.tail.version_range import Place, Progress
 
         if self._tail is None or self._progress is None:
-            self._tail = LogTail(self.store.open(self.table), self.baseline)
+            self._tail = CommitFollower(self.store.open(self.table), self.baseline)
             self._progress = Progress(Place.after(self.baseline))
         commits = self._tail.poll()
         self._progress, told = self._progress.with_commits(commits, self._commit_filter(), self._awaited())

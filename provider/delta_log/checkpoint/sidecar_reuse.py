@@ -20,21 +20,19 @@ from delta_log.arrow.content_digest import ContentDigest
 from delta_log.arrow.prefetch import mapped
 from delta_log.checkpoint.key_filter import short_hashes
 from delta_log.checkpoint.sidecar_layout import Layout, OldSidecar, Run, lay_out
-from delta_log.checkpoint.sidecar_tags import SidecarFacts, facts_of, read_filter
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState, complete_adds
+from delta_log.checkpoint.sidecar_tags import SidecarTags, read_filter, tags_of
+from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
 from delta_log.errors import CorruptLog
 from delta_log.log.action_columns import SEPARATOR
 from delta_log.log.actions import Sidecar
 from delta_log.log.checkpoint_reader import CheckpointReader
-from delta_log.log.log_replay import Tail
+from delta_log.log.log_replay import ReplayedCommits
 from delta_log.log.log_segment import find_log_segment, list_log
+from delta_log.snapshot.completed_actions import complete_adds
 from delta_log.snapshot.live_files import FileActions
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_log.table_config.properties import interval_ms
-
-LOG_RETENTION = "delta.logRetentionDuration"
-_DEFAULT_LOG_RETENTION_MS = 30 * 86_400_000
+from delta_log.table_config.retention import log_retention_ms
 
 FileAction = Literal["add", "remove"]
 _COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
@@ -50,21 +48,21 @@ class SidecarReuse:
     layouts: dict[FileAction, Layout]
     _state: CheckpointState
     _reader: CheckpointReader
-    _tail: Tail
+    _tail: ReplayedCommits
     _storage: Storage
-    _facts: dict[str, SidecarFacts]
+    _tags_by_key: dict[str, SidecarTags]
 
     @property
     def kept(self) -> list[OldSidecar]:
         return [part for layout in self.layouts.values() for part in layout if isinstance(part, OldSidecar)]
 
-    def facts(self, old: OldSidecar) -> SidecarFacts:
-        return self._facts[old.key]
+    def tags(self, old: OldSidecar) -> SidecarTags:
+        return self._tags_by_key[old.key]
 
     def rows(self, action: FileAction, run: Run) -> Iterator[pa.RecordBatch]:
         """The actions of a run, as a checkpoint holds them."""
         tail = self._tail if run.takes_new else _without_own(self._tail, action)
-        base = _Part(self._reader, [(old.key, self._facts[old.key]) for old in run.sidecars])
+        base = _Part(self._reader, [(old.key, self._tags_by_key[old.key]) for old in run.sidecars])
         batches = FileActions(action, tail, base, self._storage.uri).batches(action, _COLUMNS[action])
         return map(complete_adds, batches) if action == "add" else self._state.unexpired(batches)
 
@@ -81,12 +79,14 @@ def find_reuse(
     if based is None or based.base is None:
         return None
     snapshot, (reader, tail) = based, based.base
-    found = [facts_of(sidecar) for sidecar in reader.other.sidecars]
+    found = [tags_of(sidecar) for sidecar in reader.other.sidecars]
     if not found or None in found or reader.has_inline_files:
         return None
-    facts = {key: fact for key, fact in zip(reader.sidecar_keys, found, strict=True) if fact is not None}
+    tags_by_key = {
+        key: tags for key, tags in zip(reader.sidecar_keys, found, strict=True) if tags is not None
+    }
     state = CheckpointState.of(snapshot, now_ms)
-    examiner = _Examiner(storage, reader, tail, state, facts, _may_vanish_ms(snapshot, now_ms), form)
+    examiner = _Examiner(storage, reader, tail, state, tags_by_key, _may_vanish_ms(snapshot, now_ms), form)
     sidecars = zip(reader.sidecar_keys, reader.other.sidecars, strict=True)
     examined = list(mapped(examiner.examine, sidecars, max(2, storage.concurrency)))
     if not any(old is not None and old.stays for old in examined):
@@ -94,9 +94,9 @@ def find_reuse(
     layouts: dict[FileAction, Layout] = {}
     news: dict[FileAction, int] = {"add": len(tail.adds), "remove": len(tail.removes)}
     for action, new in news.items():
-        of_action = [old for old in examined if old is not None and facts[old.key].action == action]
+        of_action = [old for old in examined if old is not None and tags_by_key[old.key].action == action]
         layouts[action] = lay_out(of_action, new, sidecar_actions)
-    reuse = SidecarReuse(layouts, state, reader, tail, storage, facts)
+    reuse = SidecarReuse(layouts, state, reader, tail, storage, tags_by_key)
     return None if missing(storage, reuse.kept) else reuse
 
 
@@ -127,8 +127,7 @@ def _on_newest_checkpoint(storage: Storage, snapshot: Snapshot) -> Snapshot | No
 
 def _may_vanish_ms(snapshot: Snapshot, now_ms: int) -> int:
     """Sidecars written before this time are near the end of what log cleanups leave alone."""
-    retention_ms = interval_ms(snapshot.properties, LOG_RETENTION)
-    return now_ms - (_DEFAULT_LOG_RETENTION_MS if retention_ms is None else retention_ms) // 2
+    return now_ms - log_retention_ms(snapshot.properties) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +136,9 @@ class _Examiner:
 
     storage: Storage
     reader: CheckpointReader
-    tail: Tail
+    tail: ReplayedCommits
     state: CheckpointState
-    facts: dict[str, SidecarFacts]
+    tags_by_key: dict[str, SidecarTags]
     may_vanish_ms: int
     form: str
     #: Of all that the tail knows, and of these the hashes.
@@ -158,39 +157,39 @@ class _Examiner:
     def examine(self, sidecar: tuple[str, Sidecar]) -> OldSidecar | None:
         """``None``: nothing of it counts any more."""
         key, action = sidecar
-        facts = self.facts[key]
-        superseded = self._superseded(key, facts)
-        if facts.rows == superseded:
+        tags = self.tags_by_key[key]
+        superseded = self._superseded(key, tags)
+        if tags.rows == superseded:
             return None
-        stays = not superseded and facts.form == self.form and action.modificationTime > self.may_vanish_ms
-        if facts.action == "remove":
-            oldest_ms, newest_ms = facts.deletions_ms or (0, 0)
+        stays = not superseded and tags.form == self.form and action.modificationTime > self.may_vanish_ms
+        if tags.action == "remove":
+            oldest_ms, newest_ms = tags.deletions_ms or (0, 0)
             if newest_ms <= self.state.expiry_ms:
                 return None
             stays = stays and oldest_ms > self.state.expiry_ms
-        return OldSidecar(key, action, facts.rows - superseded, stays)
+        return OldSidecar(key, action, tags.rows - superseded, stays)
 
-    def _superseded(self, key: str, facts: SidecarFacts) -> int:
+    def _superseded(self, key: str, tags: SidecarTags) -> int:
         """How many of its rows the newer commits take back."""
-        tail = self._concerning(key, facts)
+        tail = self._concerning(key, tags)
         if not tail.has_files:
             return 0
         base = _Part(self.reader, [(key, None)])
-        files = FileActions(facts.action, tail, base, self.storage.uri)
-        left: int = sum(batch.num_rows for batch in files.batches(facts.action, ("key", "deletion_vector")))
-        own = tail.adds if facts.action == "add" else tail.removes
-        if base.rows != facts.rows:
-            raise CorruptLog(key, f"it has {base.rows} actions, and was written with {facts.rows}")
+        files = FileActions(tags.action, tail, base, self.storage.uri)
+        left: int = sum(batch.num_rows for batch in files.batches(tags.action, ("key", "deletion_vector")))
+        own = tail.adds if tags.action == "add" else tail.removes
+        if base.rows != tags.rows:
+            raise CorruptLog(key, f"it has {base.rows} actions, and was written with {tags.rows}")
         return base.rows - (left - len(own))
 
-    def _concerning(self, key: str, facts: SidecarFacts) -> Tail:
+    def _concerning(self, key: str, tags: SidecarTags) -> ReplayedCommits:
         """What the tail says of files that may be in a sidecar."""
-        filter_ = read_filter(self.storage, key, facts) if self._identities else None
+        filter_ = read_filter(self.storage, key, tags) if self._identities else None
         if filter_ is None:
             return self.tail
         named = [self._identities[at] for at in np.flatnonzero(filter_.may_hold(self._hashes)).tolist()]
         adds, removes = self.tail.adds, self.tail.removes
-        return Tail(
+        return ReplayedCommits(
             adds={name: adds[name] for name in named if name in adds},
             removes={name: removes[name] for name in named if name in removes},
         )
@@ -201,20 +200,20 @@ class _Part:
     """Some sidecars of a checkpoint as a base; whole rows are compared with what is known of them."""
 
     reader: CheckpointReader
-    sidecars: list[tuple[str, SidecarFacts | None]]
+    sidecars: list[tuple[str, SidecarTags | None]]
     rows: int = 0
 
     def batches(
         self, action: str, columns: Sequence[str], batch_rows: int = 1 << 14
     ) -> Iterator[pa.RecordBatch]:
-        for key, facts in self.sidecars:
+        for key, tags in self.sidecars:
             digest = ContentDigest()
             for batch in self.reader.batches_of([key], action, columns, batch_rows):
                 self.rows += batch.num_rows
-                if facts is not None:
-                    digest.update(batch.select(list(_COLUMNS[facts.action])))
+                if tags is not None:
+                    digest.update(batch.select(list(_COLUMNS[tags.action])))
                 yield batch
-            if facts is not None and digest.text() != facts.content:
+            if tags is not None and digest.text() != tags.content:
                 raise CorruptLog(
                     key,
                     "it does not hold what it held when it was written; no checkpoint is made of it. Write one from "
@@ -222,7 +221,7 @@ class _Part:
                 )
 
 
-def _without_own(tail: Tail, action: FileAction) -> Tail:
+def _without_own(tail: ReplayedCommits, action: FileAction) -> ReplayedCommits:
     """A tail that supersedes the same and adds nothing of its own."""
     known = dict.fromkeys([*tail.adds, *tail.removes])
-    return Tail(removes=known) if action == "add" else Tail(adds=known)  # type: ignore[arg-type]
+    return ReplayedCommits(removes=known) if action == "add" else ReplayedCommits(adds=known)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ _FORMAT = 1
 _ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:)"
 
 
-class SidecarFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+class SidecarTags(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     :param action: all of its rows are of this kind.
     :param rows: how many they are.
@@ -57,23 +57,24 @@ class SidecarFacts(msgspec.Struct, frozen=True, omit_defaults=True):
             return Counts()
         return Counts(self.rows, self.size_bytes, self.deletion_vectors, self.deleted_rows)
 
-    def tags(self) -> dict[str, str | None]:
+    def encode(self) -> dict[str, str | None]:
+        """The ``tags`` of a sidecar action."""
         return {TAG: msgspec.json.encode(msgspec.structs.replace(self, format=_FORMAT)).decode()}
 
 
-_DECODER = msgspec.json.Decoder(SidecarFacts)
+_DECODER = msgspec.json.Decoder(SidecarTags)
 
 
-def facts_of(sidecar: Sidecar) -> SidecarFacts | None:
+def tags_of(sidecar: Sidecar) -> SidecarTags | None:
     """``None``: somebody else wrote it, or another release of ours."""
     text = (sidecar.tags or {}).get(TAG)
     if text is None:
         return None
     try:
-        facts = _DECODER.decode(text)
+        tags = _DECODER.decode(text)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return facts if facts.format == _FORMAT else None
+    return tags if tags.format == _FORMAT else None
 
 
 def form_of(columns: pa.Schema, *, texts: bool) -> str:
@@ -92,8 +93,8 @@ def has_absolute(paths: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py())
 
 
-def read_filter(storage: Storage, key: str, facts: SidecarFacts) -> KeyFilter | None:
+def read_filter(storage: Storage, key: str, tags: SidecarTags) -> KeyFilter | None:
     """``None``: there is none, or not any more."""
-    if facts.filter is None:
+    if tags.filter is None:
         return None
-    return KeyFilter.decode(storage.read(key, *facts.filter))
+    return KeyFilter.decode(storage.read(key, *tags.filter))

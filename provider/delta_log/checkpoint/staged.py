@@ -24,7 +24,7 @@ from delta_log.checkpoint.key_filter import KeyFilter
 from delta_log.checkpoint.schema import CheckpointSchema, parquet_writer
 from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS, OldSidecar
 from delta_log.checkpoint.sidecar_reuse import FileAction, SidecarReuse
-from delta_log.checkpoint.sidecar_tags import SidecarFacts, has_absolute
+from delta_log.checkpoint.sidecar_tags import SidecarTags, has_absolute
 from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.log.actions import Action, Sidecar, encode_actions
@@ -66,7 +66,7 @@ class _Prepared:
 
 
 @dataclass(slots=True)
-class CheckpointDraft:
+class StagedCheckpoint:
     """What is to be published: ``body`` under ``key``.
 
     :ivar reuse: what it takes over from the checkpoint before.
@@ -105,7 +105,7 @@ class CheckpointDraft:
 
     @property
     def own_sidecar_keys(self) -> tuple[str, ...]:
-        """Of those that were written for this draft, even if it was not finished; nobody else names them."""
+        """Keys of the sidecars written so far; no other checkpoint names them, so they may be deleted."""
         return tuple(self._begun)
 
     def write_classic(self) -> None:
@@ -142,7 +142,7 @@ class CheckpointDraft:
         if self.reuse is not None:
             for old in self.reuse.kept:
                 self.actions += old.rows
-                self.counts = self.counts.plus(self.reuse.facts(old).counts)
+                self.counts = self.counts.plus(self.reuse.tags(old).counts)
         self.key = f"{LOG_DIRECTORY}/{stem}.{runtime.new_id()}.{top_format}"
         first = Action(checkpointMetadata={"version": self.state.version})
         self.top = (first, *self.state.other_actions)
@@ -194,15 +194,15 @@ class CheckpointDraft:
         sink = io.BytesIO()
         with parquet_writer(sink, self.schema.file_columns) as writer:
             writer.write_table(prepared.rows, prepared.rows.num_rows)
-            facts = self._facts(prepared, sink)
+            tags = self._tags(prepared, sink)
         with storage.open_write(key) as file:
             file.write(sink.getvalue())
         info = storage.head(key)
         if info is None:
             raise CorruptLog(key, "it was written a moment ago and is not there any more")
-        return Sidecar(info.name, info.size, info.modification_time_ms, facts.tags())
+        return Sidecar(info.name, info.size, info.modification_time_ms, tags.encode())
 
-    def _facts(self, prepared: _Prepared, sink: io.BytesIO) -> SidecarFacts:
+    def _tags(self, prepared: _Prepared, sink: io.BytesIO) -> SidecarTags:
         """What is known of a sidecar; its filter is written to ``sink``, behind the rows."""
         paths = pa.chunked_array([batch.column("path") for batch in prepared.group.batches])
         filter_ = None
@@ -218,7 +218,7 @@ class CheckpointDraft:
             bounds = pc.min_max(pc.fill_null(pa.chunked_array(times), 0)).as_py()
             deletions = bounds["min"], bounds["max"]
         counts = prepared.counts
-        return SidecarFacts(
+        return SidecarTags(
             prepared.group.action,
             prepared.rows.num_rows,
             self.schema.form,
@@ -284,7 +284,7 @@ def _in_groups(action: FileAction, batches: Iterable[pa.RecordBatch], actions: i
 
 
 class _Published(WrappedStorage):
-    """A store as it will be once a draft is published; for reading only."""
+    """The store as it will be after publication; read-only."""
 
     def __init__(self, inner: Storage, key: str, body: bytes) -> None:
         super().__init__(inner)
@@ -330,4 +330,4 @@ class _Published(WrappedStorage):
         raise self._refusal()
 
     def _refusal(self) -> InvalidRequest:
-        return InvalidRequest(f"{self._key} is not published yet, and its draft is only read.")
+        return InvalidRequest(f"{self._key} is not published yet. It can only be read.")

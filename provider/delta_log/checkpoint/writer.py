@@ -4,7 +4,7 @@ Protocol sections "Checkpoints", "V2 Spec" and "Last Checkpoint File". In this o
 the old pointer or a complete new checkpoint:
 
 1. the gate, and whether a complete checkpoint is there already: that one is left alone, and compared with the log;
-2. a draft (:mod:`delta_log.checkpoint.staged`), which no reader can see; of a V2 checkpoint it is what changed
+2. a staged checkpoint (:mod:`delta_log.checkpoint.staged`), which no reader can see; of a V2 checkpoint it is what changed
    (:mod:`delta_log.checkpoint.sidecar_reuse`), or everything where the checkpoint before is of no use;
 3. it is read back and compared with the replayed state: other actions one by one, files by a fingerprint; a version
    checksum that disagrees with the state stops it, too;
@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from delta_log.checkpoint.schema import CheckpointSchema, StatsForms
 from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS
 from delta_log.checkpoint.sidecar_reuse import SidecarReuse, find_reuse, missing
-from delta_log.checkpoint.staged import CheckpointDraft, TopFormat
+from delta_log.checkpoint.staged import StagedCheckpoint, TopFormat
 from delta_log.checkpoint.state import CheckpointState, fingerprint_of
 from delta_log.errors import (
     CorruptLog,
@@ -195,53 +195,53 @@ class _Writer:
     def write(self, reuse: SidecarReuse | None) -> CheckpointResult:
         storage, snapshot = self.storage, self.snapshot
         schema = CheckpointSchema(StatsForms.of(snapshot), snapshot)
-        draft = CheckpointDraft(self.state, schema, reuse, self.sidecar_actions, self.policy == "v2")
-        with self._dropping(draft):
+        staged = StagedCheckpoint(self.state, schema, reuse, self.sidecar_actions, self.policy == "v2")
+        with self._dropping(staged):
             if self.policy == "v2":
-                draft.write_v2(storage, self.runtime, self.top_format)
+                staged.write_v2(storage, self.runtime, self.top_format)
             else:
-                draft.write_classic()
-            _compare_draft(storage, draft)
-            _compare_checksum(storage, snapshot, draft.counts)
+                staged.write_classic()
+            _compare_staged(storage, staged)
+            _compare_checksum(storage, snapshot, staged.counts)
             require_same_log(storage, snapshot)
-        if not storage.put_if_absent(draft.key, draft.body):
+        if not storage.put_if_absent(staged.key, staged.body):
             there = _existing(storage, snapshot.version, self.policy)
             if there is None:
-                raise CorruptLog(draft.key, "it is there, and it is no checkpoint")
+                raise CorruptLog(staged.key, "it is there, and it is no checkpoint")
             return _found(storage, self.state, there)
         if reuse is not None and missing(storage, reuse.kept):
             # Who deleted them could not see yet that they are named again; nobody can read what we published.
-            storage.delete([draft.key, *draft.own_sidecar_keys])
+            storage.delete([staged.key, *staged.own_sidecar_keys])
             raise _SidecarsGone
         try:
-            require_same_log(storage, snapshot, own_checkpoint=frozenset({draft.key}))
+            require_same_log(storage, snapshot, own_checkpoint=frozenset({staged.key}))
         except TableReplaced as replaced:
-            error = taken_back(storage, replaced, draft.key, draft.body)
+            error = taken_back(storage, replaced, staged.key, staged.body)
             if error.left is None:
                 with suppress(StorageError):
-                    storage.delete(draft.own_sidecar_keys)
+                    storage.delete(staged.own_sidecar_keys)
             raise error from replaced
-        warnings = _point_to(storage, lambda: _pointer(storage, draft))
+        warnings = _point_to(storage, lambda: _pointer(storage, staged))
         return CheckpointResult(
             snapshot.version,
             self.policy,
-            draft.actions,
-            draft.counts.files,
-            draft.size_bytes,
-            draft.keys,
-            draft.schema.forms.names,
+            staged.actions,
+            staged.counts.files,
+            staged.size_bytes,
+            staged.keys,
+            staged.schema.forms.names,
             reused_sidecars=0 if reuse is None else len(reuse.kept),
             warnings=warnings,
         )
 
     @contextmanager
-    def _dropping(self, draft: CheckpointDraft) -> Iterator[None]:
-        """Where it fails, what was written for a draft goes: no top file names it."""
+    def _dropping(self, staged: StagedCheckpoint) -> Iterator[None]:
+        """Delete the sidecars written so far where a step fails: no top file names them."""
         try:
             yield
         except (DeltaLogError, FileNotFoundError):
             with suppress(StorageError):
-                self.storage.delete(draft.own_sidecar_keys)
+                self.storage.delete(staged.own_sidecar_keys)
             raise
 
 
@@ -264,13 +264,13 @@ def _policy(snapshot: Snapshot, asked: CheckpointPolicy | None) -> CheckpointPol
     return "v2" if configured == "v2" and able else "classic"
 
 
-def _compare_draft(storage: Storage, draft: CheckpointDraft) -> None:
+def _compare_staged(storage: Storage, staged: StagedCheckpoint) -> None:
     try:
-        wrong = draft.differences(storage)
+        wrong = staged.differences(storage)
     except UnreadableCheckpoint as error:
-        raise CheckpointMismatch(draft.key, (f"{error.path}: {error.why}",), published=False) from error
+        raise CheckpointMismatch(staged.key, (f"{error.path}: {error.why}",), published=False) from error
     if wrong:
-        raise CheckpointMismatch(draft.key, wrong, published=False)
+        raise CheckpointMismatch(staged.key, wrong, published=False)
 
 
 def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> None:
@@ -349,19 +349,19 @@ def _by_key(batches: Iterable[pa.RecordBatch], table_uri: str) -> Iterator[pa.Re
 # -- the pointer -------------------------------------------------------------------------------------------------
 
 
-def _pointer(storage: Storage, draft: CheckpointDraft) -> LastCheckpoint:
-    pointer = LastCheckpoint(draft.state.version, draft.actions, draft.size_bytes, draft.counts.files)
-    if draft.top:
-        info = storage.head(draft.key)
+def _pointer(storage: Storage, staged: StagedCheckpoint) -> LastCheckpoint:
+    pointer = LastCheckpoint(staged.state.version, staged.actions, staged.size_bytes, staged.counts.files)
+    if staged.top:
+        info = storage.head(staged.key)
         if info is None:
-            raise CorruptLog(draft.key, "it was written a moment ago and is not there any more")
+            raise CorruptLog(staged.key, "it was written a moment ago and is not there any more")
         pointer.v2Checkpoint = V2Checkpoint(
             info.name,
             info.size,
             info.modification_time_ms,
-            list(draft.top) if len(draft.top) <= _FEW_ACTIONS else None,
-            [replace(sidecar, tags=None) for sidecar in draft.sidecars]
-            if len(draft.sidecars) <= _FEW_ACTIONS
+            list(staged.top) if len(staged.top) <= _FEW_ACTIONS else None,
+            [replace(sidecar, tags=None) for sidecar in staged.sidecars]
+            if len(staged.sidecars) <= _FEW_ACTIONS
             else None,
         )
     return pointer

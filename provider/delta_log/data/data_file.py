@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from delta_log.arrow.leaves import leaves
 from delta_log.data.deletion_vector import RowBitmap
-from delta_log.data.read_plan import BATCH_ROWS, Leaves, Stretch, stretches
+from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, plan_reads
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log.data_path import is_external
 from delta_log.parquet.int96 import Int96Check
@@ -217,17 +217,17 @@ class DataFile:
         return pq.ParquetFile(source, coerce_int96_timestamp_unit="s", buffer_size=_PAGE_BYTES)
 
     def _batches(self, asked: _Asked, most_rows: int) -> Iterator[pa.RecordBatch]:
-        for stretch in stretches(self._parquet.metadata, asked.leaves, most_rows, self._read_at):
-            yield from self._batches_of(stretch, asked.names)
+        for step in plan_reads(self._parquet.metadata, asked.leaves, most_rows, self._read_at):
+            yield from self._batches_of(step, asked.names)
 
-    def _batches_of(self, stretch: Stretch, names: list[str]) -> Iterator[pa.RecordBatch]:
-        done, rows = 0, stretch.first_rows
+    def _batches_of(self, step: ReadStep, names: list[str]) -> Iterator[pa.RecordBatch]:
+        done, rows = 0, step.first_rows
         while True:
             try:
-                for batch in self._rest_of(stretch, names, done, rows):
+                for batch in self._rest_of(step, names, done, rows):
                     done += batch.num_rows
-                    if done < stretch.num_rows:
-                        rows = stretch.rows_after(batch)
+                    if done < step.num_rows:
+                        rows = step.rows_after(batch)
                         self._parquet.reader.set_batch_size(rows)
                     yield batch
             except pa.ArrowNotImplementedError:
@@ -238,11 +238,11 @@ class DataFile:
             else:
                 return
 
-    def _rest_of(self, stretch: Stretch, names: list[str], done: int, rows: int) -> Iterator[pa.RecordBatch]:
+    def _rest_of(self, step: ReadStep, names: list[str], done: int, rows: int) -> Iterator[pa.RecordBatch]:
         """What comes behind so many rows; Arrow reads from the beginning."""
         # A hand-over to the only thread of Arrow's pool costs a sixth of the decoding.
         batches = self._parquet.iter_batches(
-            rows, row_groups=list(stretch.row_groups), columns=names, use_threads=pa.cpu_count() > 1
+            rows, row_groups=list(step.row_groups), columns=names, use_threads=pa.cpu_count() > 1
         )
         for batch in batches:
             if done < batch.num_rows:

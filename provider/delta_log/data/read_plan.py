@@ -3,10 +3,10 @@
 The bytes of pages say little of the values in them: a dictionary holds once what thousands of rows may have, a run of
 equal numbers is a few bytes, and one row group may be a hundred times as wide as the one before it. Therefore
 
-1. small row groups are read together, and each large one is a *stretch* of its own;
+1. small row groups are read together, and each large one is a *step* of its own;
 2. texts count with the mean width of their dictionary's values, which the header of the dictionary's page tells, where
    a look at it costs no request;
-3. where that leaves a doubt, a stretch begins with few rows, and goes on with as many as the last batch makes advisable.
+3. where that leaves a doubt, a step begins with few rows, and goes on with as many as the last batch makes advisable.
 
 A known gap: among many narrow values of a dictionary there may be a wide one that thousands of rows in succession have.
 The first batch of them is larger than it should be, those that follow are not.
@@ -70,7 +70,7 @@ class Leaves:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ReadStep:
     """Row groups that are read in one go.
 
     :param first_rows: of the first batch; :param most_rows: of any.
@@ -100,9 +100,9 @@ class _Group:
     most_rows: int
 
 
-def stretches(
+def plan_reads(
     metadata: pq.FileMetaData, leaves: Leaves, most_rows: int, read_at: ReadAt | None
-) -> Iterator[Stretch]:
+) -> Iterator[ReadStep]:
     """A file's row groups, in their order.
 
     :param most_rows: of a batch.
@@ -113,20 +113,20 @@ def stretches(
     for number in range(metadata.num_row_groups):
         group = _group(metadata, number, leaves, most_rows, read_at)
         if together and together_bytes + group.decoded_bytes > _BATCH_BYTES:
-            yield _stretch(together, together_bytes)
+            yield _read_step(together, together_bytes)
             together, together_bytes = [], 0
         together.append(group)
         together_bytes += group.decoded_bytes
     if together:
-        yield _stretch(together, together_bytes)
+        yield _read_step(together, together_bytes)
 
 
-def _stretch(groups: list[_Group], decoded_bytes: int) -> Stretch:
+def _read_step(groups: list[_Group], decoded_bytes: int) -> ReadStep:
     num_rows = sum(group.num_rows for group in groups)
     bearable = max(1, _BATCH_BYTES * num_rows // max(1, decoded_bytes))
     most_rows = min(bearable, *(group.most_rows for group in groups))
     first_rows = min(most_rows, *(group.first_rows for group in groups))
-    return Stretch(tuple(group.number for group in groups), num_rows, first_rows, most_rows)
+    return ReadStep(tuple(group.number for group in groups), num_rows, first_rows, most_rows)
 
 
 def _group(

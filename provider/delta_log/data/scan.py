@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.data.data_file import DataFile, Rows
-from delta_log.data.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
+from delta_log.data.deletion_vector import RowBitmap, read_deletion_vector
 from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.log.actions import DeletionVector
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 from delta_log.table_config.schema import PrimitiveType, StructField
@@ -166,4 +167,4 @@ class _FileReader:
 def vector_of(file: Mapping[str, Any], storage: Storage) -> RowBitmap | None:
     """The deletion vector of one row of ``Snapshot.files``."""
     raw = file["deletion_vector"]
-    return None if raw is None else read_deletion_vector(DeletionVectorDescriptor.from_json(raw), storage)
+    return None if raw is None else read_deletion_vector(DeletionVector.from_row(raw), storage)

@@ -37,7 +37,7 @@ MANY_ACTIONS = 50_000
 
 
 @dataclass(slots=True)
-class Tail:
+class ReplayedCommits:
     """The reconciled actions of the commits after the checkpoint."""
 
     protocol: Protocol | None = None
@@ -54,9 +54,9 @@ class Tail:
     def has_files(self) -> bool:
         return bool(self.adds or self.removes)
 
-    def over(self, older: Tail) -> Tail:
+    def over(self, older: ReplayedCommits) -> ReplayedCommits:
         """Both tails as one, this one being the newer."""
-        return Tail(
+        return ReplayedCommits(
             self.protocol or older.protocol,
             self.metadata or older.metadata,
             {**older.transactions, **self.transactions},
@@ -81,7 +81,7 @@ class Tail:
         return key in self.adds or key in self.removes
 
 
-def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> Tail:
+def replay_commits(storage: Storage, files: Sequence[LogFile], table_uri: str) -> ReplayedCommits:
     """Read and reconcile commits and compactions, given in ascending order."""
     newest_first = list(reversed(files))
     bodies = storage.read_many([f.key for f in newest_first])
@@ -93,11 +93,11 @@ def replay_tail(storage: Storage, files: Sequence[LogFile], table_uri: str) -> T
     return tail
 
 
-def reconcile(newest_first: Iterable[tuple[LogFile, Sequence[Action]]], table_uri: str) -> Tail:
+def reconcile(newest_first: Iterable[tuple[LogFile, Sequence[Action]]], table_uri: str) -> ReplayedCommits:
     """The actions of commits and compactions that still count, from theirs in descending order of version."""
     adds: dict[str, Add] = {}
     removes: dict[str, Remove] = {}
-    tail = Tail(adds=adds, removes=removes)
+    tail = ReplayedCommits(adds=adds, removes=removes)
     file_actions: list[Add | Remove] = []
     live: set[str] = set()
     for file, actions in newest_first:
@@ -126,7 +126,7 @@ def _compact(action: str, found: Mapping[str, Item]) -> Mapping[str, Item]:
     return ActionColumns.emptying(action, found)
 
 
-def _take_others(tail: Tail, file: LogFile, actions: Sequence[Action]) -> Iterator[Add | Remove]:
+def _take_others(tail: ReplayedCommits, file: LogFile, actions: Sequence[Action]) -> Iterator[Add | Remove]:
     """Reconcile what is not about files, and hand on what is."""
     protocol = metadata = None
     for action in actions:

@@ -23,7 +23,7 @@ from delta_log.errors import CorruptLog
 from delta_log.log.action_columns import SEPARATOR, ActionColumns, identities_of
 from delta_log.log.checkpoint_reader import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, shared_nulls
 from delta_log.log.data_path import decode_paths
-from delta_log.log.log_replay import Tail
+from delta_log.log.log_replay import ReplayedCommits
 from delta_log.stats.file_histogram import FileHistogram
 
 _NEVER_KEPT = "stats"
@@ -37,7 +37,7 @@ _STREAMED_ROWS, _HELD_ROWS = 1 << 14, 1 << 13
 _JOINED = 4
 
 
-class Base(TypingProtocol):
+class FileActionSource(TypingProtocol):
     """Where most files come from: a checkpoint, or an older snapshot's :class:`FileActions`."""
 
     def batches(
@@ -86,12 +86,12 @@ class FileActions:
     """
 
     action: str
-    tail: Tail
-    base: Base | None
+    tail: ReplayedCommits
+    base: FileActionSource | None
     table_uri: str
     #: The columns of an older snapshot that somebody held already, and what came after it.
-    held: Held | None = None
-    newer: Tail = field(default_factory=Tail)
+    held: CachedColumns | None = None
+    newer: ReplayedCommits = field(default_factory=ReplayedCommits)
     _kept: dict[str, pa.ChunkedArray] = field(default_factory=dict)
     #: Of the keys that are kept: for whoever refreshes this.
     _marks: KeyMarks | None = None
@@ -117,7 +117,7 @@ class FileActions:
         if base is None:
             return
         lookup = _Lookup.of(tail, self.action)
-        if isinstance(base, Held):
+        if isinstance(base, CachedColumns):
             needed = list(dict.fromkeys([*columns, "key", "deletion_vector"]))
         else:  # there the key is made from the path
             identity = (
@@ -126,7 +126,7 @@ class FileActions:
             needed = list(dict.fromkeys([*(name for name in columns if name != "key"), *identity]))
         schema = self.schema(columns)
         batches = base.batches(self.action, needed, batch_rows)
-        if in_place and not isinstance(base, Held):
+        if in_place and not isinstance(base, CachedColumns):
             batches = _to_hold(batches)
         for batch in batches:
             keys = None
@@ -138,7 +138,7 @@ class FileActions:
             met = lookup.rows(keys, batch) if keys is not None and tail.has_files else _NO_ROWS
             yield from _without(pa.record_batch(arrays, schema=schema), met, in_place)
 
-    def _nearest(self, columns: Sequence[str]) -> tuple[Tail, Base | None]:
+    def _nearest(self, columns: Sequence[str]) -> tuple[ReplayedCommits, FileActionSource | None]:
         """The base that costs least for some columns, and the tail after it; both ways give the same order."""
         if self.held is not None and all(name in self.held.columns for name in columns):
             return self.newer, self.held
@@ -162,11 +162,11 @@ class FileActions:
             {name: self._kept.get(name, found.get(name)) for name in columns}, self.schema(columns)
         )
 
-    def refreshed(self, newer: Tail) -> FileActions:
+    def refreshed(self, newer: ReplayedCommits) -> FileActions:
         """The same after some more commits; reads nothing."""
         tail = newer.over(self.tail)
         if self._marks is not None and all(name in self._kept for name in _COUNTED):
-            held = Held(dict(self._kept), self._marks, self.counts())
+            held = CachedColumns(dict(self._kept), self._marks, self.counts())
             return FileActions(self.action, tail, self.base, self.table_uri, held, newer)
         if self.held is not None:
             since = newer.over(self.newer)
@@ -196,7 +196,7 @@ class FileActions:
             [pa.field("key", pa.string()) if name == "key" else known.field(name) for name in columns]
         )
 
-    def _of_tail(self, tail: Tail, columns: Sequence[str]) -> pa.Table:
+    def _of_tail(self, tail: ReplayedCommits, columns: Sequence[str]) -> pa.Table:
         actions: Mapping[str, Any] = tail.adds if self.action == "add" else tail.removes
         if isinstance(actions, ActionColumns):
             return actions.select(list(columns))
@@ -206,7 +206,7 @@ class FileActions:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CachedColumns:
     """Columns of an older snapshot's files, as a base for newer ones."""
 
     columns: dict[str, pa.ChunkedArray]
@@ -245,7 +245,7 @@ class _Lookup:
     marks: KeyMarks
 
     @classmethod
-    def of(cls, tail: Tail, action: str) -> _Lookup:
+    def of(cls, tail: ReplayedCommits, action: str) -> _Lookup:
         seen = pa.concat_arrays([_identities(tail.adds), _identities(tail.removes)])
         added, removed = _keys(tail.adds), _keys(tail.removes)
         live = frozenset(added.to_pylist()) if action == "add" else frozenset()

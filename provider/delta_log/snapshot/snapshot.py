@@ -31,7 +31,7 @@ from delta_log.log.checkpoint_reader import (
     UnreadableCheckpoint,
 )
 from delta_log.log.file_names import UNKNOWN_TIME_MS, LogFile, commit_key
-from delta_log.log.log_replay import Tail, reconcile, replay_tail
+from delta_log.log.log_replay import ReplayedCommits, reconcile, replay_commits
 from delta_log.log.log_segment import LogListing, LogSegment, find_log_segment, list_log
 from delta_log.snapshot.commit_info import commit_timestamp_ms, is_moment
 from delta_log.snapshot.live_files import Counts, FileActions
@@ -83,17 +83,22 @@ class Snapshot:
         removes = FileActions("remove", tail, reader, self._storage.uri)
         self._take(segment, tail, reader.other if reader else OtherActions(), adds, removes)
 
-    def _replay(self, segment: LogSegment) -> Tail:
+    def _replay(self, segment: LogSegment) -> ReplayedCommits:
         try:
-            return replay_tail(self._storage, segment.tail, self._storage.uri)
+            return replay_commits(self._storage, segment.tail, self._storage.uri)
         except CorruptLog:
             # A log compaction only repeats commits; where one is broken, they are still there.
             if segment.tail == segment.commits:
                 raise
-            return replay_tail(self._storage, segment.commits, self._storage.uri)
+            return replay_commits(self._storage, segment.commits, self._storage.uri)
 
     def _take(
-        self, segment: LogSegment, tail: Tail, older: OtherActions, adds: FileActions, removes: FileActions
+        self,
+        segment: LogSegment,
+        tail: ReplayedCommits,
+        older: OtherActions,
+        adds: FileActions,
+        removes: FileActions,
     ) -> None:
         uri = self._storage.uri
         self._segment, self._tail, self._adds, self._removes = segment, tail, adds, removes
@@ -130,7 +135,7 @@ class Snapshot:
         has_checkpoint = any(checkpoint.version >= self.version for checkpoint in listing.checkpoints)
         if has_checkpoint and len(self._segment.commits) + len(newer) > _LONG_TAIL:
             return Snapshot(self._storage, find_log_segment(self._storage))
-        return self._with(newer, replay_tail(self._storage, newer, self._storage.uri))
+        return self._with(newer, replay_commits(self._storage, newer, self._storage.uri))
 
     def advanced(self, newer: Sequence[tuple[LogFile, Sequence[Action]]]) -> Snapshot:
         """A later version, from the commits after this one, given with their actions: nothing is read.
@@ -140,7 +145,7 @@ class Snapshot:
         tail = reconcile(reversed(newer), self._storage.uri)
         return self._with([file for file, _ in newer], tail)
 
-    def _with(self, newer: Sequence[LogFile], tail: Tail) -> Snapshot:
+    def _with(self, newer: Sequence[LogFile], tail: ReplayedCommits) -> Snapshot:
         segment = LogSegment(
             version=newer[-1].version,
             checkpoint=self._segment.checkpoint,
@@ -168,7 +173,7 @@ class Snapshot:
             raise VersionNotFound(
                 self._storage.uri, f"changes since version {version}", earliest, self.version
             )
-        tail = replay_tail(self._storage, commits, self._storage.uri)
+        tail = replay_commits(self._storage, commits, self._storage.uri)
         uri = self._storage.uri
         adds, removes = FileActions("add", tail, None, uri), FileActions("remove", tail, None, uri)
         return adds.table(FILE_COLUMNS), removes.table(TOMBSTONE_COLUMNS)
@@ -264,7 +269,7 @@ class Snapshot:
         return self._storage.uri
 
     @property
-    def base(self) -> tuple[CheckpointReader, Tail] | None:
+    def base(self) -> tuple[CheckpointReader, ReplayedCommits] | None:
         """The checkpoint that the files come from, and what the commits after it say of files; ``None``: commits alone."""
         reader = self._adds.base
         return (reader, self._adds.tail) if isinstance(reader, CheckpointReader) else None

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import msgspec
 
-from delta_log.checkpoint.state import TRANSACTION_RETENTION, complete_metadata, complete_protocol
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import DomainMetadata, Int64, Metadata, Protocol, SetTransaction
 from delta_log.log.file_names import checksum_key
 from delta_log.snapshot.commit_info import ICT_ENABLED
+from delta_log.snapshot.completed_actions import complete_metadata, complete_protocol
 from delta_log.snapshot.live_files import Counts
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.file_histogram import SIZE_BOUNDARIES
@@ -24,6 +24,7 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation, supports
 from delta_log.table_config.properties import flag
+from delta_log.table_config.retention import TRANSACTION_RETENTION
 
 
 class Histogram(msgspec.Struct):

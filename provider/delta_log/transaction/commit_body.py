@@ -130,7 +130,7 @@ class Attempt:
 
     :param head: the version before.
     :param kept: numbers of the groups that are to be committed.
-    :param adopted: sources by key, with newer row ids for their ``remove``.
+    :param refreshed_row_ids: sources by key, with newer row ids for their ``remove``.
     :param last_app_version: of our application, as the table has it.
     :param remapped: groups by number, to be committed in place of those of the change.
     """
@@ -138,7 +138,7 @@ class Attempt:
     head: Head
     read_version: int
     kept: tuple[int, ...]
-    adopted: Mapping[str, Add]
+    refreshed_row_ids: Mapping[str, Add]
     transaction_id: str
     last_app_version: int | None
     now_ms: int
@@ -171,7 +171,11 @@ def body_of(change: Change, attempt: Attempt) -> bytes:
     actions += [Action(metaData=change.metadata)] if change.metadata is not None else []
     actions += [Action(domainMetadata=domain) for domain in domains]
     actions += [
-        Action(remove=_with_ids_of(attempt.adopted.get(address_of(remove.path, attempt.table_uri)), remove))
+        Action(
+            remove=_with_ids_of(
+                attempt.refreshed_row_ids.get(address_of(remove.path, attempt.table_uri)), remove
+            )
+        )
         for group in groups
         for remove in group.removes
     ]

@@ -87,7 +87,7 @@ IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
 
 
 @dataclass(frozen=True, slots=True)
-class Winner:
+class WinningCommit:
     """A commit that took a version which we wanted; ``size_bytes`` of its file."""
 
     version: int
@@ -117,7 +117,7 @@ class Head:
     in_commit_timestamp_ms: int | None = None
     row_id_mark: int = -1
 
-    def after(self, winner: Winner) -> Head:
+    def after(self, winner: WinningCommit) -> Head:
         protocol, metadata, mark = self.protocol, self.metadata, self.row_id_mark
         for action in winner.actions:
             protocol, metadata = action.protocol or protocol, action.metaData or metadata
@@ -163,10 +163,10 @@ class Conflict:
     group: int | None = None
 
 
-Rule = Callable[[Winner, Head, Basis], Iterator[Conflict]]
+Rule = Callable[[WinningCommit, Head, Basis], Iterator[Conflict]]
 
 
-def conflicts_of(winner: Winner, head: Head, basis: Basis) -> list[Conflict]:
+def conflicts_of(winner: WinningCommit, head: Head, basis: Basis) -> list[Conflict]:
     """Why we cannot commit, or not all, after this winner; nothing: rebase.
 
     :param head: the version before the winner's.
@@ -175,7 +175,7 @@ def conflicts_of(winner: Winner, head: Head, basis: Basis) -> list[Conflict]:
     return [conflict for rule in RULES.values() for conflict in rule(winner, head, basis)]
 
 
-def adopted_rows(winner: Winner, basis: Basis) -> dict[str, Add]:
+def refreshed_row_ids(winner: WinningCommit, basis: Basis) -> dict[str, Add]:
     """Sources, by key, that the winner added again as the same logical file, with the row ids that it gave them."""
     return {
         key: add
@@ -184,7 +184,7 @@ def adopted_rows(winner: Winner, basis: Basis) -> dict[str, Add]:
     }
 
 
-def _protocol(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+def _protocol(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
     for action in winner.actions:
         theirs, ours = action.protocol, head.protocol
         if theirs is None or theirs == ours:
@@ -202,7 +202,7 @@ def _protocol(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
             )
 
 
-def _metadata(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+def _metadata(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
     for action in winner.actions:
         if action.metaData is None or not basis.writes_files:
             continue
@@ -215,7 +215,7 @@ def _metadata(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
             )
 
 
-def _domains(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+def _domains(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
     for action in winner.actions:
         domain = action.domainMetadata
         if domain is not None and domain.domain in basis.domains:
@@ -226,7 +226,7 @@ def _domains(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
             )
 
 
-def _removed_sources(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+def _removed_sources(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
     for action in winner.actions:
         if action.remove is None:
             continue
@@ -235,7 +235,7 @@ def _removed_sources(winner: Winner, head: Head, basis: Basis) -> Iterator[Confl
             yield _lost_source(winner, basis, key, "removed or deleted rows from")
 
 
-def _changed_sources(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+def _changed_sources(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
     tracked = flag(head.metadata.properties, ENABLED)
     for key, add in _added_sources(winner, basis):
         ours = basis.sources[key][1]
@@ -245,7 +245,7 @@ def _changed_sources(winner: Winner, head: Head, basis: Basis) -> Iterator[Confl
             yield _lost_source(winner, basis, key, "gave new row ids to")
 
 
-def _changed_rows(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+def _changed_rows(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
     if not basis.whole_table:
         return
     for action in winner.actions:
@@ -272,7 +272,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def _added_sources(winner: Winner, basis: Basis) -> Iterator[tuple[str, Add]]:
+def _added_sources(winner: WinningCommit, basis: Basis) -> Iterator[tuple[str, Add]]:
     if not basis.sources:
         return
     for action in winner.actions:
@@ -287,7 +287,7 @@ def _same_logical_file(theirs: Add, ours: Add | Remove) -> bool:
     return vectors[0] == vectors[1] and ours.size in (None, theirs.size)
 
 
-def _lost_source(winner: Winner, basis: Basis, key: str, what: str) -> Conflict:
+def _lost_source(winner: WinningCommit, basis: Basis, key: str, what: str) -> Conflict:
     error = ConcurrentDelete(
         _message(winner, f"{what} {key}, which was being rewritten"), version=winner.version
     )
@@ -323,5 +323,5 @@ def without_identity_marks(schema: str) -> Any:
         return schema
 
 
-def _message(winner: Winner, what: str) -> str:
+def _message(winner: WinningCommit, what: str) -> str:
     return f"Lost to a concurrent commit: {winner.describe()} {what}. The table is intact; run again to plan anew."

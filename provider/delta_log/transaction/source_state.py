@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from delta_log.log.actions import Add, Remove
 from delta_log.log.data_path import address_of
-from delta_log.transaction.conflict import Basis, Winner
+from delta_log.transaction.conflict import Basis, WinningCommit
 
 SourceFile = Add | Remove
 
@@ -29,7 +29,7 @@ class SourceStates:
     def of(cls, basis: Basis) -> SourceStates:
         return cls(basis, {})
 
-    def pass_(self, winner: Winner) -> None:
+    def advance(self, winner: WinningCommit) -> None:
         """Step behind a winner."""
         for action in winner.actions:
             if action.remove is not None and (live := self._live(action.remove)) is not None:

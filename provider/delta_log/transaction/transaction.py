@@ -42,7 +42,14 @@ from delta_log.table_config.features import Operation
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import DOMAIN, high_water_mark
 from delta_log.transaction.commit_body import TRANSACTION_TAG, Attempt, Change, FileGroup, Remap, body_of
-from delta_log.transaction.conflict import Basis, Conflict, Head, Winner, adopted_rows, conflicts_of
+from delta_log.transaction.conflict import (
+    Basis,
+    Conflict,
+    Head,
+    WinningCommit,
+    conflicts_of,
+    refreshed_row_ids,
+)
 from delta_log.transaction.post_commit import look_after
 from delta_log.transaction.source_state import SourceStates
 
@@ -85,7 +92,7 @@ class Transaction:
         self._storage, self._snapshot, self._gate, self._runtime = storage, snapshot, gate, runtime
         #: As of our own last commit, and what was committed from the first snapshot to there.
         self._tip = snapshot
-        self._passed: tuple[Winner, ...] = ()
+        self._passed: tuple[WinningCommit, ...] = ()
         self._checkpointed: int | None = None
 
     def commit(self, change: Change) -> CommitResult:
@@ -99,29 +106,29 @@ class Transaction:
         """
         basis = change.basis(self._storage.uri, self._gate, self._snapshot.unused_features)
         states = SourceStates.of(basis) if change.remap is not None else None
-        course = _Course(self._head(), tuple(range(len(change.groups))), states)
+        rebase = _Rebase(self._head(), tuple(range(len(change.groups))), states)
         if change.transaction is not None:
-            course.last_app_version = self._snapshot.transactions.get(change.transaction[0])
+            rebase.last_app_version = self._snapshot.transactions.get(change.transaction[0])
         done = next((w.version for w in self._passed if _is_same_work(w, change.transaction)), None)
         if done is not None:
             return CommitResult(done, already_done=True)
         for winner in self._passed:
-            course.pass_(winner, basis, change.transaction)
+            rebase.advance(winner, basis, change.transaction)
         transaction_id = self._runtime.new_id()
-        latest = self._latest(course.head.version + 1)
+        latest = self._latest(rebase.head.version + 1)
         for tries in range(_MAX_ATTEMPTS):
-            version = course.head.version + 1
+            version = rebase.head.version + 1
             if latest < version:
                 if change.remap is not None:
-                    course.remap(change.remap)
-                body = body_of(change, self._attempt(course, transaction_id))
+                    rebase.remap(change.remap)
+                body = body_of(change, self._attempt(rebase, transaction_id))
                 if self._put(version, body):
                     self._look_again(version, body)
-                    return self._finished(course, _winner(version, body), transaction_id)
+                    return self._finished(rebase, _winner(version, body), transaction_id)
                 winners = self._judges(version)
                 if winners and _is_ours(winners[0], transaction_id):
                     self._look_again(version, body)
-                    return self._finished(course, winners[0], transaction_id)
+                    return self._finished(rebase, winners[0], transaction_id)
                 # The winners may be those of another table.
                 require_same_log(self._storage, self._snapshot)
             else:
@@ -130,15 +137,15 @@ class Transaction:
             if done is not None:
                 return CommitResult(done, already_done=True)
             for winner in winners:
-                course.pass_(winner, basis, change.transaction)
+                rebase.advance(winner, basis, change.transaction)
             if tries:
                 wait = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2**tries)
                 self._runtime.sleep(wait * self._runtime.jitter())
         raise CommitContention(
-            f"Other writers took {_MAX_ATTEMPTS} versions in a row, up to {course.head.version}. Nothing was "
+            f"Other writers took {_MAX_ATTEMPTS} versions in a row, up to {rebase.head.version}. Nothing was "
             "committed; run again when the table is quieter.",
-            version=course.head.version,
-            winning_commits=course.winning_commits,
+            version=rebase.head.version,
+            winning_commits=rebase.winning_commits,
         )
 
     def _head(self) -> Head:
@@ -164,17 +171,17 @@ class Transaction:
             raise _cleaned(version, listing.latest)
         return listing.latest
 
-    def _attempt(self, course: _Course, transaction_id: str) -> Attempt:
+    def _attempt(self, rebase: _Rebase, transaction_id: str) -> Attempt:
         return Attempt(
-            course.head,
+            rebase.head,
             self._snapshot.version,
-            course.kept,
-            course.adopted,
+            rebase.kept,
+            rebase.refreshed_row_ids,
             transaction_id,
-            course.last_app_version,
+            rebase.last_app_version,
             self._runtime.now_ms(),
             self._storage.uri,
-            course.remapped,
+            rebase.remapped,
         )
 
     def _put(self, version: int, body: bytes) -> bool:
@@ -224,7 +231,7 @@ class Transaction:
             commit_key(version),
         ) from failure
 
-    def _judges(self, version: int) -> Sequence[Winner]:
+    def _judges(self, version: int) -> Sequence[WinningCommit]:
         """The winners from a version on, of which the first may be ours: a put came back without a verdict.
 
         :raises CommitUnknown: they cannot be read.
@@ -238,7 +245,7 @@ class Transaction:
                 commit_key(version),
             ) from error
 
-    def _winners(self, version: int, latest: int) -> Sequence[Winner]:
+    def _winners(self, version: int, latest: int) -> Sequence[WinningCommit]:
         """Every commit from a version on, in order.
 
         :param latest: so far they are known to be there, and are read side by side.
@@ -257,9 +264,9 @@ class Transaction:
                 return found
             version += 1
 
-    def _finished(self, course: _Course, ours: Winner, transaction_id: str) -> CommitResult:
+    def _finished(self, rebase: _Rebase, ours: WinningCommit, transaction_id: str) -> CommitResult:
         """The commit stands, whatever becomes of the rest."""
-        version, winners = ours.version, [*course.winners, ours]
+        version, winners = ours.version, [*rebase.winners, ours]
         newer = [winner for winner in winners if winner.version > self._tip.version]
         try:
             snapshot = self._tip.advanced(
@@ -268,16 +275,16 @@ class Transaction:
         except (DeltaLogError, OSError) as error:
             _LOG.warning("%s: version %d cannot be read: %s", self._storage.uri, version, error)
             self._tip, self._passed = self._snapshot, ()
-            return CommitResult(version, dropped=course.dropped, remapped=frozenset(course.remapped))
-        self._tip, self._passed = snapshot, (*course.winners, _without_files(ours))
+            return CommitResult(version, dropped=rebase.dropped, remapped=frozenset(rebase.remapped))
+        self._tip, self._passed = snapshot, (*rebase.winners, _without_files(ours))
         self._checkpointed = look_after(
             snapshot, self._storage, transaction_id, self._runtime, self._checkpointed
         )
-        return CommitResult(version, False, course.dropped, frozenset(course.remapped), snapshot)
+        return CommitResult(version, False, rebase.dropped, frozenset(rebase.remapped), snapshot)
 
 
 @dataclass(slots=True)
-class _Course:
+class _Rebase:
     """How far a commit has come: the version that it would follow, and what of it still stands.
 
     :ivar stale: groups that lost sources and are to be made anew, and why they cannot stay as they are.
@@ -288,9 +295,9 @@ class _Course:
     kept: tuple[int, ...]
     states: SourceStates | None = None
     last_app_version: int | None = None
-    winners: list[Winner] = field(default_factory=list)
+    winners: list[WinningCommit] = field(default_factory=list)
     dropped: dict[int, CommitFailed] = field(default_factory=dict)
-    adopted: dict[str, Add] = field(default_factory=dict)
+    refreshed_row_ids: dict[str, Add] = field(default_factory=dict)
     stale: dict[int, CommitFailed] = field(default_factory=dict)
     remapped: dict[int, FileGroup] = field(default_factory=dict)
     remapped_behind: int = -1
@@ -299,20 +306,20 @@ class _Course:
     def winning_commits(self) -> tuple[int, ...]:
         return tuple(winner.version for winner in self.winners)
 
-    def pass_(self, winner: Winner, basis: Basis, transaction: tuple[str, int] | None) -> None:
+    def advance(self, winner: WinningCommit, basis: Basis, transaction: tuple[str, int] | None) -> None:
         """Step behind a winner.
 
         :raises CommitFailed: nothing of ours can follow it.
         """
         self.winners.append(winner)
         if self.states is not None:
-            self.states.pass_(winner)
+            self.states.advance(winner)
         for conflict in conflicts_of(winner, self.head, basis):
             if self.states is not None and conflict.group in self.kept:
                 self.stale.setdefault(conflict.group, conflict.error)
             else:
-                self._suffer(conflict)
-        self.adopted.update(adopted_rows(winner, basis))
+                self._drop_or_raise(conflict)
+        self.refreshed_row_ids.update(refreshed_row_ids(winner, basis))
         self.head = self.head.after(winner)
         if transaction is not None:
             versions = (self.last_app_version, _app_version(winner, transaction[0]))
@@ -332,12 +339,12 @@ class _Course:
             try:
                 self.remapped[number] = made_anew(number, self.head, self.states.of_group(number))
             except CommitFailed as error:
-                self._suffer(Conflict(error, number))
+                self._drop_or_raise(Conflict(error, number))
             except DeltaLogError as error:
                 _LOG.warning("what became of %s cannot be read: %s", why, error)
-                self._suffer(Conflict(why, number))
+                self._drop_or_raise(Conflict(why, number))
 
-    def _suffer(self, conflict: Conflict) -> None:
+    def _drop_or_raise(self, conflict: Conflict) -> None:
         if conflict.group is not None:
             self.dropped.setdefault(conflict.group, conflict.error)
             self.kept = tuple(number for number in self.kept if number != conflict.group)
@@ -354,13 +361,13 @@ def _cleaned(version: int, latest: int) -> CommitFailed:
     )
 
 
-def _without_files(ours: Winner) -> Winner:
+def _without_files(ours: WinningCommit) -> WinningCommit:
     """Files of our own commits are no concern of our later ones, and may be many."""
     return replace(ours, actions=[a for a in ours.actions if a.add is None and a.remove is None])
 
 
-def _winner(version: int, body: bytes) -> Winner:
-    return Winner(version, decode_actions(body, commit_key(version)), len(body))
+def _winner(version: int, body: bytes) -> WinningCommit:
+    return WinningCommit(version, decode_actions(body, commit_key(version)), len(body))
 
 
 def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_version: int) -> int | None:
@@ -391,11 +398,11 @@ def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_vers
     return snapshot.version if last == app_version else None
 
 
-def _is_ours(winner: Winner, transaction_id: str) -> bool:
+def _is_ours(winner: WinningCommit, transaction_id: str) -> bool:
     return winner.commit_info.get("txnId") == transaction_id
 
 
-def _is_same_work(winner: Winner, transaction: tuple[str, int] | None) -> bool:
+def _is_same_work(winner: WinningCommit, transaction: tuple[str, int] | None) -> bool:
     if transaction is None:
         return False
     app_id, app_version = transaction
@@ -405,10 +412,10 @@ def _is_same_work(winner: Winner, transaction: tuple[str, int] | None) -> bool:
     return _app_version(winner, app_id) == app_version
 
 
-def _tag_of(winner: Winner) -> str | None:
+def _tag_of(winner: WinningCommit) -> str | None:
     tags = winner.commit_info.get("tags")
     return tags.get(TRANSACTION_TAG) if isinstance(tags, dict) else None
 
 
-def _app_version(winner: Winner, app_id: str) -> int | None:
+def _app_version(winner: WinningCommit, app_id: str) -> int | None:
     return next((a.txn.version for a in winner.actions if a.txn is not None and a.txn.appId == app_id), None)

@@ -32,7 +32,7 @@ IDENTITY = ("key", "size", "deletion_vector")
 Witness = Literal["commits", "checkpoint", "checksum", "none"]
 
 
-class UntrueCheckpoint(TableError):
+class CheckpointAuditFailed(TableError):
     """A checkpoint lost something, or made it up, and what could show it is about to be deleted.
 
     :ivar key: of its first file; ``differences`` names the actions that are not the same.
@@ -84,7 +84,7 @@ def audit(
     """Compare a checkpoint with all that else is left of its version.
 
     :param listing: of the whole log.
-    :raises UntrueCheckpoint: it is not what the log says.
+    :raises CheckpointAuditFailed: it is not what the log says.
     """
     key = checkpoint.files[0].key
     witness = _stated(storage, checkpoint, content, listing)
@@ -101,7 +101,7 @@ def audit(
     if base is not None and base >= checkpoint.version:
         return witness  # an older checkpoint proved unreadable on the way, and this very one took its place
     if wrong:
-        raise UntrueCheckpoint(
+        raise CheckpointAuditFailed(
             key, tuple(wrong), f"the commits since {'version 0' if base is None else base}"
         )
     return "commits" if base is None else "checkpoint"
@@ -121,7 +121,7 @@ def _stated(
     alone = Snapshot(storage, LogSegment(checkpoint.version, checkpoint, (), (), last_commit))
     wrong = disagreements(stated, alone, content.counts)
     if wrong:
-        raise UntrueCheckpoint(checkpoint.files[0].key, wrong, checksum_key(checkpoint.version))
+        raise CheckpointAuditFailed(checkpoint.files[0].key, wrong, checksum_key(checkpoint.version))
     return "checksum"
 
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_log.checkpoint.schema import CheckpointSchema, StatsForms
-from delta_log.checkpoint.state import complete_metadata, complete_protocol
 from delta_log.checkpoint.writer import CheckpointMismatch, write_checkpoint
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import Action
@@ -22,6 +21,7 @@ from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions
 from delta_log.log.file_names import LOG_DIRECTORY, LogFile, LogFileKind
 from delta_log.log.log_segment import Checkpoint, LogSegment, list_log
 from delta_log.runtime import Runtime
+from delta_log.snapshot.completed_actions import complete_metadata, complete_protocol
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 

@@ -18,7 +18,7 @@ from typing import Any
 from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest, TableReplaced
 from delta_log.log.actions import Action, decode_actions
 from delta_log.log.file_names import LOG_DIRECTORY, LogFile, LogFileKind
-from delta_log.log.log_replay import Tail, reconcile
+from delta_log.log.log_replay import ReplayedCommits, reconcile
 from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import require_same_log, taken_back
@@ -147,7 +147,7 @@ def _lines(body: bytes, key: str) -> Iterator[tuple[bytes, Action]]:
 
 def _reconciled(
     commits: Sequence[LogFile], written: Sequence[Sequence[tuple[bytes, Action]]], table_uri: str
-) -> Tail:
+) -> ReplayedCommits:
     newest_first = [
         (commit, [action for _, action in actions])
         for commit, actions in zip(reversed(commits), reversed(written), strict=True)
@@ -155,7 +155,7 @@ def _reconciled(
     return reconcile(newest_first, table_uri)
 
 
-def _kept(tail: Tail, written: Sequence[Sequence[tuple[bytes, Action]]]) -> list[bytes]:
+def _kept(tail: ReplayedCommits, written: Sequence[Sequence[tuple[bytes, Action]]]) -> list[bytes]:
     """The lines of the actions that still count, in the order of their commits."""
     counting: list[object] = [tail.protocol, tail.metadata]
     counting += [*tail.transactions.values(), *tail.domains.values()]
@@ -171,7 +171,7 @@ def _kept(tail: Tail, written: Sequence[Sequence[tuple[bytes, Action]]]) -> list
     return kept
 
 
-def _compare(expected: Tail, body: bytes, key: str, table_uri: str, *, published: bool) -> None:
+def _compare(expected: ReplayedCommits, body: bytes, key: str, table_uri: str, *, published: bool) -> None:
     info = FileInfo(key, key.rpartition("/")[2], len(body), 0)
     file = LogFile(LogFileKind.COMPACTION, 0, 1, info)
     try:
@@ -183,7 +183,7 @@ def _compare(expected: Tail, body: bytes, key: str, table_uri: str, *, published
         raise CompactionMismatch(key, wrong, published=published)
 
 
-def differences(expected: Tail, found: Tail) -> tuple[str, ...]:
+def differences(expected: ReplayedCommits, found: ReplayedCommits) -> tuple[str, ...]:
     """The kinds of actions in which two replays are not the same."""
     compared: dict[str, tuple[Any, Any]] = {
         "protocol": (expected.protocol, found.protocol),

@@ -1,2 +1,1 @@
-"""Who does the rewriting: this process, worker processes of this machine, or a Spark cluster; one
-protocol."""
+"""The engines that run a plan's tasks: this process, worker processes of this machine, or a Spark cluster."""

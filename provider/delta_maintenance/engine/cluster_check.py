@@ -1,8 +1,7 @@
-"""Does every machine have what the job needs? Asked before any work, so that the answer is a name, not a
-traceback.
+"""Checks before any work that every machine has what the job needs, so that an error names what is missing.
 
-The probe is sent by value and imports nothing of ours, since whether our own modules arrive is one of the
-questions; and it is a plain Python UDF, since Arrow is another.
+The probe is pickled by value and imports none of our modules, since the check must find out whether these arrive. It is a
+plain Python UDF, since pyarrow may be missing, too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from delta_maintenance.errors import ClusterIncomplete
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Imported by the rewriter; compiled, so that a bundle cannot bring them.
+#: Libraries of the rewriter. They are compiled, so a bundle cannot bring them.
 REQUIRED = ("pyarrow", "numpy", "fsspec", "pyroaring", "msgspec")
 _PYTHON = (3, 10)
 _PROBES = 4
@@ -33,7 +32,7 @@ _PROBES = 4
 class ClusterVersions:
     """Python and library versions by machine; ``driver`` is this process.
 
-    :param has_library: every machine has the very sources of this process; else they have to be sent.
+    :param has_library: every machine has the sources of this process; else the engine sends them.
     """
 
     found: Mapping[str, Mapping[str, str]]
@@ -43,11 +42,11 @@ class ClusterVersions:
         return "; ".join(f"{where}: {_have(versions)}" for where, versions in self.found.items())
 
 
-def check(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterVersions:
-    """Ask the driver and some executors.
+def check_cluster(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterVersions:
+    """Find out what the driver and some executors have.
 
     :param make_udf: ``pyspark.sql.functions.udf``.
-    :raises ClusterIncomplete: something is missing; named, machine by machine.
+    :raises ClusterIncomplete: a machine lacks a library.
     """
     probe = _probe(REQUIRED)
     found: dict[str, dict[str, str]] = {"driver": json.loads(probe())}
@@ -63,7 +62,7 @@ def check(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterVersions:
 
 
 def _executors_are_here(spark: SparkSession) -> bool:
-    """Do tasks run on this machine, with this Python and its modules? Then there is nobody else to ask."""
+    """Tell whether tasks run on this machine, with this Python and its modules. Executors then need no probe."""
     if not (spark.conf.get("spark.master", "") or "").startswith("local"):
         return False
     python = spark.conf.get("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON", "")
@@ -89,7 +88,7 @@ def _ask_executors(
 def _probe(required: Sequence[str]) -> Callable[[], str]:
     packages = PACKAGES
 
-    # A nested function, so that it is pickled by value: the executor may not have this module.
+    # A nested function is pickled by value: the executor may not have this module.
     def probe() -> str:
         import hashlib
         import importlib
@@ -100,7 +99,7 @@ def _probe(required: Sequence[str]) -> Callable[[], str]:
         import socket
 
         def sources() -> str:
-            """What tells one release from another; nothing is imported, since a task may bring another one."""
+            """Return what tells one release from another. Imports nothing, since a task may bring another release."""
             found = importlib.util.find_spec("delta_maintenance")
             if found is None or found.origin is None:
                 return ""
@@ -145,5 +144,5 @@ def _have(versions: Mapping[str, str]) -> str:
 
 
 def missing_here() -> list[str]:
-    """What this very process lacks; to ask needs the standard library alone."""
+    """Return what this process lacks. Needs the standard library only."""
     return [name for name in REQUIRED if importlib.util.find_spec(name) is None]

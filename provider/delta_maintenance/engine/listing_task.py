@@ -1,4 +1,4 @@
-"""What runs inside of a Spark task that lists: rows of parts in, what was found out. Knows Arrow, not PySpark."""
+"""The code of a Spark task that lists: takes rows of parts, yields rows of files. Uses Arrow, not PySpark."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SCHEMA = pa.schema([*FOUND_SCHEMA, ("error", pa.string())])
 def list_batch(
     batch: pa.RecordBatch, keys: str, storage_options: Mapping[str, Any], nonce: str
 ) -> Iterator[pa.RecordBatch]:
-    """List each part of a batch; an error that repeating cannot change comes as a row.
+    """List each part of a batch. An error that a repetition cannot change becomes a row.
 
-    :param keys: path of the protected keys.
+    :param keys: path of the file of protected keys.
     :param nonce: marks errors for the driver.
-    :raises RuntimeError: an error that repeating may change; its message says all about the original.
+    :raises RuntimeError: an error that a repetition may change; its message describes the original.
     """
     for text in batch.column("listing").to_pylist():
         part = ListingPart.from_json(text)
@@ -32,7 +32,7 @@ def list_batch(
             for found in list_part(storage, part, SortedKeys(keys)):
                 columns = [*found.columns, pa.nulls(found.num_rows, pa.string())]
                 yield pa.record_batch(columns, schema=_SCHEMA)
-        except Exception as error:  # noqa: BLE001 - the driver decides, by what it is told
+        except Exception as error:  # noqa: BLE001 - the driver decides by the description
             report = error_report(error).with_facts(bin_id=f"part {part.number} of the listing")
             if report.retryable:
                 raise error_for_spark(report, error, nonce) from None

@@ -27,7 +27,7 @@ from delta_log.errors import DeltaLogError
 from delta_log.storage.storage import Storage, is_on_disk, open_storage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, ErrorReport
 from delta_maintenance.engine.engine import BinResult, is_too_late
-from delta_maintenance.engine.slots import Lanes, is_room
+from delta_maintenance.engine.slots import Slots, has_capacity
 from delta_maintenance.errors import TaskFailed, WorkerDied, error_report
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
@@ -135,7 +135,7 @@ def _results(
     waiting = deque(tasks)
 
     def gave_one(worker: _Tasks) -> bool:
-        if not waiting or not is_room(worker.tasks.values(), waiting[0]):
+        if not waiting or not has_capacity(worker.tasks.values(), waiting[0]):
             return False
         if is_too_late(waiting[0]):
             waiting.clear()
@@ -208,7 +208,7 @@ class _Here(_Tasks):
 
     def __init__(self, storage: Storage, run_key: RunKey, answers: _Answers) -> None:
         super().__init__()
-        self._lanes = Lanes(
+        self._slots = Slots(
             storage, run_key, lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts}))
         )
 
@@ -216,10 +216,10 @@ class _Here(_Tasks):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._lanes.__exit__(*exception)
+        self._slots.__exit__(*exception)
 
     def give(self, task: RewriteTask) -> None:
-        self._lanes.begin(task)
+        self._slots.begin(task)
 
     def end(self) -> None:
         self.tasks.clear()

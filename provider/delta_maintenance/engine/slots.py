@@ -18,9 +18,9 @@ from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
-_LANES = 8
+_SLOTS = 8
 #: Of all sources together; what they hold decoded is several times as much.
-_LANES_BYTES = 32 << 20
+_SLOTS_BYTES = 32 << 20
 
 #: Told the bin's id, and one of: ``{"read": bytes}``, ``{"manifest": {…}}``, ``{"error": {…}}``. Any thread may do so.
 Answer = Callable[[str, dict[str, Any]], None]
@@ -28,21 +28,21 @@ Answer = Callable[[str, dict[str, Any]], None]
 
 def is_small(task: RewriteTask) -> bool:
     """Is it one of those that go side by side?"""
-    return task.bytes_in <= _LANES_BYTES and not is_on_disk(task.table_uri)
+    return task.bytes_in <= _SLOTS_BYTES and not is_on_disk(task.table_uri)
 
 
-def is_room(running: Collection[RewriteTask], task: RewriteTask) -> bool:
+def has_capacity(running: Collection[RewriteTask], task: RewriteTask) -> bool:
     """Can a process begin a task beside those that it is at?"""
     if not running:
         return True
     return (
-        len(running) < _LANES
+        len(running) < _SLOTS
         and all(map(is_small, (task, *running)))
-        and sum(other.bytes_in for other in running) + task.bytes_in <= _LANES_BYTES
+        and sum(other.bytes_in for other in running) + task.bytes_in <= _SLOTS_BYTES
     )
 
 
-class Lanes:
+class Slots:
     """Threads of this process; who leaves the context gives up what they are at.
 
     :param answer: told what becomes of each bin.
@@ -50,10 +50,10 @@ class Lanes:
 
     def __init__(self, storage: Storage, run_key: RunKey, answer: Answer) -> None:
         self._storage, self._run_key, self._answer = storage, run_key, answer
-        self._pool = ThreadPoolExecutor(_LANES)
+        self._pool = ThreadPoolExecutor(_SLOTS)
         self._given_up = threading.Event()
 
-    def __enter__(self) -> Lanes:  # noqa: PYI034 - Self is of Python 3.11
+    def __enter__(self) -> Slots:  # noqa: PYI034 - Self is of Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:

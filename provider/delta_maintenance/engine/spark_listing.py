@@ -1,10 +1,10 @@
-"""Parts of a table's tree, listed by Spark's executors.
+"""A listing of a table's tree by Spark's executors, in parts.
 
-1. A part is a row of a DataFrame; ``mapInArrow`` lists it and looks its files up among the protected keys.
-2. The protected keys travel as one file, which Spark gives to each machine once, and which all tasks there share. As part
-   of the rows they would be limited by what one message of Spark may hold.
-3. What comes back is Arrow, and small where most files are protected.
-4. Storage options and errors travel as those of a rewrite (:mod:`delta_maintenance.engine.spark`).
+1. Each part is a row of a DataFrame; ``mapInArrow`` lists it and looks up its files among the protected keys.
+2. The protected keys travel as one file, which Spark sends to each machine once and all tasks there share. In the rows, the
+   size of one Spark message would limit them.
+3. The result is Arrow, and small where most files are protected.
+4. Storage options and errors travel as those of a rewrite do (:mod:`delta_maintenance.engine.spark`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_maintenance.contract import ErrorReport
-from delta_maintenance.engine.spark import sent_files, task_error
+from delta_maintenance.engine.spark_session import sent_files
+from delta_maintenance.engine.spark_task import task_error
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart
 
@@ -30,15 +31,15 @@ _OUTPUT = (
     "key string, size bigint, modification_time_ms bigint, facts string, seen_from bigint, seen binary, "
     "error string"
 )
-#: A cluster that grows as it is needed may begin with few processors.
+#: A cluster that grows on demand may begin with few processors.
 _LEAST_TASKS = 32
 
 
 class SparkListing:
     """A :data:`~delta_maintenance.listing.distributed.RunParts` on a Spark session.
 
-    :param tasks: at most so many parts at a time; ``None``: what the cluster has.
-    :param nonce: marks errors of tasks in Spark's.
+    :param tasks: the most parts at a time; ``None``: as many as the cluster has processors.
+    :param nonce: marks the errors of tasks within Spark's errors.
     """
 
     def __init__(
@@ -54,11 +55,12 @@ class SparkListing:
             return self._tasks
         try:
             return max(_LEAST_TASKS, self._spark.sparkContext.defaultParallelism)
-        except Exception:  # noqa: BLE001 - Spark Connect does not tell
+        except Exception:  # noqa: BLE001 - Spark Connect has no such property
             return _LEAST_TASKS
 
     def run(self, parts: Sequence[ListingPart], keys: Path) -> Iterator[pa.RecordBatch]:
-        """
+        """List some parts.
+
         :raises TaskFailed: a part could not be listed.
         """
         if not parts:
@@ -89,7 +91,7 @@ class SparkListing:
             return
         shutil.copyfile(keys, sent)
         self._spark.addArtifacts(str(sent), file=True)
-        if self._sent is not None:  # Spark knows no way to take one back, but it can be small
+        if self._sent is not None:  # Spark cannot delete a sent file, but it can shrink
             os.truncate(self._sent, 0)
         self._sent = sent
 
@@ -97,7 +99,7 @@ class SparkListing:
 def _listing(
     storage_options: dict[str, Any], keys: str, nonce: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    # A nested function goes by value; what it imports is found on the executor, in the bundle or installed.
+    # Spark pickles a nested function by value. Its imports are found on the executor, in the bundle or installed.
     def list_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 

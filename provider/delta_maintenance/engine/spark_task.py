@@ -1,7 +1,7 @@
-"""What runs inside of a Spark task: rows of tasks in, rows of manifests out. Knows Arrow, not PySpark.
+"""The code of a Spark task that rewrites: takes rows of tasks, yields rows of manifests. Uses Arrow, not PySpark.
 
-Spark tells the driver of an error by its text alone, in which it also quotes what the table holds. So an error of ours
-stands there as JSON behind a mark with a nonce, which the driver draws for each engine and sends with the task.
+Spark reports an error to the driver as text, and that text may quote the table. So a task writes its own error as JSON
+behind a mark. The mark holds a nonce, which the driver draws for each engine and sends with the task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delta_log.storage.storage import Storage, open_storage
 from delta_maintenance.checked_json import ContractError, first_object
 from delta_maintenance.contract import ErrorReport
 from delta_maintenance.engine.engine import is_too_late
-from delta_maintenance.errors import error_report
+from delta_maintenance.errors import TaskFailed, error_report
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
@@ -27,7 +27,7 @@ _SCHEMA = pa.schema([("bin", pa.int32()), ("manifest", pa.string()), ("error", p
 
 
 def opened(table_uri: str, storage_options: Mapping[str, Any]) -> Storage:
-    """A client is worth keeping: one process of an executor does task after task."""
+    """Open a table's storage, or return the open one: a process of an executor runs many tasks of one table."""
     return _opened(table_uri, json.dumps(storage_options, sort_keys=True))
 
 
@@ -41,16 +41,16 @@ def error_mark(nonce: str) -> str:
 
 
 def error_for_spark(report: ErrorReport, error: Exception, nonce: str) -> RuntimeError:
-    """What to raise so that Spark tries a task again, and lets the driver know why if it gives up.
+    """Make the error that a task raises so that Spark repeats it, and reports the reason if it gives up.
 
-    To be raised without its cause, which Spark would quote raw; the traceback of that goes to the executor's standard error.
+    The caller raises it without a cause, which Spark would quote unescaped. The traceback goes to the executor's standard error.
     """
     print_traceback(error)
     return RuntimeError(error_mark(nonce) + json.dumps(report.to_dict()))
 
 
 def reported_error(text: str, nonce: str) -> ErrorReport | None:
-    """What :func:`error_for_spark` put into the text of an error of Spark, if this is one."""
+    """Return the error that :func:`error_for_spark` put into the text of a Spark error, if there is one."""
     _, mark, rest = text.partition(error_mark(nonce))
     try:
         return ErrorReport.from_dict(first_object("error of a task", rest)[0]) if mark else None
@@ -58,14 +58,19 @@ def reported_error(text: str, nonce: str) -> ErrorReport | None:
         return None
 
 
+def task_error(error: Exception, nonce: str) -> Exception:
+    """Return the error of our task that a Spark error reports, else the Spark error itself."""
+    report = reported_error(str(error), nonce)
+    return error if report is None else TaskFailed(report.facts["bin_id"], report)
+
+
 def rewrite_batch(
     batch: pa.RecordBatch, storage_options: Mapping[str, Any], run_key: RunKey, nonce: str
 ) -> Iterator[pa.RecordBatch]:
-    """Rewrite each task of a batch; a row each, with the manifest or with the error that repeating cannot
-    change.
+    """Rewrite each task of a batch. Yield a row for each, with the manifest or an error that a repetition cannot change.
 
     :param nonce: marks errors for the driver.
-    :raises RuntimeError: an error that repeating may change; its message says all about the original.
+    :raises RuntimeError: an error that a repetition may change; its message describes the original.
     """
     for number, text in zip(*batch.select(["bin", "task"]).to_pydict().values(), strict=True):
         task = RewriteTask.from_json(text)
@@ -74,7 +79,7 @@ def rewrite_batch(
         manifest = failure = None
         try:
             manifest = rewrite_bin(task, opened(task.table_uri, storage_options), run_key).to_json()
-        except Exception as error:  # noqa: BLE001 - the driver decides, by what it is told
+        except Exception as error:  # noqa: BLE001 - the driver decides by the description
             report = error_report(error).with_facts(bin_id=task.bin_id)
             if report.retryable:
                 raise error_for_spark(report, error, nonce) from None

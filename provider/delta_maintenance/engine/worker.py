@@ -7,7 +7,7 @@ neither in argv nor in the environment. When its input ends, or the process at t
 its bin and ends.
 
 Lines in: ``{"storage_options": {…}, "run_key": "…", "cpus": 1}`` once, then tasks, as many at a time as
-:func:`~delta_maintenance.engine.slots.is_room` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
+:func:`~delta_maintenance.engine.slots.has_capacity` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
 or ``"error": {…}``.
 """
 
@@ -53,7 +53,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
     import pyarrow as pa
 
     from delta_log.storage.storage import open_storage
-    from delta_maintenance.engine.slots import Lanes, is_small
+    from delta_maintenance.engine.slots import Slots, is_small
     from delta_maintenance.errors import error_report
     from delta_maintenance.rewrite.manifest_file import RunKey
     from delta_maintenance.rewrite.task import RewriteTask
@@ -68,20 +68,20 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
     setup = json.loads(lines.get())
     pa.set_cpu_count(setup["cpus"])
     run_key = RunKey(setup["run_key"])
-    lanes: Lanes | None = None
+    slots: Slots | None = None
     with contextlib.ExitStack() as work:
         while True:
             task = RewriteTask.from_json(lines.get().decode())
             try:
-                storage = open_storage(task.table_uri, setup["storage_options"]) if lanes is None else None
+                storage = open_storage(task.table_uri, setup["storage_options"]) if slots is None else None
             except Exception as error:  # noqa: BLE001 - the other end decides
                 answer(task.bin_id, {"error": error_report(error).to_dict()})
                 continue
             if storage is not None:
-                lanes = work.enter_context(Lanes(storage, run_key, answer))
-            assert lanes is not None
+                slots = work.enter_context(Slots(storage, run_key, answer))
+            assert slots is not None
             # A large bin unwinds faster where the signal arrives, in this thread.
-            (lanes.begin if is_small(task) else lanes.rewrite)(task)
+            (slots.begin if is_small(task) else slots.rewrite)(task)
 
 
 if __name__ == "__main__":

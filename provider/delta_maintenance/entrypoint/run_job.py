@@ -26,6 +26,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from delta_maintenance.errors import refusal_report
+
 if TYPE_CHECKING:
     from delta_maintenance.contract import ErrorReport, JobReport
 
@@ -76,8 +78,7 @@ def _take_nonce() -> str | None:
 def _run(text: str, nonce: str | None) -> JobReport:
     from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
-    from delta_maintenance.engine.engine import is_spark_driver
-    from delta_maintenance.errors import refusal_report
+    from delta_maintenance.engine.spark_session import is_spark_driver
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import ProgressLines
     from delta_maintenance.rewrite.manifest_file import RunKey

@@ -47,7 +47,7 @@ _LEAST_KEYS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class PartedLister:
+class DistributedListing:
     """
     :param parallelism: so many parts are listed at a time.
     :param new_id: names a file that no other call of this process names.
@@ -87,7 +87,7 @@ class _Course:
 
     def __init__(
         self,
-        lister: PartedLister,
+        lister: DistributedListing,
         collector: ListingCollector,
         known: SortedKeys,
         path: Path,

@@ -96,7 +96,7 @@ def survey(storage: Storage, snapshot: Snapshot, now_ms: int, progress: Progress
     :param snapshot: the latest version.
     :raises UnsupportedFeature: the table may need files that we do not know of.
     :raises CorruptLog: a commit after the anchor is missing.
-    :raises UntrueCheckpoint: the anchor is not what the log says of its version.
+    :raises CheckpointAuditFailed: the anchor is not what the log says of its version.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     retention = LogRetention.of(snapshot.properties, now_ms)

@@ -32,14 +32,15 @@ from delta_log.table_config.row_tracking import ENABLED, PRESERVED_TAG
 from delta_log.table_config.schema import storable
 from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
-from delta_maintenance.engine.engine import BinResult, ChooseEngine, MakeEngine
+from delta_maintenance.engine.choice import ChooseEngine
+from delta_maintenance.engine.engine import BinResult, MakeEngine
 from delta_maintenance.errors import BadManifest, PlanChanged, TaskFailed, error_report
 from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
 from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin
+from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.optimize.plan.forecast import forecast
-from delta_maintenance.optimize.plan.options import OptimizeOptions
 from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
 from delta_maintenance.optimize.plan.planner import candidates_for_footers, plan_optimize, rewrite_tag
 from delta_maintenance.optimize.plan.tasks import tasks_of

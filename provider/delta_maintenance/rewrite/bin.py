@@ -183,9 +183,9 @@ def publish(
     keys = [output.key for output in manifest.outputs]
     with _removing(keys, storage, where=(NewerManifest, ManifestReplaced)):
         try:
-            there = _left(manifest, storage, run_key, count_rows)
+            there = _put_manifest(manifest, storage, run_key, count_rows)
         except (StorageError, TableError) as error:
-            there = _found_out(manifest, storage, run_key, count_rows, error)
+            there = _resolve_unknown_outcome(manifest, storage, run_key, count_rows, error)
     if there.outputs != manifest.outputs:
         # The bin is done, whether or not they can be removed.
         with suppress(StorageError):
@@ -193,7 +193,9 @@ def publish(
     return there
 
 
-def _left(manifest: BinManifest, storage: Storage, run_key: RunKey, count_rows: CountRows) -> BinManifest:
+def _put_manifest(
+    manifest: BinManifest, storage: Storage, run_key: RunKey, count_rows: CountRows
+) -> BinManifest:
     """The manifest that is there now: this one, unless another try of the run has done the same."""
     key, content = manifest_key(manifest.run_id, manifest.bin_id), sealed(manifest, run_key)
     for _ in range(_ATTEMPTS):
@@ -208,7 +210,7 @@ def _left(manifest: BinManifest, storage: Storage, run_key: RunKey, count_rows: 
     raise ManifestReplaced(manifest.bin_id, key, _ATTEMPTS)
 
 
-def _found_out(
+def _resolve_unknown_outcome(
     manifest: BinManifest,
     storage: Storage,
     run_key: RunKey,
@@ -223,7 +225,7 @@ def _found_out(
     if not is_over:
         # The same bytes may be sent again: at most one copy of them takes effect.
         with suppress(StorageError):
-            return _left(manifest, storage, run_key, count_rows)
+            return _put_manifest(manifest, storage, run_key, count_rows)
     with suppress(StorageError):
         there = read_manifest(storage, run_key, manifest.run_id, manifest.bin_id, count_rows)
         if there is not None and there.is_same_work(manifest):

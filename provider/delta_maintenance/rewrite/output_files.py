@@ -20,7 +20,7 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.row_checksum import RowChecksum
-from delta_maintenance.rewrite.spark_metadata import spark_notes
+from delta_maintenance.rewrite.spark_metadata import spark_metadata
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask
 from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings, Written
 
@@ -50,7 +50,7 @@ def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Output
             with (
                 storage.open_write(key) as file,
                 DataFileWriter(
-                    file, live.schema, settings, spark_notes(live.columns), lambda: live.bloom_filters
+                    file, live.schema, settings, spark_metadata(live.columns), lambda: live.bloom_filters
                 ) as writer,
             ):
                 for batch in cut.piece():

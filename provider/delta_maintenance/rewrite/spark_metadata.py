@@ -18,7 +18,7 @@ _VERSION = "4.0.0"
 _OF_COLUMN_MAPPING = "delta.columnMapping."
 
 
-def spark_notes(stored: StructType) -> dict[str, str]:
+def spark_metadata(stored: StructType) -> dict[str, str]:
     """
     :param stored: the columns of a data file.
     """

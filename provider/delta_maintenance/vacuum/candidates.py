@@ -20,7 +20,7 @@ from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_maintenance.errors import VacuumRefused
-from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace, read_inventory
 from delta_maintenance.listing.key_columns import directories_of
@@ -29,9 +29,9 @@ from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.retention import Retention, retention_of
 from delta_maintenance.vacuum.commit_bodies import commit_bodies
-from delta_maintenance.vacuum.early_comparison import ListingSieve, with_times
+from delta_maintenance.vacuum.early_comparison import EarlyComparison, with_times
 from delta_maintenance.vacuum.lite import not_behind_links, removed_files
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import EXPIRED, VacuumPlan
 from delta_maintenance.vacuum.plan.planner import VacuumBasis, another_table, plan_vacuum, suspects
 from delta_maintenance.vacuum.plan.protected_files import (
@@ -45,7 +45,7 @@ _TOLD_FILES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class PlannedVacuum:
     """A plan, and what it rests on.
 
     :param lister: lists the tree elsewhere; ``None``: this process does.
@@ -53,18 +53,18 @@ class Survey:
 
     basis: VacuumBasis
     plan: VacuumPlan
-    lister: PartedLister | None = None
+    lister: DistributedListing | None = None
 
 
-def survey(
+def find_candidates(
     storage: Storage,
     open_place: OpenPlace,
     snapshot: Snapshot,
     options: VacuumOptions,
     now_ms: int,
     progress: ProgressReporter,
-    lister: PartedLister | None = None,
-) -> Survey:
+    lister: DistributedListing | None = None,
+) -> PlannedVacuum:
     """
     :param open_place: opens the directory of an inventory.
     :param snapshot: any version; it says how the table is laid out. The plan is made on the latest.
@@ -85,7 +85,7 @@ def survey(
 
         # Mostly nothing has changed after a listing, and what is protected by then was found out meanwhile.
         early = begun() if storage.concurrency > 1 or storage.reads_while_listing else None
-        sieve = ListingSieve(storage, pool, early)
+        sieve = EarlyComparison(storage, pool, early)
         listing = None
         if options.inventory is not None:
             progress.message(f"reading the inventory {options.inventory}")
@@ -130,10 +130,10 @@ def survey(
     refuse_links(storage, basis, plan)
     if options.inventory is not None:
         refuse_other_tables(storage, plan)
-    return Survey(basis, plan, lister)
+    return PlannedVacuum(basis, plan, lister)
 
 
-def _suspects(storage: Storage, basis: VacuumBasis, sieve: ListingSieve, *, is_unseen: bool) -> pa.Table:
+def _suspects(storage: Storage, basis: VacuumBasis, sieve: EarlyComparison, *, is_unseen: bool) -> pa.Table:
     found = suspects(basis, sieve.unprotected(basis.listing.files, basis.protected))
     if basis.options.mode != "full":
         found = not_behind_links(storage, found)

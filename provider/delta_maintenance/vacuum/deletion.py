@@ -21,7 +21,7 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import require_same_log
 from delta_log.storage.storage import Storage
 from delta_maintenance.errors import LiveFilesMissing, VacuumIncomplete
-from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import Listing, not_listed
 from delta_maintenance.partitions.partition_scope import PartitionScope
@@ -199,7 +199,7 @@ def confirm_live_files(
     plan: VacuumPlan,
     progress: ProgressReporter,
     hidden: HiddenNames,
-    lister: PartedLister | None = None,
+    lister: DistributedListing | None = None,
 ) -> dict[str, Any]:
     """See that nothing alive is gone.
 

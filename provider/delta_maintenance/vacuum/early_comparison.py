@@ -18,7 +18,7 @@ _LOOKED_AT_ONCE = 1 << 13
 _LEAST_FILES = 1 << 15
 
 
-class ListingSieve:
+class EarlyComparison:
     """Compares what a listing has by now with what was protected when it began.
 
     Every comparison goes through the hashes of all protected keys. So there are few: each waits for an eighth as many

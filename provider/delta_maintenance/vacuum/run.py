@@ -35,13 +35,13 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.engine import ChooseLister, EngineChoice
+from delta_maintenance.engine.choice import ChooseLister, EngineChoice
 from delta_maintenance.errors import VacuumRefused
-from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.vacuum.candidates import Survey, survey
+from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
 from delta_maintenance.vacuum.deletion import (
     Deletion,
     confirm_live_files,
@@ -51,7 +51,7 @@ from delta_maintenance.vacuum.deletion import (
 )
 from delta_maintenance.vacuum.leftovers import remove_leftovers
 from delta_maintenance.vacuum.lite import remember_settled_version
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.proof import Proof, prove
 from delta_maintenance.vacuum.quarantine import Purge, Quarantine, purge
@@ -70,7 +70,7 @@ def run(
 ) -> JobReport:
     """Do what the spec asks.
 
-    :raises DeltaLogError: see :func:`vacuum`.
+    :raises DeltaLogError: see :func:`execute_plan`.
     """
     started_ms = runtime.now_ms()
     options = VacuumOptions.from_mapping(spec.options)
@@ -102,8 +102,8 @@ def run(
     lister = None
     if choice.engine == "spark":
         spark = make_spark_engine().listing(progress)
-        lister = PartedLister(table.storage, spark.run, spark.parallelism, runtime.new_id)
-    found = survey(table.storage, table.storage_at, snapshot, options, started_ms, progress, lister)
+        lister = DistributedListing(table.storage, spark.run, spark.parallelism, runtime.new_id)
+    found = find_candidates(table.storage, table.storage_at, snapshot, options, started_ms, progress, lister)
     if output is not None:
         output.write(found.plan)
     report = replace(report, read_version=found.plan.read_version)
@@ -118,7 +118,7 @@ def run(
         return replace(report, plan=plan, finished_ms=runtime.now_ms())
     tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
     transaction = (identity.app_id, identity.version) if identity is not None else None
-    outcome = vacuum(table.storage, found, progress, runtime, tags, transaction)
+    outcome = execute_plan(table.storage, found, progress, runtime, tags, transaction)
     tidied = _tidied_up(
         table.storage,
         found,
@@ -183,7 +183,7 @@ class _Tidied:
 
 def _tidied_up(
     storage: Storage,
-    found: Survey,
+    found: PlannedVacuum,
     hours: float | None,
     now_ms: int,
     progress: ProgressReporter,
@@ -208,7 +208,7 @@ def _tidied_up(
     return _Tidied(purged, leftovers, warning)
 
 
-def _live_keys(storage: Storage, found: Survey) -> pa.ChunkedArray:
+def _live_keys(storage: Storage, found: PlannedVacuum) -> pa.ChunkedArray:
     return live_keys(found.basis.snapshot.refreshed(), storage.uri)
 
 
@@ -228,9 +228,9 @@ class VacuumOutcome:
     facts: Mapping[str, Any]
 
 
-def vacuum(
+def execute_plan(
     storage: Storage,
-    found: Survey,
+    found: PlannedVacuum,
     progress: ProgressReporter,
     runtime: Runtime,
     tags: Mapping[str, str],
@@ -294,7 +294,9 @@ def vacuum(
     return VacuumOutcome(ended.version, metrics, facts)
 
 
-def _checked(storage: Storage, found: Survey, hidden: HiddenNames, progress: ProgressReporter) -> Proof:
+def _checked(
+    storage: Storage, found: PlannedVacuum, hidden: HiddenNames, progress: ProgressReporter
+) -> Proof:
     basis, plan = found.basis, found.plan
     if plan.mode == "full":
         missing = missing_live_files(storage, basis.snapshot, basis.listing, hidden)

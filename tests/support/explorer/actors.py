@@ -30,9 +30,9 @@ from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
-from delta_maintenance.vacuum.candidates import survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
-from delta_maintenance.vacuum.run import vacuum as carry_out
+from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.vacuum.run import execute_plan
 from tests.support.explorer.history import Effect, Violation, hidden_rows
 from tests.support.explorer.world import NOW_MS, Actor, ActorStorage, Context
 
@@ -440,9 +440,11 @@ def checkpoint(context: Context) -> int | None:
 def vacuum(context: Context) -> int | None:
     """Deletes what no version of the last week needs: lists, then reads the log, says what it does, and does it."""
     snapshot = open_table(context)
-    found = survey(context.storage, open_storage, snapshot, VacuumOptions(), NOW_MS, SilentProgress())
+    found = find_candidates(
+        context.storage, open_storage, snapshot, VacuumOptions(), NOW_MS, SilentProgress()
+    )
     tags = {"actor": context.name}
-    return carry_out(context.storage, found, SilentProgress(), context.runtime, tags).version
+    return execute_plan(context.storage, found, SilentProgress(), context.runtime, tags).version
 
 
 def replace_table(context: Context) -> int | None:

@@ -17,7 +17,7 @@ from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import LogListing
 from delta_log.transaction import conflict, transaction
 from delta_log.transaction.commit_body import Remap
-from delta_log.transaction.conflict import Basis, Conflict, Head, Winner
+from delta_log.transaction.conflict import Basis, Conflict, Head, WinningCommit
 from delta_maintenance.optimize import orphans, remapping
 from delta_maintenance.optimize import resume as earlier_tries
 from delta_maintenance.rewrite.task import SourceFile
@@ -74,7 +74,7 @@ def _checks_then_writes(storage: ActorStorage, key: str, data: bytes) -> bool:
     return True
 
 
-def _blind_to_new_vectors(winner: Winner, head: Head, basis: Basis) -> Iterator[Conflict]:
+def _blind_to_new_vectors(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
     """Takes a source that only got a deletion vector for unchanged."""
     added = {address_of(a.add.path, basis.table_uri) for a in winner.actions if a.add is not None}
     for found in _SOUND_RULES["remove of a source"](winner, head, basis):
@@ -82,14 +82,14 @@ def _blind_to_new_vectors(winner: Winner, head: Head, basis: Basis) -> Iterator[
             yield found
 
 
-def _last_only(self: transaction.Transaction, version: int, latest: int) -> Sequence[Winner]:
+def _last_only(self: transaction.Transaction, version: int, latest: int) -> Sequence[WinningCommit]:
     return _WINNERS(self, version, latest)[-1:]
 
 
 _SOUND_RULES = dict(conflict.RULES)
 _WINNERS = transaction.Transaction._winners
 _AFTER = Head.after
-_REMAP = transaction._Course.remap
+_REMAP = transaction._Rebase.remap
 
 
 def _same_but(*names: str) -> Callable[[SourceFile, SourceFile | None], bool]:
@@ -102,7 +102,7 @@ def _same_but(*names: str) -> Callable[[SourceFile, SourceFile | None], bool]:
 
 
 def _head_keeps(name: str) -> Patch:
-    def after(head: Head, winner: Winner) -> Head:
+    def after(head: Head, winner: WinningCommit) -> Head:
         return replace(_AFTER(head, winner), **{name: getattr(head, name)})
 
     return lambda: patch.object(Head, "after", after)
@@ -116,7 +116,7 @@ def _trusts_an_error(self: transaction.Transaction, version: int, body: bytes) -
         return False
 
 
-def _remaps_once(self: transaction._Course, made_anew: Remap) -> None:
+def _remaps_once(self: transaction._Rebase, made_anew: Remap) -> None:
     if not self.remapped:
         _REMAP(self, made_anew)
 
@@ -152,7 +152,7 @@ BREAKS = [
     Break("row ids are not taken anew", ("append", "append"), _head_keeps("row_id_mark")),
     Break("in-commit timestamps are not moved on", ("append", "append"), _head_keeps("in_commit_timestamp_ms")),
     Break("newer row ids of a source are not adopted", ("compaction", "backfill"),
-          lambda: patch.object(transaction, "adopted_rows", lambda *_: {}),
+          lambda: patch.object(transaction, "refreshed_row_ids", lambda *_: {}),
           properties={"delta.enableRowTracking": "false"}),
     Break("a failed put is taken for one without effect", ("append",),
           lambda: _several(patch.object(transaction.Transaction, "_put", _trusts_an_error),
@@ -168,7 +168,7 @@ BREAKS = [
     Break("a remapped source may have new row ids", ("remapping", "backfill"),
           lambda: patch.object(remapping, "_check_file", lambda *_: None)),
     Break("a remapping is not made anew after a lost race", ("remapping", "delete", "update"),
-          lambda: patch.object(transaction._Course, "remap", _remaps_once), samples=150),
+          lambda: patch.object(transaction._Rebase, "remap", _remaps_once), samples=150),
     Break("a finished bin is committed although a source lost rows since", ("batches", "delete"),
           lambda: patch.object(earlier_tries, "_is_same_file", _same_but("deletion_vector")), faults=1, samples=400),
     Break("a finished bin is committed although its sources have other row ids since", ("batches", "backfill"),

@@ -18,7 +18,8 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
-from delta_maintenance.engine.engine import BinResult, Engine, EngineChoice
+from delta_maintenance.engine.choice import EngineChoice
+from delta_maintenance.engine.engine import BinResult, Engine
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
@@ -136,7 +137,7 @@ def mark_deleted(table: Path, positions: Mapping[str, Iterable[int]]) -> int:
             dataChange=True,
             stats=_loose(row["stats"]),
             tags=dict(row["tags"]) if row["tags"] else None,
-            deletionVector=DeletionVector(**descriptor.to_json()),
+            deletionVector=descriptor,
         )
         groups.append(FileGroup([added], [removed]))
     assert len(groups) == len(positions)

@@ -23,8 +23,8 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage, open_storage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.quarantine import (
     QUARANTINE_DIRECTORY,
     Quarantine,
@@ -32,7 +32,7 @@ from delta_maintenance.vacuum.quarantine import (
     quarantines,
     restore,
 )
-from delta_maintenance.vacuum.run import VacuumOutcome, vacuum
+from delta_maintenance.vacuum.run import VacuumOutcome, execute_plan
 from tests.support.tables.vacuum_histories import DAY_MS, NOW_MS, PROTOCOL, RUNTIME, History, metadata
 
 KEYS = ("p=1/b", "p=1/orphan")
@@ -59,8 +59,8 @@ def execute(storage: Storage, **options: Any) -> VacuumOutcome:
     """A vacuum that keeps what it takes in quarantine."""
     snapshot = Snapshot(storage, find_log_segment(storage))
     wanted = VacuumOptions(retention_check=False, quarantine=True, **options)
-    found = survey(storage, open_storage, snapshot, wanted, NOW_MS, SilentProgress())
-    return vacuum(storage, found, SilentProgress(), RUNTIME, {})
+    found = find_candidates(storage, open_storage, snapshot, wanted, NOW_MS, SilentProgress())
+    return execute_plan(storage, found, SilentProgress(), RUNTIME, {})
 
 
 def end_restoration(history: History, storage: Storage) -> None:

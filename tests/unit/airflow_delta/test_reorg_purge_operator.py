@@ -52,7 +52,7 @@ def test_every_option_reaches_the_job_under_the_name_of_the_contract() -> None:
 
 
 def test_the_job_knows_every_option_that_an_operator_can_send() -> None:
-    from delta_maintenance.optimize.plan.options import OptimizeOptions
+    from delta_maintenance.optimize.options import OptimizeOptions
 
     OptimizeOptions.from_mapping(purge(**EVERY).options(), purge=True)
     optimize = DeltaOptimizeOperator(

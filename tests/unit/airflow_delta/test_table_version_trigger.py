@@ -381,7 +381,7 @@ async def test_a_table_that_is_made_anew_is_told_from_its_beginning(
 async def test_a_table_that_is_made_anew_under_the_eyes_of_its_watcher_is_told_from_its_beginning(
     table: TailedTable, store: FakeAssetStateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delta_log.tail.log_tail.POLLS_PER_LIST", 2)
+    monkeypatch.setattr("delta_log.tail.commit_follower.POLLS_PER_LIST", 2)
     for _ in range(3):
         table.append_by_delta_rs()
 

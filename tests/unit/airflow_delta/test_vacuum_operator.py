@@ -11,7 +11,7 @@ from airflow_delta.operators import DeltaVacuumOperator
 from airflow_delta.runners.job_runner import JobRunner
 from airflow_delta.testing import FakeJobRunner, committed
 from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
-from delta_maintenance.vacuum.plan.options import ApprovedPlan, VacuumOptions
+from delta_maintenance.vacuum.options import ApprovedPlan, VacuumOptions
 
 MakeContext = Callable[..., dict[str, Any]]
 PLAN = {"cutoffMs": 7, "numFilesToDelete": 2, "sizeOfDataToDelete": 30, "reasons": {}}

@@ -23,14 +23,14 @@ from typing import Any
 from delta_log.log.log_segment import Checkpoint
 from delta_log.printable import printable_lines
 from delta_log.storage.storage import FileInfo
-from delta_log.table_config.properties import flag, interval_ms
-from delta_log.upkeep.log_inventory import LogInventory
-from delta_maintenance.retention import (
-    DEFAULT_LOG_RETENTION_MS,
-    DEFAULT_RETENTION_MS,
+from delta_log.table_config.properties import flag
+from delta_log.table_config.retention import (
+    DELETED_FILE_RETENTION,
     LOG_RETENTION,
-    RETENTION,
+    deleted_file_retention_ms,
+    log_retention_ms,
 )
+from delta_log.upkeep.log_inventory import LogInventory
 from delta_maintenance.units import DAY_MS, HOUR_MS, format_bytes, format_time
 
 CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
@@ -70,15 +70,13 @@ class LogRetention:
         """
         :raises CorruptLog: a property of the table is no duration.
         """
-        retention = interval_ms(properties, LOG_RETENTION)
-        retention = DEFAULT_LOG_RETENTION_MS if retention is None else retention
-        files = interval_ms(properties, RETENTION)
-        files = DEFAULT_RETENTION_MS if files is None else files
+        retention = log_retention_ms(properties)
+        files = deleted_file_retention_ms(properties)
         warnings: tuple[str, ...] = ()
         if retention < files:
             shorter = (
                 f"the log is kept for {retention / HOUR_MS:g} hours ({LOG_RETENTION}), and removed files for "
-                f"{files / HOUR_MS:g} ({RETENTION}): versions go before their files do"
+                f"{files / HOUR_MS:g} ({DELETED_FILE_RETENTION}): versions go before their files do"
             )
             warnings = (shorter,)
         midnight = now_ms - now_ms % DAY_MS

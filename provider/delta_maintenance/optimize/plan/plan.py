@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.printable import printable_lines
+from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
-from delta_maintenance.optimize.plan.options import OptimizeOptions
 from delta_maintenance.rewrite.task import SourceFile
 from delta_maintenance.units import format_bytes
 

@@ -28,7 +28,7 @@ from delta_maintenance.listing.listing import Listing
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.retention import Retention
 from delta_maintenance.units import HOUR_MS
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import (
     CANDIDATE_SCHEMA,
     DEAD_VECTOR,

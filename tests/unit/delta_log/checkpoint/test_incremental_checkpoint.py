@@ -23,7 +23,7 @@ from tests.support.tables.checkpoint_histories import (
 )
 from tests.support.tables.random_log import DAY_MS, NOW_MS
 
-from delta_log.checkpoint.sidecar_tags import facts_of
+from delta_log.checkpoint.sidecar_tags import tags_of
 from delta_log.checkpoint.writer import CheckpointResult, write_checkpoint
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import decode_actions
@@ -234,8 +234,8 @@ def test_a_sidecar_without_filter_is_looked_up_by_its_paths() -> None:
     commit(storage, 1, [add("s3://bucket/absolute"), add("s3://bucket/other")])
     first = write(storage)
     top = decode_actions(storage.read(first.keys[0]), "")
-    facts = [facts_of(action.sidecar) for action in top if action.sidecar is not None]
-    assert [fact.filter is None for fact in facts if fact is not None] == [True] + [False] * 10
+    found = [tags_of(action.sidecar) for action in top if action.sidecar is not None]
+    assert [tags.filter is None for tags in found if tags is not None] == [True] + [False] * 10
     commit(storage, 2, [remove("s3://bucket/absolute")])
     result = write(storage)
     assert result.reused_sidecars == 10

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_log.data.read_plan import BATCH_ROWS, Leaves, Stretch, stretches
+from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, plan_reads
 
 BATCH_BYTES = 16 << 20
 WIDE_BYTES = 36_000
@@ -22,7 +22,7 @@ def found(
     names: list[str] | None = None,
     far: bool = False,
     **options: Any,
-) -> list[Stretch]:
+) -> list[ReadStep]:
     """
     :param far: to look into the file would cost a request.
     """
@@ -31,7 +31,7 @@ def found(
     source = pa.BufferReader(sink.getvalue())
     file = pq.ParquetFile(source)
     leaves = Leaves.of(file.schema, set(names or table.column_names))
-    return list(stretches(file.metadata, leaves, BATCH_ROWS, None if far else source.read_at))
+    return list(plan_reads(file.metadata, leaves, BATCH_ROWS, None if far else source.read_at))
 
 
 def repeated(values: list[str], rows: int) -> pa.Array:
@@ -114,7 +114,7 @@ def test_a_dictionary_is_found_where_its_offset_is_not_written() -> None:
     )
     old_group = SimpleNamespace(num_rows=group.num_rows, column=lambda _: old_chunk)
     old = SimpleNamespace(num_row_groups=1, row_group=lambda _: old_group)
-    (one,) = stretches(old, Leaves((0,), (0,), ()), BATCH_ROWS, source.read_at)
+    (one,) = plan_reads(old, Leaves((0,), (0,), ()), BATCH_ROWS, source.read_at)
     assert BATCH_BYTES * 0.99 < one.most_rows * WIDE_BYTES <= BATCH_BYTES
     assert one.first_rows == one.most_rows
 
@@ -142,7 +142,7 @@ def test_row_groups_are_read_together_until_they_are_large() -> None:
     narrow, wide = ["x"] * 3000, ["y" * 20_000] * 3000
     table = pa.table({"text": [*narrow, *wide, *narrow]})
     first, *middle, last = found(table, row_group_size=1000, use_dictionary=False)
-    assert [stretch.row_groups for stretch in (first, *middle, last)] == [
+    assert [step.row_groups for step in (first, *middle, last)] == [
         (0, 1, 2),
         (3,),
         (4,),
@@ -150,7 +150,7 @@ def test_row_groups_are_read_together_until_they_are_large() -> None:
         (6, 7, 8),
     ]
     assert first.most_rows == last.most_rows == BATCH_ROWS
-    assert all(stretch.most_rows * 20_000 <= BATCH_BYTES for stretch in middle)
+    assert all(step.most_rows * 20_000 <= BATCH_BYTES for step in middle)
     # The width of a column that nobody asked for counts for nothing.
     both = table.append_column("number", pa.array(range(9000)))
     (one,) = found(both, row_group_size=1000, names=["number"], use_dictionary=False)
@@ -169,7 +169,7 @@ def test_many_small_row_groups_of_wide_values_are_not_taken_for_small() -> None:
 
 
 def test_a_file_without_rows_has_nothing_to_read() -> None:
-    assert sum(stretch.num_rows for stretch in found(pa.table({"text": pa.array([], pa.string())}))) == 0
+    assert sum(step.num_rows for step in found(pa.table({"text": pa.array([], pa.string())}))) == 0
 
 
 def test_leaves_are_those_of_the_asked_columns_and_names_may_have_dots() -> None:
@@ -184,11 +184,11 @@ def test_leaves_are_those_of_the_asked_columns_and_names_may_have_dots() -> None
 
 
 def test_the_next_batch_has_fewer_rows_after_a_wide_one_and_slowly_more_after_narrow_ones() -> None:
-    stretch = Stretch((0,), 1 << 20, 256, 5000)
+    step = ReadStep((0,), 1 << 20, 256, 5000)
 
     def after(*rows_and_bytes: tuple[int, int]) -> int:
         texts = [text for rows, width in rows_and_bytes for text in ["x" * width] * rows]
-        return stretch.rows_after(pa.record_batch({"text": texts}))
+        return step.rows_after(pa.record_batch({"text": texts}))
 
     assert after((256, 1)) == 1024
     assert after((4000, 1)) == 5000

@@ -207,7 +207,7 @@ def test_an_unforeseen_error_is_told_with_its_traceback_beside(
 
 def test_standard_output_is_one_object_whatever_libraries_print(table: str) -> None:
     program = (
-        "import os, sys; from delta_maintenance import cli; inspect = cli.inspect; "
+        "import os, sys; from delta_maintenance.cli import main as cli; inspect = cli.inspect; "
         "cli.COMMANDS['inspect'] = lambda options: (print('chatter'), os.write(1, b'more'), inspect(options))[2]; "
         "sys.exit(cli.main(sys.argv[1:]))"
     )
@@ -233,7 +233,7 @@ def test_storage_options_come_from_the_environment_too(
 
 def test_help_needs_nothing_heavy() -> None:
     program = (
-        "import sys; from delta_maintenance import cli\n"
+        "import sys; from delta_maintenance.cli import main as cli\n"
         "try: cli.main(['optimize', '--help'])\n"
         "except SystemExit: print([m for m in ('pyarrow', 'numpy', 'sqlglot', 'pyspark') if m in sys.modules])"
     )

@@ -3,7 +3,12 @@ from __future__ import annotations
 import pytest
 
 from delta_maintenance.contract import JobSpec
-from delta_maintenance.engine.engine import LOCAL_BYTES, LOCAL_FILES, choose_engine, choose_lister
+from delta_maintenance.engine.choice import (
+    LOCAL_BYTES,
+    LOCAL_FILES,
+    choose_engine,
+    choose_lister,
+)
 
 LITTLE, MUCH = 1 << 20, LOCAL_BYTES + 1
 

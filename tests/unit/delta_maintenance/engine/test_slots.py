@@ -14,11 +14,10 @@ from tests.support.tables.small_tables import write_days
 from delta_log import Table
 from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
-from delta_maintenance.engine import local
-from delta_maintenance.engine import slots as lanes
+from delta_maintenance.engine import local, slots
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.engine.slots import Lanes, is_room
+from delta_maintenance.engine.slots import Slots, has_capacity
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
@@ -30,7 +29,7 @@ _BINS = 8
 @pytest.fixture
 def behind_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables on this disk pass for being on a store."""
-    for module in (lanes, local):
+    for module in (slots, local):
         monkeypatch.setattr(module, "is_on_disk", lambda uri: False)
 
 
@@ -47,14 +46,14 @@ def task(uri: str, size_bytes: int) -> RewriteTask:
 
 def test_small_bins_of_a_store_go_side_by_side_and_large_ones_alone() -> None:
     small, large = task("s3://b/t", 4 << 20), task("s3://b/t", 33 << 20)
-    assert is_room([], large)
-    assert not is_room([small], large)
-    assert not is_room([large], small)
-    assert is_room([small] * 7, small)
-    assert not is_room([small] * 8, small)
-    assert not is_room([small] * 6, task("s3://b/t", 9 << 20))
-    assert not is_room([task("/b/t", 1)], task("/b/t", 1))
-    assert not is_room([task("file:///b/t", 1)], task("file:///b/t", 1))
+    assert has_capacity([], large)
+    assert not has_capacity([small], large)
+    assert not has_capacity([large], small)
+    assert has_capacity([small] * 7, small)
+    assert not has_capacity([small] * 8, small)
+    assert not has_capacity([small] * 6, task("s3://b/t", 9 << 20))
+    assert not has_capacity([task("/b/t", 1)], task("/b/t", 1))
+    assert not has_capacity([task("file:///b/t", 1)], task("file:///b/t", 1))
 
 
 @pytest.mark.usefixtures("behind_a_network")
@@ -106,14 +105,14 @@ def test_who_leaves_gives_up_what_goes_on_and_no_unfinished_file_stays(tmp_path:
             name == "open_read"
         ):  # files are opened one after the other, and the first is read before the second
             if begun.is_set():
-                assert open_lanes._given_up.wait(60)
+                assert open_slots._given_up.wait(60)
             begun.set()
 
     storage: Storage = FaultyStorage(Table(str(tmp_path)).storage, wait)
-    with Lanes(storage, RUN_KEY, lambda *answer: told.append(answer)) as open_lanes:
-        open_lanes.begin(first)
+    with Slots(storage, RUN_KEY, lambda *answer: told.append(answer)) as open_slots:
+        open_slots.begin(first)
         assert begun.wait(60)
-        open_lanes.begin(second)
+        open_slots.begin(second)
     assert not [facts for _, facts in told if "manifest" in facts or "error" in facts]
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == {
         path for path in before if path.is_file()

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
-from tests.support.runs.parted_runs import lister_here, surveyed, told
+from tests.support.runs.distributed_listings import listing_in_parts, plan_or_refusal, told
 from tests.support.runs.vacuum_runs import age, files_below
 from tests.support.tables.small_tables import write_days
 from tests.support.tables.vacuum_histories import (
@@ -38,16 +38,16 @@ from delta_log.storage.object_listing import KeySpan, SpanPage, list_object_tree
 from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage, open_storage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine import engine
+from delta_maintenance.engine import choice
 from delta_maintenance.errors import LiveFilesMissing, VacuumRefused
 from delta_maintenance.job import JobSite, run_job
-from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import packed, unpack
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import Survey, survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
-from delta_maintenance.vacuum.run import vacuum
+from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.vacuum.run import execute_plan
 
 KEYS = st.sets(
     st.lists(st.sampled_from(["a", "b", "a-b", "p=1", "p=2", "_x", "_p=1"]), min_size=1, max_size=4).map(
@@ -108,26 +108,26 @@ def table_of(storage: MemoryStorage, keys: set[str], live: set[str]) -> History:
     return history
 
 
-def same_plan(storage: Storage, lister: PartedLister, now_ms: int = NOW_MS, **options: Any) -> None:
+def same_plan(storage: Storage, lister: DistributedListing, now_ms: int = NOW_MS, **options: Any) -> None:
     snapshot = Snapshot(storage, find_log_segment(storage))
-    expected = surveyed(storage, snapshot, now_ms, None, **options)
-    found = surveyed(storage, snapshot, now_ms, lister, **options)
+    expected = plan_or_refusal(storage, snapshot, now_ms, None, **options)
+    found = plan_or_refusal(storage, snapshot, now_ms, lister, **options)
     if isinstance(expected, str) or isinstance(found, str):
         assert found == expected
         return
     assert told(found) == told(expected)
 
 
-def plan(storage: Storage, lister: PartedLister, now_ms: int = NOW_MS, **options: Any) -> Survey:
+def plan(storage: Storage, lister: DistributedListing, now_ms: int = NOW_MS, **options: Any) -> PlannedVacuum:
     wanted = VacuumOptions(retention_check=False, **options)
     snapshot = Snapshot(storage, find_log_segment(storage))
-    return survey(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
+    return find_candidates(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
 
 
 @given(histories(), st.sampled_from([0.0, 24.0, 12 * 24.0]), st.sampled_from([None, "p = '1'"]))
 @settings(max_examples=25)
 def test_every_history_gives_the_same_plan(history: History, hours: float, where: str | None) -> None:
-    same_plan(history.storage, lister_here(history.storage), retain_hours=hours, where=where)
+    same_plan(history.storage, listing_in_parts(history.storage), retain_hours=hours, where=where)
 
 
 @given(KEYS, st.data(), st.integers(1, 3), st.integers(1, 4), st.sampled_from([None, "p = '1'"]))
@@ -138,7 +138,7 @@ def test_spans_that_are_cut_between_known_keys_give_the_same_plan(
     live = set(chance.draw(st.lists(st.sampled_from(sorted(keys)), unique=True))) if keys else set()
     storage = RangedStorage()
     table_of(storage, keys, live)
-    same_plan(storage, lister_here(storage, parallelism, split_keys), where=where)
+    same_plan(storage, listing_in_parts(storage, parallelism, split_keys), where=where)
 
 
 def test_a_directory_of_many_known_files_is_cut_between_them() -> None:
@@ -147,14 +147,14 @@ def test_a_directory_of_many_known_files_is_cut_between_them() -> None:
         f"{place}part-{number:03}.parquet" for place in ("", "p=1/", "p=2/x/", "p=3/") for number in range(40)
     }
     table_of(storage, keys, {key for number, key in enumerate(sorted(keys)) if number % 3})
-    lister = lister_here(storage, 2, 5)
+    lister = listing_in_parts(storage, 2, 5)
     spans: list[KeySpan] = []
 
     def run(parts: Any, path: Path) -> Any:
         spans.extend(span for part in parts for span in part.spans)
         return lister.run(parts, path)
 
-    same_plan(storage, PartedLister(storage, run, 2, RUNTIME.new_id, 5))
+    same_plan(storage, DistributedListing(storage, run, 2, RUNTIME.new_id, 5))
     assert len([span for span in spans if not span.deep]) > 4
     assert len([span for span in spans if span.deep and "p=1/" < span.start < "p=2/"]) > 3
 
@@ -191,28 +191,28 @@ def table(tmp_path: Path) -> Path:
 def test_a_directory_gives_the_same_plan(table: Path, parallelism: int, where: str | None) -> None:
     storage = Table(str(table)).storage
     now_ms = int(time.time() * 1000)
-    same_plan(storage, lister_here(storage, parallelism), now_ms, where=where)
-    same_plan(storage, lister_here(storage, parallelism), now_ms, where=where, retain_hours=0)
+    same_plan(storage, listing_in_parts(storage, parallelism), now_ms, where=where)
+    same_plan(storage, listing_in_parts(storage, parallelism), now_ms, where=where, retain_hours=0)
 
 
 @pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["readable"]))
 def test_tables_of_other_writers_give_the_same_plan(entry: Entry, corpus: Corpus) -> None:
     storage = Table(str(corpus.table(entry["name"]))).storage
-    same_plan(storage, lister_here(storage), int(time.time() * 1000) + DAY_MS, retain_hours=0)
+    same_plan(storage, listing_in_parts(storage), int(time.time() * 1000) + DAY_MS, retain_hours=0)
 
 
 def test_a_vacuum_by_parts_deletes_what_it_planned_and_looks_again(table: Path) -> None:
     storage = Table(str(table)).storage
     live = set(Table(str(table)).snapshot().files(["key"]).column("key").to_pylist())
     asked: list[bool] = []
-    lister = lister_here(storage)
+    lister = listing_in_parts(storage)
 
     def run(parts: Any, path: Path) -> Any:
         asked.append(parts[0].wants_files)
         return lister.run(parts, path)
 
     found = plan(storage, replace(lister, run=run), now_ms=int(time.time() * 1000), retain_hours=0)
-    outcome = vacuum(storage, found, SilentProgress(), Runtime(), {})
+    outcome = execute_plan(storage, found, SilentProgress(), Runtime(), {})
     kept = {"_hidden/x", "day=2024-01-02/.x.crc", "full/.hidden", "link", "\udcff"}
     assert files_below(table) - kept == live
     assert outcome.facts["liveFilesConfirmed"] == len(live)
@@ -222,18 +222,18 @@ def test_a_vacuum_by_parts_deletes_what_it_planned_and_looks_again(table: Path) 
 def test_a_live_file_that_is_not_there_is_missed_by_parts_too() -> None:
     storage = RangedStorage()
     history = table_of(storage, {"p=1/a", "p=1/b", "p=2/c", "orphan"}, {"p=1/a", "p=1/b", "p=2/c"})
-    found = plan(storage, lister_here(storage))
+    found = plan(storage, listing_in_parts(storage))
     del history.storage.objects["p=1/b"]
     with pytest.raises(VacuumRefused, match="not in the store, for example 'p=1/b'"):
-        vacuum(storage, plan(storage, lister_here(storage)), SilentProgress(), RUNTIME, {})
+        execute_plan(storage, plan(storage, listing_in_parts(storage)), SilentProgress(), RUNTIME, {})
     with pytest.raises(LiveFilesMissing, match="p=1/b"):
-        vacuum(storage, found, SilentProgress(), RUNTIME, {})
+        execute_plan(storage, found, SilentProgress(), RUNTIME, {})
 
 
 def test_what_is_committed_after_the_first_look_is_protected() -> None:
     storage = RangedStorage()
     history = table_of(storage, {"p=1/a", "p=1/back", "p=2/orphan"}, {"p=1/a"})
-    lister = lister_here(storage)
+    lister = listing_in_parts(storage)
 
     def run(parts: Any, path: Path) -> Any:
         if len(history.versions) == 2:  # somebody brings an old file back, and takes another one out
@@ -246,7 +246,7 @@ def test_what_is_committed_after_the_first_look_is_protected() -> None:
     found = plan(storage, replace(lister, run=run))
     assert found.plan.read_version == 2
     assert found.plan.candidates.column("key").to_pylist() == ["p=2/orphan"]
-    vacuum(storage, found, SilentProgress(), RUNTIME, {})
+    execute_plan(storage, found, SilentProgress(), RUNTIME, {})
     assert {key for key in storage.objects if not key.startswith("_")} == {"p=1/a", "p=1/back"}
 
 
@@ -254,7 +254,7 @@ def test_a_table_that_is_too_large_for_one_process_is_handed_over_before_anythin
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two files are live, and six were removed.
-    monkeypatch.setattr(engine, "LOCAL_FILES", 7)
+    monkeypatch.setattr(choice, "LOCAL_FILES", 7)
 
     def planned(**options: Any) -> JobReport:
         spec = JobSpec("vacuum", str(table), "run", options, dry_run=True)
@@ -269,8 +269,8 @@ def test_a_table_that_is_too_large_for_one_process_is_handed_over_before_anythin
 def test_a_machine_that_does_not_see_the_table_is_refused(table: Path, tmp_path: Path) -> None:
     storage = Table(str(table)).storage
     elsewhere = Table(str(tmp_path / "elsewhere")).storage
-    seen = lister_here(storage)
-    unseen = lister_here(elsewhere)
+    seen = listing_in_parts(storage)
+    unseen = listing_in_parts(elsewhere)
     with pytest.raises(VacuumRefused, match="There is no table at .*elsewhere on .*Mount the directory"):
         plan(storage, replace(seen, run=unseen.run))
     with pytest.raises(VacuumRefused, match="saw no _delta_log there"):

@@ -29,7 +29,7 @@ from delta_log.log.file_names import checksum_key, commit_key
 from delta_log.log.log_segment import list_log
 from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage, TornListings
-from delta_log.upkeep.checkpoint_audit import UntrueCheckpoint
+from delta_log.upkeep.checkpoint_audit import CheckpointAuditFailed
 from delta_maintenance.errors import LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.log_cleanup import clean_up, survey
 from delta_maintenance.log_upkeep.plan.log_cleanup import LogCleanupPlan, LogRetention
@@ -336,7 +336,7 @@ def test_a_checkpoint_that_lost_a_file_is_named_and_the_evidence_stays(oldest: i
     storage.put(key, other.read(key))
     storage.delete([commit_key(version) for version in range(oldest)])
     objects = dict(storage.objects)
-    with pytest.raises(UntrueCheckpoint, match="add") as caught:
+    with pytest.raises(CheckpointAuditFailed, match="add") as caught:
         cleaned(storage)
     assert (caught.value.key, caught.value.differences) == (key, ("add",))
     assert storage.objects == objects
@@ -346,7 +346,7 @@ def test_a_checkpoint_that_contradicts_its_version_checksum_is_named() -> None:
     storage = table(versions=12, checkpoints=(8,))
     storage.put(checksum_key(8), b'{"tableSizeBytes":1,"numFiles":77,"numMetadata":1,"numProtocol":1}')
     objects = dict(storage.objects)
-    with pytest.raises(UntrueCheckpoint, match="numFiles"):
+    with pytest.raises(CheckpointAuditFailed, match="numFiles"):
         cleaned(storage)
     assert storage.objects == objects
 

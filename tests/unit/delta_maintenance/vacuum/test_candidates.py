@@ -9,13 +9,13 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
-from tests.support.runs.parted_runs import surveyed, told
+from tests.support.runs.distributed_listings import plan_or_refusal, told
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
 from delta_log.storage.local import LocalStorage
 from delta_log.storage.storage import EnterDirectories, TreePage
-from delta_maintenance.vacuum.candidates import Survey
+from delta_maintenance.vacuum.candidates import PlannedVacuum
 
 
 class Watched(LocalStorage):
@@ -39,10 +39,10 @@ class Watched(LocalStorage):
         return super().list_tree(enter)
 
 
-def plan(table: Path, storage: Watched) -> Survey:
+def plan(table: Path, storage: Watched) -> PlannedVacuum:
     snapshot = Table(str(table)).snapshot()
-    found = surveyed(storage, snapshot, int(time.time() * 1000), None)
-    assert isinstance(found, Survey), found
+    found = plan_or_refusal(storage, snapshot, int(time.time() * 1000), None)
+    assert isinstance(found, PlannedVacuum), found
     return found
 
 

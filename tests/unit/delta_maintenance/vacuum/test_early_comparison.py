@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from delta_log.testing import MemoryStorage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import LISTING_SCHEMA, ListingCollector
-from delta_maintenance.vacuum.early_comparison import ListingSieve, with_times
+from delta_maintenance.vacuum.early_comparison import EarlyComparison, with_times
 from delta_maintenance.vacuum.plan.protected_files import MENTION_SCHEMA, ProtectedFiles
 
 KEYS = [f"p={number % 3}/f{number}" for number in range(12)]
@@ -43,7 +43,7 @@ def test_what_is_compared_early_is_what_is_compared_at_the_end(
         storage.put_if_absent(key, b"..")
     collector = ListingCollector(HiddenNames((), False))
     coming: Future[ProtectedFiles] = Future()
-    sieve = ListingSieve(storage, pool, coming, least_files=data.draw(st.integers(1, 4)))
+    sieve = EarlyComparison(storage, pool, coming, least_files=data.draw(st.integers(1, 4)))
     arrives = data.draw(st.integers(0, 4))
     for number, start in enumerate(range(0, len(listed), 2)):
         if number == arrives:
@@ -68,7 +68,7 @@ def test_comparisons_are_made_while_the_listing_goes_on(pool: ThreadPoolExecutor
     storage.put_if_absent(KEYS[1], b"")
     known: Future[ProtectedFiles] = Future()
     known.set_result(protecting(set(KEYS[:1])))
-    sieve = ListingSieve(storage, pool, known, least_files=3)
+    sieve = EarlyComparison(storage, pool, known, least_files=3)
     reads = storage.sizes_and_times(KEYS[1:2])
     for start in (0, 2):
         keys = KEYS[start : start + 2]
@@ -86,7 +86,7 @@ def test_what_went_wrong_is_not_hidden(pool: ThreadPoolExecutor) -> None:
     collector = ListingCollector(HiddenNames((), False))
     failed: Future[ProtectedFiles] = Future()
     failed.set_exception(OSError("no answer"))
-    sieve = ListingSieve(MemoryStorage(), pool, failed, least_files=1)
+    sieve = EarlyComparison(MemoryStorage(), pool, failed, least_files=1)
     collector.take_batch(pa.record_batch([KEYS, [None] * 12, [None] * 12], LISTING_SCHEMA))
     sieve.offer(collector)
     # Something else was read in its place, which is what counts.

@@ -12,25 +12,25 @@ from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage, open_storage
-from delta_maintenance.listing.distributed import PartedLister
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import ListingPart, list_part
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import Survey, survey
-from delta_maintenance.vacuum.plan.options import VacuumOptions
+from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
+from delta_maintenance.vacuum.options import VacuumOptions
 
 
-def lister_here(storage: Storage, parallelism: int = 2, split_keys: int = 50_000) -> PartedLister:
+def listing_in_parts(storage: Storage, parallelism: int = 2, split_keys: int = 50_000) -> DistributedListing:
     """Parts go through their wire form, and each knows nothing of the others."""
 
     def run(parts: Sequence[ListingPart], keys: Path) -> Iterator[pa.RecordBatch]:
         for part in reversed(parts):
             yield from list_part(storage, ListingPart.from_json(part.to_json()), SortedKeys(keys))
 
-    return PartedLister(storage, run, parallelism, Runtime().new_id, split_keys)
+    return DistributedListing(storage, run, parallelism, Runtime().new_id, split_keys)
 
 
-def told(found: Survey) -> Mapping[str, Any]:
+def told(found: PlannedVacuum) -> Mapping[str, Any]:
     """Everything that a plan says, and what of its listing may matter to anybody."""
     listing = found.basis.listing
     return {
@@ -41,12 +41,12 @@ def told(found: Survey) -> Mapping[str, Any]:
     }
 
 
-def surveyed(
-    storage: Storage, snapshot: Snapshot, now_ms: int, lister: PartedLister | None, **options: Any
-) -> Survey | str:
+def plan_or_refusal(
+    storage: Storage, snapshot: Snapshot, now_ms: int, lister: DistributedListing | None, **options: Any
+) -> PlannedVacuum | str:
     """A plan, or why there is none."""
     wanted = VacuumOptions(retention_check=False, **options)
     try:
-        return survey(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
+        return find_candidates(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
     except DeltaLogError as error:
         return str(error)

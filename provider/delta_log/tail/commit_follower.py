@@ -71,7 +71,7 @@ def start_position(storage: Storage, start: Start) -> int:
 
 
 @dataclass(slots=True)
-class LogTail:
+class CommitFollower:
     """A place in a log; :meth:`poll` moves it. One thread at a time.
 
     :param position: the version that was read last; -1: none.
@@ -84,7 +84,7 @@ class LogTail:
     _names: _PartitionNames | None = None
 
     @classmethod
-    def at_latest(cls, storage: Storage) -> LogTail:
+    def at_latest(cls, storage: Storage) -> CommitFollower:
         """At the end of the log, which may be empty."""
         return cls(storage, start_position(storage, "latest"), True)
 
@@ -291,14 +291,14 @@ def follow(
 ) -> Iterator[CommitSummary]:
     """The commits that pass a filter, from a place on; see :meth:`delta_log.table.Table.tail`."""
     chosen, world = commit_filter or CommitFilter(), runtime or Runtime()
-    tail: LogTail | None = None
+    tail: CommitFollower | None = None
     held: list[CommitSummary] = []
     failures = 0
     while True:
         found: list[CommitSummary] = []
         try:
             if tail is None:
-                tail = LogTail(storage, start_position(storage, start))
+                tail = CommitFollower(storage, start_position(storage, start))
             found = tail.poll()
             failures = 0
         except StorageError as error:

@@ -14,9 +14,9 @@ from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.tail import log_tail
+from delta_log.tail import commit_follower
+from delta_log.tail.commit_follower import CommitFollower, follow, start_position, wait_seconds
 from delta_log.tail.commit_summary import CommitFilter, CommitSummary
-from delta_log.tail.log_tail import LogTail, follow, start_position, wait_seconds
 from delta_log.tail.version_range import Awaited, Place, Progress
 from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
 
@@ -83,7 +83,7 @@ def versions(commits: list[CommitSummary]) -> list[int]:
 
 
 def test_every_commit_is_given_once_and_in_order(log: Log) -> None:
-    tail = LogTail(log.storage, -1)
+    tail = CommitFollower(log.storage, -1)
     assert versions(tail.poll()) == [0]
     for burst in (1, 2, 3, 7):
         expected = [log.append() for _ in range(burst)]
@@ -92,16 +92,16 @@ def test_every_commit_is_given_once_and_in_order(log: Log) -> None:
 
 
 def test_a_quiet_poll_is_one_request(log: Log) -> None:
-    tail = LogTail.at_latest(log.storage)
+    tail = CommitFollower.at_latest(log.storage)
     log.requests.clear()
-    for _ in range(log_tail.POLLS_PER_LIST):
+    for _ in range(commit_follower.POLLS_PER_LIST):
         assert tail.poll() == []
-    assert log.requests == [("read", commit_key(1))] * log_tail.POLLS_PER_LIST
+    assert log.requests == [("read", commit_key(1))] * commit_follower.POLLS_PER_LIST
 
 
 def test_now_and_then_the_log_is_listed_all_the_same(log: Log) -> None:
-    tail = LogTail.at_latest(log.storage)
-    for _ in range(log_tail.POLLS_PER_LIST):
+    tail = CommitFollower.at_latest(log.storage)
+    for _ in range(commit_follower.POLLS_PER_LIST):
         tail.poll()
     log.requests.clear()
     tail.poll()
@@ -110,7 +110,7 @@ def test_now_and_then_the_log_is_listed_all_the_same(log: Log) -> None:
 
 def test_the_catching_up_of_many_commits_is_bounded(log: Log) -> None:
     expected = [0, *(log.append() for _ in range(25))]
-    tail = LogTail(log.storage, -1)
+    tail = CommitFollower(log.storage, -1)
     batches = [versions(tail.poll(10)) for _ in range(4)]
     assert [len(batch) for batch in batches] == [10, 10, 6, 0]
     assert [version for batch in batches for version in batch] == expected
@@ -123,7 +123,7 @@ def test_commits_that_come_while_the_log_is_listed_were_not_cleaned(log: Log) ->
         for _ in range(coming.pop(0) if coming else 0):
             log.append()
 
-    tail = LogTail(TornListings(log.inner, meanwhile), 0)
+    tail = CommitFollower(TornListings(log.inner, meanwhile), 0)
     assert versions(tail.poll()) == [1, 2]
     tail.skip_to(2)
     # The first of two is hidden, and no third listing tells of it.
@@ -156,7 +156,7 @@ def test_a_commit_that_comes_right_after_a_cleaned_place_was_not_cleaned(log: Lo
         if coming and coming.pop(0):
             log.append()
 
-    tail = LogTail(TornListings(log.inner, meanwhile), 2)
+    tail = CommitFollower(TornListings(log.inner, meanwhile), 2)
     assert versions(tail.poll()) == [3]
     assert not coming
 
@@ -166,17 +166,17 @@ def test_a_log_that_was_cleaned_past_the_place_says_so_with_the_facts(log: Log) 
         log.append()
     log.clean(before=6)
     with pytest.raises(LogCleaned, match="versions? 2; the commits 3 to 5 are gone") as caught:
-        LogTail(log.storage, 2).poll()
+        CommitFollower(log.storage, 2).poll()
     assert (caught.value.baseline, caught.value.earliest) == (2, 6)
 
 
 def test_a_tail_that_was_quiet_notices_that_the_log_was_cleaned_past_it(log: Log) -> None:
-    tail = LogTail.at_latest(log.storage)
+    tail = CommitFollower.at_latest(log.storage)
     assert tail.poll() == []
     for _ in range(5):
         log.append()
     log.clean(before=4)
-    for _ in range(log_tail.POLLS_PER_LIST - 1):
+    for _ in range(commit_follower.POLLS_PER_LIST - 1):
         assert tail.poll() == []
     with pytest.raises(LogCleaned):
         tail.poll()
@@ -187,19 +187,19 @@ def test_cleaning_what_was_read_already_is_nobodys_business(log: Log) -> None:
         log.append()
     log.commit([PROTOCOL, METADATA, add("f9")])
     log.clean(before=9)
-    assert versions(LogTail(log.storage, 8).poll()) == [9]
-    assert LogTail(log.storage, 9).poll() == []
+    assert versions(CommitFollower(log.storage, 8).poll()) == [9]
+    assert CommitFollower(log.storage, 9).poll() == []
 
 
 def test_a_table_that_was_made_anew_is_not_taken_for_a_quiet_one(log: Log) -> None:
     with pytest.raises(LogReplaced) as caught:
-        LogTail(log.storage, 7).poll()
+        CommitFollower(log.storage, 7).poll()
     assert (caught.value.baseline, caught.value.latest) == (7, 0)
 
 
 def test_a_table_that_is_not_there_yet_is_waited_for() -> None:
     storage = MemoryStorage()
-    tail = LogTail.at_latest(storage)
+    tail = CommitFollower.at_latest(storage)
     assert tail.poll() == []
     log = Log()
     storage.objects.update(log.inner.objects)
@@ -207,7 +207,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for() -> None:
 
 
 def test_an_error_in_the_middle_leaves_the_place_as_it_was(log: Log) -> None:
-    tail = LogTail.at_latest(log.storage)
+    tail = CommitFollower.at_latest(log.storage)
     for _ in range(3):
         log.append()
     calls = iter([None, StorageError("down", "x")])
@@ -231,10 +231,10 @@ def test_without_the_right_to_list_a_missing_commit_is_reported_as_the_missing_p
             raise AccessDenied("403", key)
 
     denied = FaultyStorage(log.inner, before=deny)
-    tail = LogTail(denied, 0)
+    tail = CommitFollower(denied, 0)
     with pytest.raises(ListingDenied, match="s3:ListBucket"):
         tail.poll()
-    quiet = LogTail(denied, 0, _sure=True)
+    quiet = CommitFollower(denied, 0, _sure=True)
     with pytest.raises(ListingDenied, match="s3:ListBucket"):
         quiet.poll()
 
@@ -242,7 +242,7 @@ def test_without_the_right_to_list_a_missing_commit_is_reported_as_the_missing_p
 def test_credentials_that_open_nothing_are_not_taken_for_a_missing_right_to_list(log: Log) -> None:
     log.fault = AccessDenied("403", "x")
     with pytest.raises(AccessDenied) as caught:
-        LogTail(log.storage, 0).poll()
+        CommitFollower(log.storage, 0).poll()
     assert not isinstance(caught.value, ListingDenied)
 
 
