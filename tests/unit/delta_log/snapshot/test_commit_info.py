@@ -28,7 +28,9 @@ def test_history_shows_a_commit_with_deeply_nested_values(
     commit = tmp_path / "_delta_log" / f"{1:020d}.json"
     nested = json.dumps(_nested(900)) if as_text else _nested(900)
     actions = [line for line in commit.read_text().splitlines() if "commitInfo" not in line]
-    info = f'{{"commitInfo":{{"operation":"WRITE","odd":{nested},"operationMetrics":{{"numFiles":{nested}}}}}}}'
+    info = (
+        f'{{"commitInfo":{{"operation":"WRITE","odd":{nested},"operationMetrics":{{"numFiles":{nested}}}}}}}'
+    )
     commit.write_text("\n".join([info, *actions]))
 
     assert main(["history", str(tmp_path), *form]) == 0
