@@ -98,8 +98,7 @@ def delete(site: Site, chance: random.Random) -> None:
     def act(snapshot: Snapshot) -> None:
         file = chance.choice(snapshot.files().to_pylist())
         bitmap = RowBitmap(chance.sample(range(_ROWS), 3))
-        (descriptor,) = write_deletion_vectors(site.table.storage, [bitmap], uuid.uuid4())
-        vector = DeletionVector(**descriptor.to_json())
+        (vector,) = write_deletion_vectors(site.table.storage, [bitmap], uuid.uuid4())
         site.commit(snapshot, Change("DELETE", [FileGroup([added(file, vector)], [removed(file)])]))
 
     site.until_committed(act)

@@ -16,7 +16,7 @@ from tests.support.servers.s3 import S3Server
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
-from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import KeySpan
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.engine import TaskFailed

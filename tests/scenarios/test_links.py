@@ -18,7 +18,7 @@ from tests.support.tables.small_tables import write_days
 from delta_log import Table
 from delta_log.errors import SymbolicLinkRefused
 from delta_log.runtime import Runtime
-from delta_log.storage.storage import open_storage
+from delta_log.storage.opening import open_storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job

@@ -20,7 +20,8 @@ from delta_log.errors import StorageError
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport
 from delta_maintenance.progress import SilentProgress

@@ -25,7 +25,8 @@ from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
 from delta_log.testing import FaultyStorage
 from delta_maintenance.listing.hidden_names import HiddenNames

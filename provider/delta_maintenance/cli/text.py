@@ -6,7 +6,7 @@ Every line goes through :mod:`delta_log.printable`: what a table says may neithe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from delta_log.errors import CorruptLog, brief
@@ -181,8 +181,8 @@ def _compacted(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def render_report(report: Mapping[str, Any]) -> str:
-    """Of a job that did not fail."""
+def render_rewrite(report: Mapping[str, Any]) -> str:
+    """The report of an OPTIMIZE or a purge that did not fail."""
     status = report["status"]
     if status == "planned":
         return render_plan(report["plan"])
@@ -330,3 +330,19 @@ def render_restoration(report: Mapping[str, Any]) -> str:
         f"  warning: {name} is left as it is: {why}" for name, why in plan["refusedQuarantines"].items()
     ]
     return printable_lines(lines)
+
+
+_RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "optimize": render_rewrite,
+    "purge": render_rewrite,
+    "checkpoint": render_checkpoint,
+    "vacuum": render_vacuum,
+    "restore-quarantine": render_restoration,
+    "cleanup-log": render_log_cleanup,
+    "compact-log": render_log_compaction,
+}
+
+
+def render_report(report: Mapping[str, Any]) -> str:
+    """The report of a job that did not fail."""
+    return _RENDERERS[report["operation"]](report)

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from delta_log.errors import DeltaLogError
-from delta_log.storage.storage import Storage, is_on_disk, open_storage
+from delta_log.storage.opening import is_on_disk, open_storage
+from delta_log.storage.storage import Storage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
 from delta_maintenance.engine.engine import (
     BinResult,

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from delta_log.printable import print_traceback
-from delta_log.storage.storage import Storage, is_on_disk
+from delta_log.storage.opening import is_on_disk
+from delta_log.storage.storage import Storage
 from delta_maintenance.engine.engine import describe_error
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey

@@ -24,7 +24,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from delta_log.storage.storage import FileInfo, Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import FileInfo, Storage
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.engine.cluster_check import check_cluster
 from delta_maintenance.engine.engine import BinResult, TaskFailed

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.printable import print_traceback
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_maintenance.checked_json import ContractError, first_object
 from delta_maintenance.engine.engine import TaskFailed, describe_error, is_too_late
 from delta_maintenance.rewrite.bin import rewrite_bin

@@ -52,7 +52,7 @@ def _unwind(_signal: int, _frame: object) -> None:
 def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
     import pyarrow as pa
 
-    from delta_log.storage.storage import open_storage
+    from delta_log.storage.opening import open_storage
     from delta_maintenance.engine.engine import describe_error
     from delta_maintenance.engine.slots import Slots, is_small
     from delta_maintenance.rewrite.manifest_file import RunKey

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.log.file_names import LOG_DIRECTORY
-from delta_log.storage.object_listing import MAX_SHALLOW_LEVELS, KeySpan, Run, runs_of, span_of
-from delta_log.storage.storage import Storage
+from delta_log.storage.object_listing import MAX_SHALLOW_LEVELS, Run, runs_of, span_of
+from delta_log.storage.storage import KeySpan, Storage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, ListingCollector
 from delta_maintenance.listing.part import LANES, ListingPart, unpack

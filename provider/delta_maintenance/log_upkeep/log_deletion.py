@@ -12,7 +12,7 @@ from typing import Any
 
 from delta_log.errors import CorruptLog, DeltaLogError, StorageError, TableError
 from delta_log.log.checkpoint_reader import UnreadableCheckpoint
-from delta_log.log.file_names import LogFileKind, commit_key
+from delta_log.log.file_names import LOG_DIRECTORY, LogFileKind, commit_key
 from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
@@ -84,7 +84,7 @@ class LogDeletion:
         plan = self._plan
         try:
             self._look_again()
-            require_store_clock(self._storage, plan.retention.now_ms, new_id=runtime.new_id)
+            require_store_clock(self._storage, plan.retention.now_ms, LOG_DIRECTORY, new_id=runtime.new_id)
             if plan.compatible_copy_of is not None:
                 write_compatible_checkpoint(self._storage, plan.compatible_copy_of, runtime)
             self._progress.message(f"deleting {len(plan.files):,} files of the log")

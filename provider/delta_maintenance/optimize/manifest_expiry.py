@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import KeySpan
 from delta_log.storage.store_clock import require_store_clock
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
 
@@ -40,7 +40,7 @@ def forget_old_manifests(table: Table, now_ms: int) -> int:
         if time_ms is not None and time_ms < now_ms - MANIFEST_DAYS * _DAY_MS
     ]
     if old:
-        require_store_clock(storage, now_ms, directory=MANIFEST_DIRECTORY)
+        require_store_clock(storage, now_ms, MANIFEST_DIRECTORY)
     storage.delete(old)
     for directory in {name.rpartition("/")[0] for name in old}:
         storage.remove_dir(directory)

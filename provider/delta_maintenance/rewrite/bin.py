@@ -30,7 +30,8 @@ import pyarrow as pa
 
 from delta_log.data.data_file import DataFile
 from delta_log.errors import AccessDenied, DeltaLogError, StorageError, SymbolicLinkRefused, TableError
-from delta_log.storage.storage import Storage, is_on_disk
+from delta_log.storage.opening import is_on_disk
+from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress

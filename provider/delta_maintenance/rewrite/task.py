@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from delta_log.errors import DeltaLogError
+from delta_log.log.deletion_vector_id import deletion_vector_id
 
 #: In ``add.tags`` of every file we write: the digest of the settings that it was written under.
 REWRITE_TAG = "delta-maintenance.rewrite"
@@ -75,13 +76,11 @@ class SourceFile:
 
     @property
     def deletion_vector_id(self) -> str | None:
-        """The protocol's unique id of the deletion vector; an absent offset and offset 0 are different
-        ids."""
-        if self.deletion_vector is None:
-            return None
+        """The protocol's unique id of the deletion vector; ``None``: the file has none."""
         vector = self.deletion_vector
-        stem = f"{vector['storageType']}{vector['pathOrInlineDv']}"
-        return stem if vector.get("offset") is None else f"{stem}@{vector['offset']}"
+        if vector is None:
+            return None
+        return deletion_vector_id(vector["storageType"], vector["pathOrInlineDv"], vector.get("offset"))
 
 
 @dataclass(frozen=True, slots=True)

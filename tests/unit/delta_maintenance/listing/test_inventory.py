@@ -18,7 +18,7 @@ from tests.support.runs.vacuum_runs import done, files_below, run_vacuum
 from tests.support.tables.vacuum_histories import PROTOCOL, metadata
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage.storage import open_storage
+from delta_log.storage.opening import open_storage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import read_inventory
 
