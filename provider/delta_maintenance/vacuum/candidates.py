@@ -19,6 +19,7 @@ from delta_log.snapshot.table_identity import require_same_log
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace, read_inventory
@@ -32,13 +33,7 @@ from delta_maintenance.vacuum.early_comparison import EarlyComparison, with_time
 from delta_maintenance.vacuum.lite import not_behind_links, removed_files
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import EXPIRED, VacuumPlan
-from delta_maintenance.vacuum.plan.planner import (
-    VacuumBasis,
-    VacuumRefused,
-    another_table,
-    plan_vacuum,
-    suspects,
-)
+from delta_maintenance.vacuum.plan.planner import VacuumBasis, another_table, plan_vacuum, suspects
 from delta_maintenance.vacuum.plan.protected_files import (
     MENTION_SCHEMA,
     ProtectedFiles,

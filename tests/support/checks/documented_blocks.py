@@ -70,7 +70,8 @@ def prose(page: str) -> Iterator[tuple[int, str]]:
 
 def commands(text: str) -> Iterator[Command]:
     """The commands of a console block: lines after a prompt, each with the output that follows it."""
-    command, output = "", []
+    command = ""
+    output: list[str] = []
     for line in text.replace("\\\n", "").splitlines():
         if line.startswith("$ "):
             if command:
