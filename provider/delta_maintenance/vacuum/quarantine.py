@@ -26,19 +26,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
+from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.runtime import Runtime
-from delta_log.storage.object_listing import KeySpan
-from delta_log.storage.storage import ODD_KEY, Storage
+from delta_log.storage.storage import ODD_KEY, KeySpan, Storage
 from delta_log.storage.store_clock import require_store_clock
+from delta_maintenance.errors import QuarantineRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.retention import HOUR_MS
+from delta_maintenance.units import HOUR_MS
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.quarantine_record import (
     DIGEST_PARAMETER,
     NAME_PARAMETER,
     QuarantineManifest,
-    QuarantineRefused,
     read_manifest,
     recorded_keys,
     vouched_for,
@@ -237,7 +237,7 @@ def purge(
     for name, why in broken.items():
         progress.message(f"the quarantine {name} is broken: {why}")
     if due and not dry_run:
-        require_store_clock(storage, now_ms)
+        require_store_clock(storage, now_ms, LOG_DIRECTORY)
     files = size_bytes = num_needed = 0
     for quarantine in due:
         progress.message(

@@ -5,28 +5,25 @@ See :mod:`delta_maintenance.vacuum.quarantine`.
 
 from __future__ import annotations
 
-from delta_log.errors import InvalidRequest
 from delta_log.runtime import Runtime
 from delta_log.table import Table
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.vacuum.options import RESTORE_QUARANTINE, RestoreOptions
 from delta_maintenance.vacuum.quarantine import restore
 
 _SHOWN_CONFLICTS = 10
 
 
 def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtime) -> JobReport:
-    """Do what the spec asks; its one option is ``name``, that of a quarantine.
+    """Do what the spec asks.
 
     :raises QuarantineRefused: the log vouches for none of what is there.
     :raises DeltaLogError: the store failed; repeating goes on.
     """
     started_ms = runtime.now_ms()
-    unknown = sorted(set(spec.options) - {"name"})
-    name = spec.options.get("name")
-    if unknown or not (name is None or (isinstance(name, str) and name)):
-        raise InvalidRequest("restore-quarantine has one option, name: that of a quarantine, as a text.")
+    name = RestoreOptions.from_spec(RESTORE_QUARANTINE, spec.options).name
     snapshot = table.snapshot()
     if not spec.dry_run:
         table.storage.require_writable()

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from delta_log.checkpoint.writer import write_checkpoint
-from delta_log.data.deletion_vector import RowBitmap
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction, find_transaction
