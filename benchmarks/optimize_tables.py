@@ -20,7 +20,8 @@ import snapshot_tables
 
 from delta_log import Table
 from delta_log.arrow.row_hash import RowHash
-from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import write_deletion_vectors
+from delta_log.data.row_bitmap import RowBitmap
 
 ROWS_OF_A_FILE = 4_000
 #: Rows that files draw theirs from; much more than a row group holds would change nothing.

@@ -17,7 +17,8 @@ from tests.support.runs.maintenance_runs import run
 
 from delta_log import Table
 from delta_log.arrow.row_hash import RowHash
-from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import write_deletion_vectors
+from delta_log.data.row_bitmap import RowBitmap
 
 ROWS = 1_000_000
 #: Files of very different sizes, one of them without a row.

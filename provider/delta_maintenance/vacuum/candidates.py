@@ -74,7 +74,7 @@ def find_candidates(
     :raises UnsupportedFeature: the table needs what we do not know of.
     :raises TableReplaced: the table was deleted or made anew meanwhile.
     """
-    retention = retention_of(snapshot.properties, options, now_ms)
+    retention = _retention(snapshot, options, now_ms)
     scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
     hidden = HiddenNames.of(snapshot)
     recent = _RecentCommits(storage)
@@ -99,7 +99,7 @@ def find_candidates(
         require_same_log(storage, snapshot, log)
         latest = snapshot.refreshed(log)
         require_same_table(snapshot, latest)
-        latest_retention = retention_of(latest.properties, options, now_ms)
+        latest_retention = _retention(latest, options, now_ms)
         settled = _settled_version(log, latest_retention.cutoff_ms)
         if listing is None:
             progress.message(f"reading the log's removals up to version {settled}")
@@ -131,6 +131,17 @@ def find_candidates(
     if options.inventory is not None:
         refuse_other_tables(storage, plan)
     return PlannedVacuum(basis, plan, lister)
+
+
+def _retention(snapshot: Snapshot, options: VacuumOptions, now_ms: int) -> Retention:
+    approved = options.approved
+    return retention_of(
+        snapshot.properties,
+        now_ms,
+        retain_hours=options.retain_hours,
+        checked=options.retention_check,
+        latest_cutoff_ms=None if approved is None else approved.cutoff_ms,
+    )
 
 
 def _suspects(storage: Storage, basis: VacuumBasis, sieve: EarlyComparison, *, is_unseen: bool) -> pa.Table:
