@@ -22,7 +22,8 @@ from deltalake.exceptions import DeltaError
 from tests.support.runs.vacuum_runs import files_below, run_vacuum
 
 from delta_log import Table
-from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import write_deletion_vectors
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CommitFailed
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime
@@ -189,7 +190,7 @@ def test_no_file_is_ever_missing_beside_writers(tmp_path: Path) -> None:
     vacuums.append(site.vacuum())
     failed = [report.error for report in vacuums if report.error is not None]
     # Who loses a race for a version may give up; nothing else may go wrong.
-    assert [error for error in failed if error["kind"] != "conflict"] == []
+    assert [error for error in failed if error.kind != "conflict"] == []
     deleted = sum(report.metrics.get("numDeletedFiles", 0) for report in vacuums)
     assert deleted > 0
     rows = Table(str(path)).snapshot().to_arrow()

@@ -29,12 +29,12 @@ from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
 from delta_log.testing import FaultyStorage
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import CANDIDATE_SCHEMA, ORPHAN
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.proof import prove
 from delta_maintenance.vacuum.run import VacuumOutcome, execute_plan
 

@@ -22,7 +22,7 @@ from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArgum
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
 from delta_log.printable import printable
-from delta_maintenance.contract import ContractError, JobReport, JobSpec
+from delta_maintenance.contract import ContractError, ErrorReport, JobReport, JobSpec
 from delta_maintenance.options import DRY_RUN, ENGINE, MEMORY_LIMIT, PARALLELISM, Operation, Option, Text
 
 if TYPE_CHECKING:
@@ -204,12 +204,14 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         error = report.error
         if error is None and report.status != "failed":
             return
-        facts = error or {}
-        problem = f"{self.operation.name.upper()} of {self.table}: {facts.get('message', 'failed without saying why.')}"
-        if facts.get("type"):
-            problem = f"{problem} [{facts['type']}]"
+        error = error or ErrorReport()
+        problem = (
+            f"{self.operation.name.upper()} of {self.table}: {error.message or 'failed without saying why.'}"
+        )
+        if error.type:
+            problem = f"{problem} [{error.type}]"
         problem = printable(problem)
-        if facts.get("kind") == "refused":
+        if error.kind == "refused":
             raise AirflowFailException(problem)
         raise AirflowException(problem)
 

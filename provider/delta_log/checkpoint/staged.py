@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.arrow.content_digest import ContentDigest
-from delta_log.arrow.prefetch import mapped
+from delta_log.arrow.prefetch import map_stream
 from delta_log.checkpoint.age_order import by_age
 from delta_log.checkpoint.key_filter import KeyFilter
 from delta_log.checkpoint.schema import CheckpointSchema, parquet_writer
@@ -28,7 +28,7 @@ from delta_log.checkpoint.sidecar_tags import SidecarTags, has_absolute
 from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.log.actions import Action, Sidecar, encode_actions
-from delta_log.log.checkpoint_reader import CheckpointReader, Piece
+from delta_log.log.checkpoint_reader import CheckpointReader, RowGroup
 from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import LOG_DIRECTORY, SIDECAR_DIRECTORY, LogFile, LogFileKind
 from delta_log.log.log_segment import Checkpoint
@@ -116,7 +116,7 @@ class StagedCheckpoint:
             others = self.schema.others(self.state.other_actions, columns)
             self.actions += others.num_rows
             writer.write_table(others)
-            for prepared in mapped(lambda group: self._prepared(group, columns), self._all_groups()):
+            for prepared in map_stream(lambda group: self._prepared(group, columns), self._all_groups()):
                 self._account(prepared)
                 writer.write_table(prepared.rows, prepared.rows.num_rows)
         self.body = sink.getvalue()
@@ -134,7 +134,7 @@ class StagedCheckpoint:
             return self._sidecar(storage, key, prepared), prepared
 
         parts = self._all_groups() if self.reuse is None else self._kept_and_groups(self.reuse)
-        for sidecar, prepared in mapped(written, enumerate(parts, 1)):
+        for sidecar, prepared in map_stream(written, enumerate(parts, 1)):
             self.sidecars.append(sidecar)
             if prepared is not None:
                 self._account(prepared)
@@ -246,21 +246,23 @@ class StagedCheckpoint:
         if reader.other.sidecars != self.sidecars:
             found.append("sidecar")
         if self.top:
-            groups = [reader.pieces([key]) for key in self._new]
+            groups = [reader.row_groups([key]) for key in self._new]
         else:
-            groups = [[piece] for piece in reader.pieces()[1:]]
+            groups = [[group] for group in reader.row_groups()[1:]]
         if len(groups) != len(self._digests):
             return (*found, "row groups")
 
-        def same(expected: tuple[tuple[FileAction, ContentDigest], list[Piece]]) -> str | None:
-            (action, digest), pieces = expected
+        def same(expected: tuple[tuple[FileAction, ContentDigest], list[RowGroup]]) -> str | None:
+            (action, digest), row_groups = expected
             for other, columns in _COLUMNS.items():
-                read = (batch for piece in pieces for batch in reader.piece(piece, other, columns))
+                read = (
+                    batch for group in row_groups for batch in reader.row_group_batches(group, other, columns)
+                )
                 if ContentDigest.of(read) != (digest if other == action else ContentDigest()):
                     return other
             return None
 
-        wrong = set(mapped(same, zip(self._digests, groups, strict=True))) - {None}
+        wrong = set(map_stream(same, zip(self._digests, groups, strict=True))) - {None}
         return (*found, *(action for action in _COLUMNS if action in wrong))
 
 

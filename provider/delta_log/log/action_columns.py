@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.log.actions import Add, DeletionVector, Remove
-from delta_log.log.checkpoint_reader import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, member_of, shared_nulls
+from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, member_of, shared_nulls
 
 #: Between path and deletion vector id in a key; it can be in neither.
 SEPARATOR = "\x00"

@@ -23,13 +23,8 @@ from delta_log.data.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
 from delta_log.data.scan import ROW_TRACKING_SCHEMA, RowTracking, scan_files
 from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
-from delta_log.log.checkpoint_reader import (
-    ADD_SCHEMA,
-    REMOVE_SCHEMA,
-    CheckpointReader,
-    OtherActions,
-    UnreadableCheckpoint,
-)
+from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions, UnreadableCheckpoint
+from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from delta_log.log.file_names import UNKNOWN_TIME_MS, LogFile, commit_key
 from delta_log.log.log_replay import ReplayedCommits, reconcile, replay_commits
 from delta_log.log.log_segment import LogListing, LogSegment, find_log_segment, list_log

@@ -65,14 +65,13 @@ def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) ->
 
 def _described(error: Exception) -> dict[str, Any]:
     from delta_log.errors import DeltaLogError
-    from delta_maintenance.engine.engine import describe_error
+    from delta_maintenance.errors import error_report, refusal_report
 
-    description = describe_error(error)
-    if isinstance(error, (UsageError, ContractError)):
-        return {**description, "kind": "refused", "retryable": False}
-    if not isinstance(error, DeltaLogError):
+    if isinstance(error, UsageError):
+        return refusal_report(error).to_dict()
+    if not isinstance(error, (DeltaLogError, ContractError)):
         print_traceback(error)
-    return description
+    return error_report(error).to_dict()
 
 
 @contextmanager

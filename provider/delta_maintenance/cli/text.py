@@ -13,7 +13,7 @@ from delta_log.errors import CorruptLog, brief
 from delta_log.printable import printable, printable_lines
 from delta_maintenance.log_upkeep.plan.log_cleanup import log_cleanup_lines, render_log_cleanup_plan
 from delta_maintenance.optimize.plan.plan import foreign_lines, render_plan
-from delta_maintenance.progress import format_bytes, format_time
+from delta_maintenance.units import format_bytes, format_time
 from delta_maintenance.vacuum.plan.plan import reason_lines, render_vacuum_plan
 
 #: Of the second reading of the log.

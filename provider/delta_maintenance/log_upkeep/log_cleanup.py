@@ -27,7 +27,8 @@ from delta_log.upkeep.classic_copy import is_needed
 from delta_log.upkeep.log_inventory import LogInventory, list_everything
 from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.log_upkeep.log_deletion import LogCleanupRefused, LogDeletion
+from delta_maintenance.errors import LogCleanupRefused
+from delta_maintenance.log_upkeep.log_deletion import LogDeletion
 from delta_maintenance.log_upkeep.options import CLEANUP_LOG
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
     CLEANUP_ENABLED,

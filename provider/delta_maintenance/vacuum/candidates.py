@@ -19,6 +19,7 @@ from delta_log.snapshot.table_identity import require_same_log
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace, read_inventory
@@ -32,13 +33,7 @@ from delta_maintenance.vacuum.early_comparison import EarlyComparison, with_time
 from delta_maintenance.vacuum.lite import not_behind_links, removed_files
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import EXPIRED, VacuumPlan
-from delta_maintenance.vacuum.plan.planner import (
-    VacuumBasis,
-    VacuumRefused,
-    another_table,
-    plan_vacuum,
-    suspects,
-)
+from delta_maintenance.vacuum.plan.planner import VacuumBasis, another_table, plan_vacuum, suspects
 from delta_maintenance.vacuum.plan.protected_files import (
     MENTION_SCHEMA,
     ProtectedFiles,
@@ -79,7 +74,7 @@ def find_candidates(
     :raises UnsupportedFeature: the table needs what we do not know of.
     :raises TableReplaced: the table was deleted or made anew meanwhile.
     """
-    retention = retention_of(snapshot.properties, options, now_ms)
+    retention = _retention(snapshot, options, now_ms)
     scope = PartitionScope.of(snapshot, options.where) if options.where is not None else None
     hidden = HiddenNames.of(snapshot)
     recent = _RecentCommits(storage)
@@ -104,7 +99,7 @@ def find_candidates(
         require_same_log(storage, snapshot, log)
         latest = snapshot.refreshed(log)
         require_same_table(snapshot, latest)
-        latest_retention = retention_of(latest.properties, options, now_ms)
+        latest_retention = _retention(latest, options, now_ms)
         settled = _settled_version(log, latest_retention.cutoff_ms)
         if listing is None:
             progress.message(f"reading the log's removals up to version {settled}")
@@ -136,6 +131,17 @@ def find_candidates(
     if options.inventory is not None:
         refuse_other_tables(storage, plan)
     return PlannedVacuum(basis, plan, lister)
+
+
+def _retention(snapshot: Snapshot, options: VacuumOptions, now_ms: int) -> Retention:
+    approved = options.approved
+    return retention_of(
+        snapshot.properties,
+        now_ms,
+        retain_hours=options.retain_hours,
+        checked=options.retention_check,
+        latest_cutoff_ms=None if approved is None else approved.cutoff_ms,
+    )
 
 
 def _suspects(storage: Storage, basis: VacuumBasis, sieve: EarlyComparison, *, is_unseen: bool) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from delta_log.storage.storage import Storage
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
+from delta_maintenance.errors import VacuumRefused
 
 
 def commit_bodies(

@@ -5,7 +5,7 @@ Before each batch the log is looked at: what a newer commit names leaves the pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -20,11 +20,13 @@ from delta_log.log.log_segment import list_log
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import require_same_log
 from delta_log.storage.storage import Storage
+from delta_maintenance.errors import LiveFilesMissing, VacuumIncomplete
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import Listing, not_listed
 from delta_maintenance.partitions.partition_scope import PartitionScope
-from delta_maintenance.progress import ProgressReporter, format_bytes
+from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.units import format_bytes
 from delta_maintenance.vacuum.candidates import list_files, require_same_table
 from delta_maintenance.vacuum.commit_bodies import commit_bodies
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
@@ -35,41 +37,6 @@ _REQUEST_KEYS, _REQUESTS = 1_000, 4
 _EXAMPLES = 5
 #: So many live files are looked at where there is no listing.
 _PROBED_FILES = 64
-
-
-class VacuumIncomplete(DeltaLogError):
-    """Some files were deleted, and others that should go were not. Running again goes on.
-
-    :ivar deleted_files: that are gone, of ``deleted_bytes``; ``remaining_files`` are not.
-    """
-
-    def __init__(
-        self, cause: Exception, deleted_files: int, deleted_bytes: int, remaining_files: int
-    ) -> None:
-        super().__init__(
-            f"{cause} {deleted_files:,} files ({format_bytes(deleted_bytes)}) were deleted, {remaining_files:,} are left. "
-            "No file that is needed was touched; running again goes on from here."
-        )
-        self.retryable = getattr(cause, "retryable", True)
-        self.deleted_files, self.deleted_bytes, self.remaining_files = (
-            deleted_files,
-            deleted_bytes,
-            remaining_files,
-        )
-
-
-class LiveFilesMissing(DeltaLogError):
-    """After the vacuum, files of the latest version are not there.
-
-    :ivar num_missing: how many; ``missing`` names some.
-    """
-
-    def __init__(self, version: int, missing: Sequence[str]) -> None:
-        super().__init__(
-            f"{len(missing)} live files of version {version} are not in the store, for example {missing[0]!r}. None of "
-            "them was among those that this vacuum deleted. Restore them, or the version before."
-        )
-        self.num_missing, self.missing = len(missing), tuple(missing[:_EXAMPLES])
 
 
 class Deletion:

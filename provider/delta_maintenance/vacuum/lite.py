@@ -20,10 +20,10 @@ from delta_log.log.actions import Action, decode_actions
 from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import LOG_DIRECTORY, LogFile
 from delta_log.storage.storage import Storage
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.key_columns import directories_of
 from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.plan.protected_files import vector_key
 
 LAST_VACUUM_INFO = f"{LOG_DIRECTORY}/_last_vacuum_info"

@@ -29,9 +29,10 @@ import pyarrow.parquet as pq
 
 from delta_log.errors import brief
 from delta_log.storage.storage import Storage
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.vacuum.commit_bodies import commit_bodies
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
-from delta_maintenance.vacuum.plan.planner import VacuumBasis, VacuumRefused
+from delta_maintenance.vacuum.plan.planner import VacuumBasis
 
 STRENGTHS = ("commits", "checkpoint_and_checksum", "checkpoint")
 _LOG = "_delta_log"

@@ -30,15 +30,15 @@ from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.runtime import Runtime
 from delta_log.storage.storage import ODD_KEY, KeySpan, Storage
 from delta_log.storage.store_clock import require_store_clock
+from delta_maintenance.errors import QuarantineRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.retention import HOUR_MS
+from delta_maintenance.units import HOUR_MS
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.quarantine_record import (
     DIGEST_PARAMETER,
     NAME_PARAMETER,
     QuarantineManifest,
-    QuarantineRefused,
     read_manifest,
     recorded_keys,
     vouched_for,

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from delta_log.errors import CorruptLog, TableError
+from delta_log.errors import CorruptLog
 from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
@@ -32,21 +32,6 @@ _MANIFEST_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 20
 _COMMITS_AT_ONCE = 64
 _LARGEST = 2**63 - 1
-
-
-class QuarantineRefused(TableError):
-    """A quarantine whose files are not brought back, since nothing shows that a vacuum put them there.
-
-    :ivar name: of the quarantine; ``why`` says what is wrong with it.
-    """
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(
-            f"The quarantine {name} is not restored: {why}. Nothing of it was changed. Look through the files below "
-            f"_delta_quarantine/{name}/files/, copy by hand those that you know to be the table's to the same key below the "
-            "table's root, and delete the directory."
-        )
-        self.name, self.why = name, why
 
 
 class QuarantineManifest(msgspec.Struct, frozen=True, rename="camel"):

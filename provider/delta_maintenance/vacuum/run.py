@@ -36,6 +36,7 @@ from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.choice import ChooseLister, EngineChoice
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace
@@ -52,7 +53,6 @@ from delta_maintenance.vacuum.leftovers import remove_leftovers
 from delta_maintenance.vacuum.lite import remember_settled_version
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.proof import Proof, prove
 from delta_maintenance.vacuum.quarantine import Purge, Quarantine, purge
 

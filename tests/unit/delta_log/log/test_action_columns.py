@@ -11,7 +11,7 @@ import pytest
 from delta_log.log import log_replay
 from delta_log.log.action_columns import ActionColumns, deletion_vector_ids
 from delta_log.log.actions import Add, DeletionVector, Remove
-from delta_log.log.checkpoint_reader import action_batch
+from delta_log.log.file_columns import action_batch
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot

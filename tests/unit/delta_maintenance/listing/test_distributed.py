@@ -40,15 +40,14 @@ from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Stora
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import choice
+from delta_maintenance.errors import LiveFilesMissing, VacuumRefused
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import packed, unpack
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
-from delta_maintenance.vacuum.deletion import LiveFilesMissing
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
 from delta_maintenance.vacuum.run import execute_plan
 
 KEYS = st.sets(
