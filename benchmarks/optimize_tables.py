@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,7 +75,7 @@ def with_deletion_vectors(source: Path, table: Path) -> Path:
                     **common,
                     "modificationTime": file["modification_time"],
                     "stats": stats,
-                    "deletionVector": vector.to_json(),
+                    "deletionVector": msgspec.to_builtins(vector),
                 }
             }
         )

@@ -18,12 +18,13 @@ from typing import Any
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.storage import EnterDirectories, FileInfo, TreePage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import EnterDirectories, FileInfo, TreePage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.run import execute_plan
 
 NOW_MS = 1_800_000_000_000
 LONG_AGO_MS = NOW_MS - 30 * 86_400_000

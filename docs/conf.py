@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pygments.lexers.special import TextLexer
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "provider"))
@@ -25,3 +31,8 @@ nitpicky = False
 
 html_theme = "furo"
 html_title = f"{project} {release}"
+
+
+def setup(app: Sphinx) -> None:
+    # Code hosts draw a Mermaid block; these pages show its source.
+    app.add_lexer("mermaid", TextLexer)

@@ -1,4 +1,4 @@
-"""Fixtures that every test may ask for, and what a run says about its machine."""
+"""Fixtures for all tests, the order of the files, and what a run prints about its machine and its durations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 settings.register_profile("no_deadline", settings(), deadline=None)
 settings.load_profile("no_deadline")
 
-_TOLD = (
+_SLOWEST_FILES = 15
+#: Distributions whose version each run prints.
+_PRINTED_VERSIONS = (
     "apache-airflow",
     "pyspark",
     "pyspark-client",
@@ -111,7 +113,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_report_header() -> list[str]:
     found = []
-    for name in _TOLD:
+    for name in _PRINTED_VERSIONS:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
@@ -121,10 +123,40 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Each reason for skipping once, with the number of tests that it cost."""
+    _print_slowest_files(terminalreporter)
+    _print_skip_reasons(terminalreporter)
+    totals = os.environ.get("TEST_TOTALS")
+    if totals and not hasattr(terminalreporter.config, "workerinput"):
+        _append_totals(Path(totals), terminalreporter)
+
+
+def _print_slowest_files(reporter: pytest.TerminalReporter) -> None:
+    """Prints the files that took longest, setup and teardown included, if `--durations` is given."""
+    if not reporter.config.getoption("durations"):
+        return
+    seconds: Counter[str] = Counter()
+    for reports in reporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+    reporter.section(f"slowest {_SLOWEST_FILES} files")
+    for file, duration in seconds.most_common(_SLOWEST_FILES):
+        reporter.write_line(f"{duration:8.2f}s {file}")
+
+
+def _print_skip_reasons(reporter: pytest.TerminalReporter) -> None:
+    """Prints each reason for skipping once, with its number of tests."""
     reasons = Counter(
         report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        for report in terminalreporter.getreports("skipped")
+        for report in reporter.getreports("skipped")
     )
     for reason, count in sorted(reasons.items()):
-        terminalreporter.write_line(f"{count} skipped, {reason.removeprefix('Skipped: ')}", yellow=True)
+        reporter.write_line(f"{count} skipped, {reason.removeprefix('Skipped: ')}", yellow=True)
+
+
+def _append_totals(file: Path, reporter: pytest.TerminalReporter) -> None:
+    """Writes the run's totals for `./dev test`, which prints those of both its runs in one line."""
+    counts = [(what, len(reporter.getreports(what))) for what in ("passed", "failed", "error", "skipped")]
+    told = ", ".join(f"{count} {what}" for what, count in counts if count) or "no tests"
+    with file.open("a") as output:
+        output.write(f"{told}\n")

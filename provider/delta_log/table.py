@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from delta_log.errors import InvalidRequest, NotATable
 from delta_log.log.log_segment import find_log_segment, list_log
@@ -14,7 +13,9 @@ from delta_log.snapshot.commit_info import read_history
 from delta_log.snapshot.snapshot import EPOCH, Snapshot
 from delta_log.snapshot.time_travel import version_at
 from delta_log.snapshot.version_checksum import VersionChecksum, read_version_checksum
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.schemes import family_of, same_store, scheme_of
+from delta_log.storage.storage import Storage
 from delta_log.tail import commit_follower
 from delta_log.tail.commit_summary import CommitFilter, CommitSummary
 
@@ -36,13 +37,12 @@ class Table:
 
     def storage_at(self, uri: str) -> Storage:
         """Another place: with this table's storage options where it is a store of the same kind, else without."""
-        place, own = urlsplit(uri), urlsplit(self.uri)
-        same = place.scheme == own.scheme
-        if same and place.netloc == own.netloc and hasattr(self.storage, "beside"):
+        if same_store(uri, self.uri) and hasattr(self.storage, "beside"):
             beside: Storage = self.storage.beside(uri)  # a client is dear
             return beside
         options = {name: value for name, value in self._storage_options.items() if name != "lock"}
-        return open_storage(uri, options if same else None)
+        same_kind = family_of(scheme_of(uri)) == family_of(scheme_of(self.uri))
+        return open_storage(uri, options if same_kind else None)
 
     def snapshot(
         self,

@@ -20,7 +20,7 @@ import json
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from delta_maintenance.checked_json import (
@@ -211,6 +211,46 @@ def places(table: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class ErrorReport:
+    """Why a job failed.
+
+    :param type: name of the exception's class.
+    :param kind: ``refused`` (the table or the request is at fault), ``conflict`` (another writer was faster) or ``failed``.
+    :param retryable: the same request may succeed when it is repeated.
+    :param facts: JSON values, named as the attributes of the exception.
+    """
+
+    type: str = ""
+    message: str = ""
+    kind: str = "failed"
+    retryable: bool = True
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One object with the facts beside the members."""
+        return {
+            **self.facts,
+            "type": self.type,
+            "message": self.message,
+            "kind": self.kind,
+            "retryable": self.retryable,
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> ErrorReport:
+        members = {name: value for name, value in raw.items() if name in _ERROR_MEMBERS}
+        return cls(**members, facts={name: value for name, value in raw.items() if name not in members})
+
+    def with_facts(self, **facts: Any) -> ErrorReport:
+        return replace(self, facts={**self.facts, **facts})
+
+    @property
+    def exit_code(self) -> int:
+        """How a program ends that could not do what it was asked for."""
+        return {"refused": EXIT_REFUSED, "conflict": EXIT_CONFLICT}.get(self.kind, EXIT_FAILED)
+
+
+@dataclass(frozen=True)
 class JobReport:
     """What came of a job.
 
@@ -227,7 +267,7 @@ class JobReport:
     :param left: ``bins``, ``files`` and ``bytes`` that a budget has left for another run.
     :param foreign: ``files``, ``bytes`` and a few ``examples`` of files that lie outside of the table's directory, as those
         of a shallow clone's source do, and stay as they are.
-    :param error: ``{"type", "message", "retryable", …facts}`` where ``status`` is ``failed``.
+    :param error: why, where ``status`` is ``failed``.
     """
 
     operation: str
@@ -251,12 +291,13 @@ class JobReport:
     foreign: Mapping[str, Any] | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
-    error: Mapping[str, Any] | None = None
+    error: ErrorReport | None = None
     contract_version: int = CONTRACT_VERSION
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, absent ones left out."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
+        members = {key: value for key, value in asdict(self).items() if value is not None}
+        return members if self.error is None else {**members, "error": self.error.to_dict()}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), sort_keys=True)
@@ -279,15 +320,11 @@ class JobReport:
 
     @property
     def exit_code(self) -> int:
-        if self.error is None:
-            return EXIT_DONE
-        return {"refused": EXIT_REFUSED, "conflict": EXIT_CONFLICT}.get(
-            self.error.get("kind", ""), EXIT_FAILED
-        )
+        return EXIT_DONE if self.error is None else self.error.exit_code
 
 
 _TRANSACTION = object_with({"app_id": TEXT, "version": INTEGER}, required=True)
-_ERROR = object_with({"type": TEXT, "message": TEXT, "kind": TEXT, "retryable": FLAG})
+_ERROR_MEMBERS = {"type": TEXT, "message": TEXT, "kind": TEXT, "retryable": FLAG}
 #: The members of both, and what each has to be.
 _SPEC_MEMBERS: Mapping[str, Kind] = {
     "operation": TEXT,
@@ -325,7 +362,7 @@ _REPORT_MEMBERS: Mapping[str, Kind] = {
     "left": INTEGERS.or_none(),
     "started_ms": INTEGER.or_none(),
     "finished_ms": INTEGER.or_none(),
-    "error": _ERROR.or_none(),
+    "error": object_with(_ERROR_MEMBERS).or_none(),
     "contract_version": INTEGER,
 }
 
@@ -343,4 +380,6 @@ def _members(
     known = checked_members(what, raw, kinds, required)
     if known.get("transaction") is not None:
         known["transaction"] = TransactionId(**known["transaction"])
+    if known.get("error") is not None:
+        known["error"] = ErrorReport.from_dict(known["error"])
     return known

@@ -17,10 +17,11 @@ from delta_log.redaction import redact
 from delta_log.runtime import Runtime
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
-from delta_maintenance.contract import ContractError, JobReport, JobSpec, places
+from delta_maintenance.contract import JobReport, JobSpec, places
 from delta_maintenance.engine.choice import EngineChoice, choose_engine, choose_lister
-from delta_maintenance.engine.engine import Engine, describe_error
+from delta_maintenance.engine.engine import Engine
 from delta_maintenance.engine.local import LocalEngine
+from delta_maintenance.errors import error_report
 from delta_maintenance.log_upkeep import checkpoint, log_cleanup, log_compaction
 from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter
@@ -115,16 +116,13 @@ def failure(spec: JobSpec, error: BaseException, started_ms: int, finished_ms: i
     error."""
     if not isinstance(error, DeltaLogError):
         print_traceback(error)
-    description = describe_error(error)
-    if isinstance(error, ContractError):
-        description |= {"kind": "refused", "retryable": False}
     return JobReport(
         operation=spec.operation,
         table=redact(spec.table),
         status="failed",
         run_id=spec.run_id,
         transaction=spec.transaction,
-        error=description,
+        error=error_report(error),
         started_ms=started_ms,
         finished_ms=finished_ms,
     )

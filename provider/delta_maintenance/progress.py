@@ -11,14 +11,12 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
 from typing import Protocol, TextIO
 
 from delta_log.printable import printable
 from delta_log.redaction import redact
 from delta_maintenance.contract import PROGRESS_PREFIX, line_prefix
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+from delta_maintenance.units import format_bytes
 
 
 class ProgressReporter(Protocol):
@@ -155,20 +153,3 @@ class HumanProgress(_Counting):
             if done > 0 and elapsed >= self._interval:
                 line += f", about {elapsed / done * (1 - share):.0f} s to go"
         return line
-
-
-def format_time(time_ms: int, form: str) -> str:
-    """A moment in UTC; what lies before the year 1 or after 9999, where no date is left, as that."""
-    try:
-        return (_EPOCH + timedelta(milliseconds=time_ms)).strftime(form)
-    except OverflowError:
-        return "before year 1" if time_ms < 0 else "after year 9999"
-
-
-def format_bytes(count: float) -> str:
-    """``1536`` as ``1.5 KiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -17,9 +17,8 @@ from delta_log.table_config.retention import (
     deleted_file_retention_ms,
     log_retention_ms,
 )
+from delta_maintenance.units import HOUR_MS
 from delta_maintenance.vacuum.options import VacuumOptions
-
-HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)

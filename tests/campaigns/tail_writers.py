@@ -146,7 +146,7 @@ class RowTable(TailedTable):
         spec = JobSpec(operation, self.uri, str(uuid.uuid4()), options or {}, engine=engine)
         report = run_job(spec, JobSite(self.storage_options, runtime=runtime or Runtime()), SilentProgress())
         if report.error is not None:
-            raise RuntimeError(f"{operation} of {self.name}: {report.error['message']}")
+            raise RuntimeError(f"{operation} of {self.name}: {report.error.message}")
         return report
 
     def _sql(self, statement: str) -> None:

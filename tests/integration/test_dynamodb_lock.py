@@ -13,7 +13,8 @@ from tests.support.servers.s3 import S3Server
 
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.storage.dynamodb_lock import DynamoDBLock, LockEntry, LockOptions, LockTable
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_log.testing import StorageContract
 from delta_log.testing.lock_table import LockTableContract
 

@@ -13,7 +13,8 @@ from tests.support.servers.proxy import Lose, Proxy, Request, Without, only, pro
 from tests.support.servers.s3 import S3Server
 
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tests.support.servers.dynamodb import DynamoDBServer, running_dynamodb
 from tests.support.servers.s3 import S3Server
 
 from delta_log.log.file_names import commit_key
-from delta_log.storage.storage import open_storage
+from delta_log.storage.opening import open_storage
 
 _SECONDS = 600.0
 

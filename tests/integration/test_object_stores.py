@@ -10,7 +10,8 @@ from tests.support.servers.azure import AzureServer
 from tests.support.servers.gcs import GcsServer
 from tests.support.servers.s3 import S3Server
 
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_log.testing import StorageContract
 
 

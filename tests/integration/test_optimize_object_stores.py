@@ -20,7 +20,7 @@ from tests.support.servers.s3 import S3Server
 from tests.support.tables.planted_manifests import forged
 
 from delta_log import Table
-from delta_log.storage.storage import open_storage
+from delta_log.storage.opening import open_storage
 from delta_maintenance.cli import main as cli
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
 from delta_maintenance.engine import local

@@ -21,9 +21,9 @@ from delta_log import Table
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import REPORT_PREFIX, JobReport, JobSpec
 from delta_maintenance.engine import cluster_check
-from delta_maintenance.engine.cluster_check import ClusterIncomplete, check_cluster
-from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.engine.cluster_check import check_cluster
 from delta_maintenance.engine.spark import SparkEngine
+from delta_maintenance.errors import ClusterIncomplete, TaskFailed
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
@@ -78,13 +78,9 @@ def test_the_error_of_a_task_keeps_its_name_and_its_facts(spark: SparkSession, t
     results = list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     (failure,) = (result for result in results if isinstance(result, TaskFailed))
     assert len(results) == 2, "the other bin is done"
-    description = failure.describe()
-    assert (description["type"], description["kind"], description["retryable"]) == (
-        "CorruptLog",
-        "refused",
-        False,
-    )
-    assert description["path"].startswith("day=2024-01-02/")
+    error = failure.report
+    assert (error.type, error.kind, error.retryable) == ("CorruptLog", "refused", False)
+    assert error.facts["path"].startswith("day=2024-01-02/")
 
 
 def test_an_error_that_spark_may_retry_keeps_its_name_too(spark: SparkSession, tmp_path: Path) -> None:
@@ -93,7 +89,7 @@ def test_an_error_that_spark_may_retry_keeps_its_name_too(spark: SparkSession, t
     (tmp_path / "_maintenance").write_text("in the way")
     with pytest.raises(TaskFailed) as caught:
         list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress(), RUN_KEY))
-    assert caught.value.describe()["kind"] == "failed"
+    assert caught.value.report.kind == "failed"
     assert caught.value.retryable
 
 

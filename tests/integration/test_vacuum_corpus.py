@@ -50,7 +50,7 @@ def test_the_rows_of_a_table_outlive_a_vacuum(entry: Entry, corpus: Corpus, corp
     try:
         require(snapshot.protocol, Operation.VACUUM)
     except UnsupportedFeature:
-        assert run_vacuum(table).error["type"] == "UnsupportedFeature"  # type: ignore[index]
+        assert run_vacuum(table).error.type == "UnsupportedFeature"  # type: ignore[union-attr]
         return
     before, rows, by_delta_rs = files_below(table), rows_by_us(table, corpus), rows_by_delta_rs(table, corpus)
     modes: tuple[dict[str, Any], ...] = ({}, {"retain_hours": 0, "retention_check": False})
@@ -59,7 +59,7 @@ def test_the_rows_of_a_table_outlive_a_vacuum(entry: Entry, corpus: Corpus, corp
         assert planned.error is None, planned.error
         assert files_below(table) == before
         report = run_vacuum(table, **options)
-        assert report.error is None, report.error["message"]
+        assert report.error is None, report.error.message
         after = files_below(table)
         assert planned.plan is not None
         assert report.metrics["numDeletedFiles"] == planned.plan["numFilesToDelete"] == len(before - after)

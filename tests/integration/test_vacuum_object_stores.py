@@ -44,7 +44,7 @@ def vacuum(place: Place, *, dry_run: bool = False, **options: Any) -> JobReport:
         "vacuum", uri, "test-run", {"retain_hours": 0, "retention_check": False, **options}, dry_run=dry_run
     )
     report = run_job(spec, JobSite(storage_options), SilentProgress())
-    assert report.error is None, report.error["message"]
+    assert report.error is None, report.error.message
     return report
 
 
@@ -151,9 +151,9 @@ def test_rights_that_cover_half_of_the_files_are_told_with_what_is_gone_and_what
     spec = JobSpec("vacuum", place[0], "test-run", {"retain_hours": 0, "retention_check": False})
     report = run_job(spec, JobSite(s3_server.anonymous_options), SilentProgress())
     assert report.error is not None
-    assert report.error["type"] == "VacuumIncomplete"
+    assert report.error.type == "VacuumIncomplete"
     for words in ("4 files", "were deleted, 4 are left", "AccessDenied", "s3:DeleteObject"):
-        assert words in report.error["message"]
+        assert words in report.error.message
     gone = before - keys(place)
     assert {key.partition("/")[0] for key in gone} == {"day=2024-01-01"}
     assert len(gone) == 4

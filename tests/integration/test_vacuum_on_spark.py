@@ -16,11 +16,11 @@ from tests.support.servers.s3 import S3Server
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
-from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import KeySpan
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import cluster_check
-from delta_maintenance.engine.engine import TaskFailed
 from delta_maintenance.engine.spark_listing import SparkListing
+from delta_maintenance.errors import TaskFailed
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing import distributed
 from delta_maintenance.listing.hidden_names import HiddenNames
@@ -171,8 +171,8 @@ def test_what_a_task_meets_keeps_its_name(spark: SparkSession, tmp_path: Path) -
     part = ListingPart(0, str(tmp_path / "nowhere"), (KeySpan(""),), HiddenNames(), wants_files=True)
     with pytest.raises(TaskFailed, match="There is no table at .*nowhere") as caught:
         list(SparkListing(spark, {}, None, "nonce").run([part], keys))
-    description = caught.value.describe()
-    assert (description["type"], description["kind"]) == ("VacuumRefused", "refused")
+    error = caught.value.report
+    assert (error.type, error.kind) == ("VacuumRefused", "refused")
 
 
 def test_machines_that_lack_a_library_are_named_before_anything_is_listed(
@@ -183,6 +183,6 @@ def test_machines_that_lack_a_library_are_named_before_anything_is_listed(
     monkeypatch.setattr(cluster_check, "REQUIRED", ("numpy", "no_such_library"))
     report = vacuum(str(tmp_path / "table"), "spark")
     assert report.error is not None
-    assert (report.error["type"], report.error["kind"]) == ("ClusterIncomplete", "refused")
-    assert "executor" in report.error["message"]
-    assert json.dumps(report.error["missing"]).count("no_such_library") == 2
+    assert (report.error.type, report.error.kind) == ("ClusterIncomplete", "refused")
+    assert "executor" in report.error.message
+    assert json.dumps(report.error.facts["missing"]).count("no_such_library") == 2

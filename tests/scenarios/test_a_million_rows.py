@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -75,7 +76,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         add = {"path": name, "partitionValues": {}, "size": (path / name).stat().st_size, "modificationTime": 1,
                "dataChange": True, "stats": stats}  # fmt: skip
         vector = by_file.get(number)
-        actions.append({"add": {**add, **({"deletionVector": vector.to_json()} if vector else {})}})
+        actions.append(
+            {"add": {**add, **({"deletionVector": msgspec.to_builtins(vector)} if vector else {})}}
+        )
     (path / "_delta_log" / f"{0:020d}.json").write_text("".join(json.dumps(a) + "\n" for a in actions))
     return path
 

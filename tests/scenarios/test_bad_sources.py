@@ -25,9 +25,9 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import Transaction
 from delta_maintenance.cli.text import render_report
-from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.errors import RewriteMismatch, TaskFailed
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
-from delta_maintenance.rewrite.bin import RewriteMismatch, rewrite_bin
+from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import RewriteTask
 
 PARTS = "abc"
@@ -56,7 +56,7 @@ def test_a_broken_source_is_named_and_nothing_committed(table: Path, how: str) -
     with pytest.raises(TaskFailed) as caught:
         run(table)
     assert key in str(caught.value)
-    assert caught.value.describe()["kind"] == "refused"
+    assert caught.value.report.kind == "refused"
     assert Table(str(table)).snapshot().version == 1
 
 
@@ -89,7 +89,7 @@ def full(number):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
     report = run(sys.argv[1], engine=WatchedEngine(full), batch_size_bytes=1)
-    print(report.status, report.error and report.error["type"], report.num_batches)
+    print(report.status, report.error and report.error.type, report.num_batches)
 except Exception as error:
     print(type(error).__name__)
 """

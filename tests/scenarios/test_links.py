@@ -18,17 +18,17 @@ from tests.support.tables.small_tables import write_days
 from delta_log import Table
 from delta_log.errors import SymbolicLinkRefused
 from delta_log.runtime import Runtime
-from delta_log.storage.storage import open_storage
+from delta_log.storage.opening import open_storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.errors import VacuumIncomplete
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
-from delta_maintenance.vacuum.deletion import VacuumIncomplete
+from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.quarantine import restore
-from delta_maintenance.vacuum.run import execute_plan
+from delta_maintenance.vacuum.quarantine.restoration import restore
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 DAY = "day=2024-01-01"
@@ -117,9 +117,9 @@ def test_a_table_that_lies_behind_a_link_is_refused_with_the_remedy(
         assert report.error is None, "it reads the log alone"
         return
     assert report.error is not None
-    assert report.error["kind"] == "refused"
-    assert "symbolic link" in str(report.error["message"])
-    assert "Put the files in the place of the link" in str(report.error["message"])
+    assert report.error.kind == "refused"
+    assert "symbolic link" in str(report.error.message)
+    assert "Put the files in the place of the link" in str(report.error.message)
     assert content_of(table.parent) == before
 
 
@@ -136,7 +136,7 @@ def test_manifests_behind_a_link_are_neither_read_nor_written_nor_deleted(table:
     before, live = content_of(victim), Table(str(table)).snapshot().version
     report = run("optimize", table, full=True)
     assert report.error is not None
-    assert "is a symbolic link" in str(report.error["message"])
+    assert "is a symbolic link" in str(report.error.message)
     done(run_vacuum(table, **NO_CHECK))
     assert content_of(victim) == before
     assert Table(str(table)).snapshot().version == live + 2, "VACUUM START and END"
@@ -152,7 +152,7 @@ def test_a_quarantine_behind_a_link_is_neither_restored_nor_purged(table: Path) 
         restore(open_storage(str(table)), hidden, None, SilentProgress(), dry_run=False)
     report = run_vacuum(table, purge_quarantine_hours=0, **NO_CHECK)
     assert report.error is not None
-    assert "_delta_quarantine is a symbolic link" in str(report.error["message"])
+    assert "_delta_quarantine is a symbolic link" in str(report.error.message)
     assert content_of(table.parent / "victim") == before
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.runs.maintenance_runs import keys, run
 
 from delta_log import Table
-from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.errors import TaskFailed
 
 SCHEMA_KEY = "org.apache.spark.sql.parquet.row.metadata"
 OLD_DAY, OLD_MOMENT = dt.date(1000, 1, 1), dt.datetime(1850, 1, 1)
@@ -51,7 +51,7 @@ def test_old_values_of_a_spark_that_left_no_version_are_refused_by_name(
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(TaskFailed, match=r"Julian calendar.*part-1\.snappy\.parquet") as caught:
         run(tmp_path)
-    assert caught.value.describe()["kind"] == "refused"
+    assert caught.value.report.kind == "refused"
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 

@@ -25,10 +25,11 @@ from delta_maintenance.cli.main import main
 from delta_maintenance.contract import RUN_KEY_VARIABLE
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
+from delta_maintenance.errors import BadManifest
 from delta_maintenance.optimize.resume import earlier_tries
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.bin import rewrite_bin
-from delta_maintenance.rewrite.manifest_file import BadManifest, RunKey
+from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 PARTS = "abc"

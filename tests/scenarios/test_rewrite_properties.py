@@ -35,7 +35,7 @@ from delta_log.table_config.features import Operation
 from delta_log.table_config.schema import arrow_schema, parse_schema
 from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import Transaction
-from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.errors import TaskFailed
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "optimize": ("optimize", {}),

@@ -25,7 +25,7 @@ from delta_log import Table
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key
-from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.errors import TaskFailed
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "optimize": ("optimize", {"full": True, "verify": "full"}),

@@ -157,8 +157,8 @@ def test_a_job_opens_nothing_outside_of_its_allowed_roots(
     spec = JobSpec(operation, str(table), "run-1", given, dry_run=True, allowed_roots={"a test": [str(root)]})
     report = JobReport.from_json(run_job(spec, JobSite(), SilentProgress()).to_json())
     assert report.error is not None
-    assert (report.error["type"], report.error["kind"]) == ("OutsideAllowedRoots", "refused")
-    assert f"the allowed roots of a test: {root}" in report.error["message"]
+    assert (report.error.type, report.error.kind) == ("OutsideAllowedRoots", "refused")
+    assert f"the allowed roots of a test: {root}" in report.error.message
     assert files_below(tmp_path) == before
 
 

@@ -119,7 +119,7 @@ def test_every_failure_of_the_store_is_one_of_ours(job: Job) -> None:
                 raise error
 
         report = run(FaultyStorage(storage, **{moment: fail}), job.operation, **job.options)
-        assert report.error is None or report.error["type"] in OURS, (calls[at], report.error)
+        assert report.error is None or report.error.type in OURS, (calls[at], report.error)
         assert storage.objects.keys() >= {"b", "p=1/c", "p=1/d"}
         if calls[at] in WRITES:
             again = run(storage, job.operation, **job.options)

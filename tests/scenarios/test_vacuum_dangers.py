@@ -20,14 +20,15 @@ from delta_log.errors import StorageError
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import JobReport
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import VacuumOutcome, execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
-from delta_maintenance.vacuum.run import VacuumOutcome, execute_plan
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 
@@ -48,8 +49,8 @@ def live(table: Path) -> set[str]:
 
 def refusal(report: JobReport) -> str:
     assert report.error is not None
-    assert report.error["kind"] == "refused", report.error
-    return str(report.error["message"])
+    assert report.error.kind == "refused", report.error
+    return str(report.error.message)
 
 
 def history_of(*removed: str, size: int | None = 4) -> History:
@@ -255,8 +256,8 @@ def test_a_commit_before_the_checkpoint_that_is_none_is_named(table: Path, line:
     before = files_below(table)
     report = run_vacuum(table, retain_hours=0, retention_check=False)
     assert report.error is not None
-    assert (report.error["type"], report.error["kind"]) == ("VacuumRefused", "refused")
-    assert f"{0:020}.json cannot be read as a commit" in report.error["message"]
+    assert (report.error.type, report.error.kind) == ("VacuumRefused", "refused")
+    assert f"{0:020}.json cannot be read as a commit" in report.error.message
     assert files_below(table) == before
 
 

@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 import tomllib
 from packaging.requirements import Requirement
@@ -70,6 +72,13 @@ def test_the_import_contracts_hold() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports under ``TYPE_CHECKING`` and inside functions count."""
+    graph = grimp.build_graph("delta_log", "delta_maintenance", "airflow_delta", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # a cycle is a CycleError, which names its modules
 
 
 @pytest.mark.parametrize("requirement", requirements(), ids=str)

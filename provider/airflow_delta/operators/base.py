@@ -23,7 +23,7 @@ from airflow_delta.operators.arguments import Argument, CheckedArguments
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
 from delta_log.printable import printable
-from delta_maintenance.contract import ENGINES, ContractError, JobReport, JobSpec, places
+from delta_maintenance.contract import ENGINES, ContractError, ErrorReport, JobReport, JobSpec, places
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -223,14 +223,12 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         error = report.error
         if error is None and report.status != "failed":
             return
-        facts = error or {}
-        problem = (
-            f"{self.operation.upper()} of {self.table}: {facts.get('message', 'failed without saying why.')}"
-        )
-        if facts.get("type"):
-            problem = f"{problem} [{facts['type']}]"
+        error = error or ErrorReport()
+        problem = f"{self.operation.upper()} of {self.table}: {error.message or 'failed without saying why.'}"
+        if error.type:
+            problem = f"{problem} [{error.type}]"
         problem = printable(problem)
-        if facts.get("kind") == "refused":
+        if error.kind == "refused":
             raise AirflowFailException(problem)
         raise AirflowException(problem)
 

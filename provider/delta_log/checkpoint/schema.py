@@ -1,10 +1,10 @@
 """The Parquet columns of a checkpoint, and Arrow batches in them.
 
-Protocol section "Checkpoint Schema". One column per kind of action, a row has one of them, and everything may be null.
-Maps, lists and widths are those that the JVM writers use, so that a reader need not convert.
+Protocol section "Checkpoint Schema". There is a column for each kind of action; a row has a value in one of them, and
+everything may be null. Types are those of the JVM writers, so that their readers need not convert.
 
-Statistics have two forms, by ``delta.checkpoint.writeStatsAsJson`` and ``delta.checkpoint.writeStatsAsStruct``; see
-:class:`StatsForms`. The struct is typed as the schema is *now*, under physical names.
+Statistics have two forms, JSON texts and a struct; see :class:`StatsForms`. The struct has the types of the current
+schema, under physical names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from delta_log.checkpoint.sidecar_tags import form_of
 from delta_log.checkpoint.state import REMOVE_COLUMNS
 from delta_log.log.actions import Action
-from delta_log.log.checkpoint_reader import ADD_SCHEMA, REMOVE_SCHEMA
+from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, STRING_MAP, member_of
 from delta_log.log.struct_stats import stats_of_struct
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, StatsColumn, stats_columns
@@ -34,9 +34,9 @@ from delta_log.table_config.schema import to_arrow_type
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
-#: Their statistics say more than the struct has room for.
+#: Features whose statistics do not fit into the struct.
 _MORE_THAN_A_STRUCT = ("collations", "variantShredding", "variantShredding-preview")
-#: They oblige every live file to have a number of records, or bounds.
+#: Features that require a number of records, or bounds, for every live file.
 _STATS_REQUIRED = (
     "deletionVectors",
     "rowTracking",
@@ -47,7 +47,6 @@ _STATS_REQUIRED = (
     "icebergWriterCompatV1",
 )
 
-_STRINGS = pa.map_(pa.string(), pa.string())
 _LIST = pa.list_(pa.string())
 _OTHER_COLUMNS: dict[str, pa.StructType] = {
     "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
@@ -56,10 +55,10 @@ _OTHER_COLUMNS: dict[str, pa.StructType] = {
             ("id", pa.string()),
             ("name", pa.string()),
             ("description", pa.string()),
-            ("format", pa.struct([("provider", pa.string()), ("options", _STRINGS)])),
+            ("format", pa.struct([("provider", pa.string()), ("options", STRING_MAP)])),
             ("schemaString", pa.string()),
             ("partitionColumns", _LIST),
-            ("configuration", _STRINGS),
+            ("configuration", STRING_MAP),
             ("createdTime", pa.int64()),
         ]
     ),
@@ -75,19 +74,19 @@ _OTHER_COLUMNS: dict[str, pa.StructType] = {
         [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
     ),
 }
-#: Beside them, in the first file of a V2 checkpoint.
-_V2_COLUMNS: dict[str, pa.StructType] = {
-    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", _STRINGS)]),
+#: Further columns of the first file of a V2 checkpoint.
+V2_COLUMNS: dict[str, pa.StructType] = {
+    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", STRING_MAP)]),
     "sidecar": pa.struct(
         [
             ("path", pa.string()),
             ("sizeInBytes", pa.int64()),
             ("modificationTime", pa.int64()),
-            ("tags", _STRINGS),
+            ("tags", STRING_MAP),
         ]
     ),
 }
-#: Texts that hardly repeat: a dictionary of them would only be built to be thrown away.
+#: Texts that hardly repeat: the writer would build a dictionary of them and drop it.
 _DISTINCT = ("add.path", "add.stats", "remove.path")
 
 
@@ -95,12 +94,11 @@ _DISTINCT = ("add.path", "add.stats", "remove.path")
 class StatsForms:
     """How a checkpoint holds the statistics of its files.
 
-    1. Both forms follow their properties. Where JSON is switched off and nothing is said of the struct, there is a
-       struct, as the JVM writer has it: nobody who sets one property means to lose all statistics.
-    2. Where both are switched off there are none, as the table asks, unless one of its features demands statistics:
-       then there is JSON.
-    3. JSON stays where the struct cannot hold all (collated and variant bounds).
-    4. The struct has the columns that get statistics, and where it is the only form every column that may have some.
+    1. ``delta.checkpoint.writeStatsAsJson`` and ``delta.checkpoint.writeStatsAsStruct`` choose the forms. A table that
+       switches JSON off and does not set the other gets the struct, as from the JVM writer.
+    2. A table that switches both off gets no statistics, unless one of its features requires them: then it gets JSON.
+    3. JSON is written in any case where the struct cannot hold everything (collated and variant bounds).
+    4. The struct has the columns that get statistics; as the only form, every column that may have statistics.
     """
 
     json: bool
@@ -111,8 +109,8 @@ class StatsForms:
         properties, protocol = snapshot.properties, snapshot.protocol
         as_json = flag(properties, STATS_AS_JSON, default=True)
         as_struct = flag(properties, STATS_AS_STRUCT, default=not as_json)
-        obliging = _MORE_THAN_A_STRUCT if as_struct else _STATS_REQUIRED
-        as_json = as_json or any(supports(protocol, name) for name in obliging)
+        needing_json = _MORE_THAN_A_STRUCT if as_struct else _STATS_REQUIRED
+        as_json = as_json or any(supports(protocol, name) for name in needing_json)
         if not as_struct:
             return cls(as_json, None)
         columns = stats_columns(
@@ -130,14 +128,14 @@ class StatsForms:
 
 @dataclass(frozen=True)
 class CheckpointSchema:
-    """The columns for one snapshot; makes batches of them."""
+    """The columns of a checkpoint of one snapshot, and conversions into them."""
 
     forms: StatsForms
     _snapshot: Snapshot = field(repr=False)
 
     @cached_property
     def columns(self) -> pa.Schema:
-        """Of a whole checkpoint."""
+        """The columns of a classic checkpoint."""
         return pa.schema(
             [
                 ("txn", _OTHER_COLUMNS["txn"]),
@@ -148,24 +146,24 @@ class CheckpointSchema:
 
     @cached_property
     def file_columns(self) -> pa.Schema:
-        """Of a sidecar."""
+        """The columns of a sidecar."""
         return pa.schema([("add", self._add_type), ("remove", _REMOVE_TYPE)])
 
     @cached_property
     def top_columns(self) -> pa.Schema:
-        """Of the first file of a V2 checkpoint, whose file actions are all in sidecars."""
-        return pa.schema([*self.columns, *_V2_COLUMNS.items()])
+        """The columns of the first file of a V2 checkpoint; its sidecars hold the file actions."""
+        return pa.schema([*self.columns, *V2_COLUMNS.items()])
 
     @cached_property
     def form(self) -> str:
-        """Sidecars of the same form hold an action in the same way."""
+        """See :func:`~delta_log.checkpoint.sidecar_tags.form_of`."""
         return form_of(self.file_columns, texts=self.forms.json)
 
     @cached_property
     def _add_type(self) -> pa.StructType:
         members = [
-            (member, ADD_SCHEMA.field(name).type)
-            for name, member in _ADD_MEMBERS.items()
+            (member_of("add", name), ADD_SCHEMA.field(name).type)
+            for name in _ADD_ORDER
             if name != "stats" or self.forms.json
         ]
         members.insert(4, ("dataChange", pa.bool_()))
@@ -179,12 +177,13 @@ class CheckpointSchema:
         return pa.struct(members)
 
     def adds(self, files: pa.RecordBatch, columns: pa.Schema) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """
+        """Convert live files.
+
         :param files: in :data:`~delta_log.checkpoint.state.ADD_COLUMNS`.
-        :return: a batch in ``columns``, and the files as they will be read from it.
+        :return: a batch in ``columns``, and the files as a reader of the checkpoint will see them.
         """
         texts = files.column("stats")
-        members: dict[str, pa.Array] = {member: files.column(name) for name, member in _ADD_MEMBERS.items()}
+        members: dict[str, pa.Array] = {member_of("add", name): files.column(name) for name in _ADD_ORDER}
         members["dataChange"] = pa.repeat(False, files.num_rows)
         read = texts if self.forms.json else pa.nulls(len(texts), pa.string())
         if self.forms.struct_columns is not None:
@@ -206,15 +205,18 @@ class CheckpointSchema:
         return pa.StructArray.from_arrays([c.combine_chunks() for c in typed.columns], fields=list(kind))
 
     def removes(self, files: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-        """:param files: in :data:`~delta_log.checkpoint.state.REMOVE_COLUMNS`."""
+        """Convert tombstones, given in :data:`~delta_log.checkpoint.state.REMOVE_COLUMNS`."""
         arrays = [files.column(name) for name in REMOVE_COLUMNS]
         return _alone("remove", pa.StructArray.from_arrays(arrays, fields=list(_REMOVE_TYPE)), columns)
 
     def others(self, actions: Iterable[Action], columns: pa.Schema | None = None) -> pa.Table:
-        """Everything that is not about files, in some columns (default: those of a whole checkpoint)."""
+        """Convert actions that are not about files.
+
+        :param columns: default: those of a classic checkpoint.
+        """
         columns = self.columns if columns is None else columns
         rows = [_row(action) for action in actions]
-        known = {*_OTHER_COLUMNS, *_V2_COLUMNS}
+        known = {*_OTHER_COLUMNS, *V2_COLUMNS}
         return pa.table(
             [
                 pa.array([row.get(column.name) for row in rows], column.type)
@@ -226,35 +228,26 @@ class CheckpointSchema:
         )
 
 
-#: Our columns and the protocol's members, in the order in which other writers have them.
-_ADD_MEMBERS = {
-    "path": "path",
-    "partition_values": "partitionValues",
-    "size": "size",
-    "modification_time": "modificationTime",
-    "tags": "tags",
-    "deletion_vector": "deletionVector",
-    "base_row_id": "baseRowId",
-    "default_row_commit_version": "defaultRowCommitVersion",
-    "clustering_provider": "clusteringProvider",
-    "stats": "stats",
-}
-_REMOVE_MEMBERS = {
-    "path": "path",
-    "deletion_timestamp": "deletionTimestamp",
-    "data_change": "dataChange",
-    "extended_file_metadata": "extendedFileMetadata",
-    "partition_values": "partitionValues",
-    "size": "size",
-    "deletion_vector": "deletionVector",
-    "base_row_id": "baseRowId",
-    "default_row_commit_version": "defaultRowCommitVersion",
-}
-_REMOVE_TYPE = pa.struct([(_REMOVE_MEMBERS[name], REMOVE_SCHEMA.field(name).type) for name in REMOVE_COLUMNS])
+#: The columns of an ``add`` in the order of other writers; ``dataChange`` comes after the first four.
+_ADD_ORDER = (
+    "path",
+    "partition_values",
+    "size",
+    "modification_time",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
+    "stats",
+)
+_REMOVE_TYPE = pa.struct(
+    [(member_of("remove", name), REMOVE_SCHEMA.field(name).type) for name in REMOVE_COLUMNS]
+)
 
 
 def parquet_writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
-    """A file of these columns; each batch that is written becomes a row group."""
+    """A writer of a file in these columns; each table that it writes becomes a row group."""
     leaves = list(_leaves(columns, ""))
     repeating = [path for path, kind in leaves if pa.types.is_string(kind) and path not in _DISTINCT]
     return pq.ParquetWriter(
@@ -262,18 +255,18 @@ def parquet_writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
         columns,
         compression="zstd",
         use_dictionary=repeating,
-        # Bounds of a JSON text help nobody.
+        # No reader makes use of the bounds of JSON texts.
         write_statistics=[path for path, _ in leaves if path != "add.stats"],
         store_schema=False,
         store_decimal_as_integer=True,
-        # Several dozen columns, most of them without a value: by Arrow's own smaller portions they take a twentieth longer.
+        # Most of the several dozen columns have no value. With Arrow's smaller default, writing takes 5 % longer.
         write_batch_size=8 << 10,
         data_page_size=256 << 10,
     )
 
 
 def _leaves(fields: Iterable[pa.Field], above: str) -> Iterator[tuple[str, pa.DataType]]:
-    """Every leaf column by its path in Parquet."""
+    """Every leaf column: its path in Parquet and its type."""
     for member in fields:
         path, kind = f"{above}{member.name}", member.type
         if pa.types.is_struct(kind):
@@ -287,13 +280,13 @@ def _leaves(fields: Iterable[pa.Field], above: str) -> Iterator[tuple[str, pa.Da
 
 
 def _alone(name: str, actions: pa.StructArray, columns: pa.Schema) -> pa.RecordBatch:
-    """Rows that have this one kind of action."""
+    """A batch in which all rows hold one kind of action."""
     arrays = [actions if f.name == name else pa.nulls(len(actions), f.type) for f in columns]
     return pa.record_batch(arrays, schema=columns)
 
 
 def _row(action: Action) -> dict[str, Any]:
-    """An action as Arrow takes it: maps as pairs."""
+    """An action as a row for :func:`pyarrow.array`, with maps as lists of pairs."""
     row: dict[str, Any] = msgspec.to_builtins(action)
     metadata = row.get("metaData")
     if metadata is not None:
@@ -307,12 +300,12 @@ def _row(action: Action) -> dict[str, Any]:
 
 
 def _without_empty(kind: pa.StructType) -> pa.StructType:
-    """Parquet has no struct without members."""
+    """Drop members that are structs without members, which Parquet does not have."""
     return pa.struct([f for f in kind if not (pa.types.is_struct(f.type) and f.type.num_fields == 0)])
 
 
 def _parsed(texts: pa.StringArray, columns: tuple[StatsColumn, ...], kind: pa.StructType) -> pa.StructArray:
-    """The statistics as a struct, null where there is no text."""
+    """Statistics as a struct; null where there is no text."""
     parsed = parse_stats_column(texts, columns)
     members = [pc.struct_field(parsed, [parsed.type.get_field_index(f.name)]) for f in kind]
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=pc.is_null(texts))

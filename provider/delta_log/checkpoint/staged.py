@@ -28,7 +28,7 @@ from delta_log.checkpoint.sidecar_tags import SidecarTags, has_absolute
 from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.log.actions import Action, Sidecar, encode_actions
-from delta_log.log.checkpoint_reader import CheckpointReader, Piece
+from delta_log.log.checkpoint_reader import CheckpointReader, RowGroup
 from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import LOG_DIRECTORY, SIDECAR_DIRECTORY, LogFile, LogFileKind
 from delta_log.log.log_segment import Checkpoint
@@ -246,16 +246,18 @@ class StagedCheckpoint:
         if reader.other.sidecars != self.sidecars:
             found.append("sidecar")
         if self.top:
-            groups = [reader.pieces([key]) for key in self._new]
+            groups = [reader.row_groups([key]) for key in self._new]
         else:
-            groups = [[piece] for piece in reader.pieces()[1:]]
+            groups = [[group] for group in reader.row_groups()[1:]]
         if len(groups) != len(self._digests):
             return (*found, "row groups")
 
-        def same(expected: tuple[tuple[FileAction, ContentDigest], list[Piece]]) -> str | None:
-            (action, digest), pieces = expected
+        def same(expected: tuple[tuple[FileAction, ContentDigest], list[RowGroup]]) -> str | None:
+            (action, digest), row_groups = expected
             for other, columns in _COLUMNS.items():
-                read = (batch for piece in pieces for batch in reader.piece(piece, other, columns))
+                read = (
+                    batch for group in row_groups for batch in reader.row_group_batches(group, other, columns)
+                )
                 if ContentDigest.of(read) != (digest if other == action else ContentDigest()):
                     return other
             return None

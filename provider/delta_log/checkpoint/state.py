@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import Fingerprint
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
-from delta_log.log.checkpoint_reader import ADD_SCHEMA, REMOVE_SCHEMA, OtherActions
+from delta_log.log.checkpoint_reader import OtherActions
+from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from delta_log.snapshot.completed_actions import (
     complete_adds,
     complete_metadata,
@@ -29,7 +30,7 @@ from delta_log.snapshot.completed_actions import (
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.retention import deleted_file_retention_ms, transaction_retention_ms
 
-#: The columns of :data:`~delta_log.log.checkpoint_reader.ADD_SCHEMA` and ``REMOVE_SCHEMA`` that a checkpoint holds.
+#: The columns of :mod:`~delta_log.log.file_columns` that a checkpoint holds.
 ADD_COLUMNS = tuple(ADD_SCHEMA.names)
 REMOVE_COLUMNS = tuple(name for name in REMOVE_SCHEMA.names if name != "tags")
 

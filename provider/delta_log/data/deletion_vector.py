@@ -20,7 +20,6 @@ import uuid
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from pyroaring import BitMap
 
 from delta_log.data.z85 import decode_z85, encode_z85
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
+from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import ExternalFile, Location, resolve
 from delta_log.storage.storage import Storage
 
@@ -272,70 +272,31 @@ def _roaring_length(data: bytes, at: int) -> int:
     return at - start
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionVectorDescriptor:
-    """Where a deletion vector is, as the log says it."""
+def vector_location(vector: DeletionVector, table_uri: str) -> Location | None:
+    """The vector's file: a key, or an :class:`~delta_log.log.data_path.ExternalFile`; ``None``: it is inline.
 
-    storage_type: str
-    """``u``: a file under the root named by a UUID; ``p``: an absolute path; ``i``: inline."""
-    path_or_inline_dv: str
-    offset: int | None
-    """Of the vector's size field in its file; never there for inline."""
-    size_in_bytes: int
-    """Of the bitmap with its magic number, without size field and CRC."""
-    cardinality: int
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> DeletionVectorDescriptor:
-        """From the log's object, or a row of a ``deletion_vector`` column."""
-        return cls(
-            raw["storageType"],
-            raw["pathOrInlineDv"],
-            raw.get("offset"),
-            raw["sizeInBytes"],
-            raw["cardinality"],
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        offset = {} if self.offset is None else {"offset": self.offset}
-        return {
-            "storageType": self.storage_type,
-            "pathOrInlineDv": self.path_or_inline_dv,
-            **offset,
-            "sizeInBytes": self.size_in_bytes,
-            "cardinality": self.cardinality,
-        }
-
-    @property
-    def unique_id(self) -> str:
-        """The second half of a file action's identity. An absent offset and offset 0 are different ids."""
-        at = "" if self.offset is None else f"@{self.offset}"
-        return f"{self.storage_type}{self.path_or_inline_dv}{at}"
-
-    def location(self, table_uri: str) -> Location | None:
-        """The vector's file: a key, or an :class:`~delta_log.log.data_path.ExternalFile`; ``None``: it is inline.
-
-        :raises CorruptLog: the descriptor names no file.
-        """
-        if self.storage_type == "i":
-            return None
-        if self.storage_type == "p":
-            return resolve(self.path_or_inline_dv, table_uri)
-        if self.storage_type == "u":
-            prefix, encoded = self.path_or_inline_dv[:-20], self.path_or_inline_dv[-20:]
-            try:
-                file_id = uuid.UUID(bytes=decode_z85(encoded))
-            except ValueError as error:
-                raise _corrupt(self, "its path does not end with a UUID in Z85") from error
-            if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
-                raise _corrupt(self, f"its prefix {prefix!r} is no directory below the table's root")
-            return deletion_vector_key(file_id, prefix)
-        if self.storage_type == "r":
-            raise UnsupportedFeature(("deletion vector storage type 'r'",), "read")
-        raise _corrupt(self, f"its storage type is {self.storage_type!r}")
+    :raises CorruptLog: the descriptor names no file.
+    """
+    path = vector.pathOrInlineDv
+    if vector.storageType == "i":
+        return None
+    if vector.storageType == "p":
+        return resolve(path, table_uri)
+    if vector.storageType == "u":
+        prefix, encoded = path[:-20], path[-20:]
+        try:
+            file_id = uuid.UUID(bytes=decode_z85(encoded))
+        except ValueError as error:
+            raise _corrupt(vector, "its path does not end with a UUID in Z85") from error
+        if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+            raise _corrupt(vector, f"its prefix {prefix!r} is no directory below the table's root")
+        return deletion_vector_key(file_id, prefix)
+    if vector.storageType == "r":
+        raise UnsupportedFeature(("deletion vector storage type 'r'",), "read")
+    raise _corrupt(vector, f"its storage type is {vector.storageType!r}")
 
 
-def _corrupt(descriptor: DeletionVectorDescriptor, why: str) -> CorruptLog:
+def _corrupt(descriptor: DeletionVector, why: str) -> CorruptLog:
     return CorruptLog(f"deletion vector {descriptor.unique_id}", why)
 
 
@@ -349,7 +310,7 @@ ReadExternal = Callable[[ExternalFile, int, int], bytes]
 
 
 def read_deletion_vector(
-    descriptor: DeletionVectorDescriptor, storage: Storage, read_external: ReadExternal | None = None
+    descriptor: DeletionVector, storage: Storage, read_external: ReadExternal | None = None
 ) -> RowBitmap:
     """The rows that a descriptor stands for.
 
@@ -357,7 +318,7 @@ def read_deletion_vector(
         such a vector is refused.
     :raises CorruptLog: descriptor, file and bitmap do not agree, or the file is missing.
     """
-    location = descriptor.location(storage.uri)
+    location = vector_location(descriptor, storage.uri)
     if location is None:
         bitmap = _read_inline(descriptor)
     elif isinstance(location, str):
@@ -377,9 +338,9 @@ def read_deletion_vector(
     return bitmap
 
 
-def _read_inline(descriptor: DeletionVectorDescriptor) -> RowBitmap:
+def _read_inline(descriptor: DeletionVector) -> RowBitmap:
     try:
-        return RowBitmap.from_bytes(_inline_payload(descriptor.path_or_inline_dv, descriptor.size_in_bytes))
+        return RowBitmap.from_bytes(_inline_payload(descriptor.pathOrInlineDv, descriptor.sizeInBytes))
     except ValueError as error:
         raise _corrupt(descriptor, str(error)) from error
 
@@ -393,13 +354,13 @@ def _inline_payload(text: str, size: int) -> bytes:
 
 
 def _read_stored(
-    descriptor: DeletionVectorDescriptor,
+    descriptor: DeletionVector,
     name: str,
     read: Callable[[int, int], bytes],
     storage: Storage | None,
 ) -> RowBitmap:
     offset = 1 if descriptor.offset is None else descriptor.offset
-    size = descriptor.size_in_bytes
+    size = descriptor.sizeInBytes
     if offset < 1 or size < 0:
         raise _corrupt(descriptor, f"its offset is {offset} and its size {size}")
     try:
@@ -441,17 +402,17 @@ def _checked_payload(data: bytes, size: int) -> bytes:
     return payload
 
 
-def inline_descriptor(bitmap: RowBitmap) -> DeletionVectorDescriptor:
+def inline_descriptor(bitmap: RowBitmap) -> DeletionVector:
     """A descriptor that holds the rows in itself."""
     payload = _payload(bitmap)
-    return DeletionVectorDescriptor(
-        "i", encode_z85(payload + bytes(-len(payload) % 4)), None, len(payload), bitmap.cardinality
+    return DeletionVector(
+        "i", encode_z85(payload + bytes(-len(payload) % 4)), len(payload), bitmap.cardinality
     )
 
 
 def encode_deletion_vectors(
     bitmaps: Sequence[RowBitmap], file_id: uuid.UUID, prefix: str = ""
-) -> tuple[bytes, list[DeletionVectorDescriptor]]:
+) -> tuple[bytes, list[DeletionVector]]:
     """One vector file that packs several bitmaps, and a descriptor for each.
 
     :raises InvalidRequest: there is none, or one is empty (a file without deleted rows has no deletion vector).
@@ -463,7 +424,7 @@ def encode_deletion_vectors(
     descriptors = []
     for bitmap in bitmaps:
         payload = _payload(bitmap)
-        descriptors.append(DeletionVectorDescriptor("u", path, offset, len(payload), bitmap.cardinality))
+        descriptors.append(DeletionVector("u", path, len(payload), bitmap.cardinality, offset))
         parts += (struct.pack(">i", len(payload)), payload, struct.pack(">I", zlib.crc32(payload)))
         offset += len(payload) + 8
     return b"".join(parts), descriptors
@@ -471,7 +432,7 @@ def encode_deletion_vectors(
 
 def write_deletion_vectors(
     storage: Storage, bitmaps: Sequence[RowBitmap], file_id: uuid.UUID, prefix: str = ""
-) -> list[DeletionVectorDescriptor]:
+) -> list[DeletionVector]:
     """Write one vector file; such files are never rewritten, so every call needs a new ``file_id``."""
     data, descriptors = encode_deletion_vectors(bitmaps, file_id, prefix)
     storage.put(deletion_vector_key(file_id, prefix), data)

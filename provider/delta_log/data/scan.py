@@ -10,20 +10,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.data.data_file import DataFile, Rows
-from delta_log.data.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
+from delta_log.data.deletion_vector import RowBitmap, read_deletion_vector
 from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.log.actions import DeletionVector
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
-from delta_log.table_config.schema import PrimitiveType, StructField
-
-if TYPE_CHECKING:
-    from delta_log.snapshot.snapshot import Snapshot
+from delta_log.table_config.schema import PrimitiveType, StructField, StructType
 
 #: Names of the columns that a scan adds for row tracking.
 ROW_ID, ROW_COMMIT_VERSION = "_row_id", "_row_commit_version"
@@ -75,19 +73,25 @@ class RowTracking:
 
 
 def scan_files(
-    snapshot: Snapshot, files: pa.Table, schema: pa.Schema, storage: Storage, *, row_tracking: bool = False
+    files: pa.Table,
+    partition_values: pa.Table,
+    schema: pa.Schema,
+    storage: Storage,
+    *,
+    table_schema: StructType,
+    mapping_mode: str,
+    row_tracking: RowTracking | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of some files.
+    """Yields the live rows of some files.
 
     :param files: the columns :data:`FILE_COLUMNS` of ``Snapshot.files``.
-    :param schema: the logical columns that are wanted, in their order, and with ``row_tracking`` those of
-        :data:`ROW_TRACKING_SCHEMA` behind them.
+    :param partition_values: the typed partition values of these files by logical name, one row for each file.
+    :param schema: the logical columns to read, in their order; with ``row_tracking`` followed by
+        :data:`ROW_TRACKING_SCHEMA`.
+    :param mapping_mode: the table's column mapping mode.
     """
-    reader = _FileReader(
-        snapshot, schema, storage, RowTracking.of(snapshot.properties) if row_tracking else None
-    )
-    typed = snapshot.typed_partition_values(files.column("partition_values"))
-    rows = ((file, typed.slice(index, 1)) for index, file in enumerate(_records(files)))
+    reader = _FileReader(table_schema, mapping_mode, schema, storage, row_tracking)
+    rows = ((file, partition_values.slice(index, 1)) for index, file in enumerate(_records(files)))
     yield from _read_ahead(reader, rows)
 
 
@@ -124,7 +128,8 @@ def _read_ahead(
 
 @dataclass(frozen=True, slots=True)
 class _FileReader:
-    snapshot: Snapshot
+    table_schema: StructType
+    mapping_mode: str
     schema: pa.Schema
     storage: Storage
     row_tracking: RowTracking | None
@@ -142,10 +147,10 @@ class _FileReader:
             for name in self.schema.names
             if name not in ROW_TRACKING_SCHEMA.names or not self.row_tracking
         ]
-        fields = [self.snapshot.schema.field(name) for name in names]
+        fields = [self.table_schema.field(name) for name in names]
         stored = [field for field in fields if field.name not in partition.column_names]
         extra = self.row_tracking.columns if self.row_tracking else ()
-        data_file = DataFile(self.storage, file["key"], self.snapshot.mapping_mode)
+        data_file = DataFile(self.storage, file["key"], self.mapping_mode)
         hidden = vector_of(file, self.storage)
         for rows in data_file.read([*stored, *extra], hidden, positions=self.row_tracking is not None):
             if not rows.count:
@@ -166,4 +171,4 @@ class _FileReader:
 def vector_of(file: Mapping[str, Any], storage: Storage) -> RowBitmap | None:
     """The deletion vector of one row of ``Snapshot.files``."""
     raw = file["deletion_vector"]
-    return None if raw is None else read_deletion_vector(DeletionVectorDescriptor.from_json(raw), storage)
+    return None if raw is None else read_deletion_vector(DeletionVector.from_row(raw), storage)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.log.actions import Add, DeletionVector, Remove
-from delta_log.log.checkpoint_reader import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, member_of, shared_nulls
+from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, member_of, shared_nulls
 
 #: Between path and deletion vector id in a key; it can be in neither.
 SEPARATOR = "\x00"
@@ -23,15 +23,26 @@ SEPARATOR = "\x00"
 _BATCH_ROWS = 1 << 16
 
 Item = TypeVar("Item", Add, Remove)
+VectorColumn = TypeVar("VectorColumn", pa.Array, pa.ChunkedArray)
 
 
 def identities_of(keys: pa.Array, vectors: pa.StructArray) -> pa.Array:
     """File action keys of some files: *(decoded path, deletion vector id)*."""
-    offset = pc.struct_field(vectors, "offset").cast(pa.string())
-    at = pc.coalesce(pc.binary_join_element_wise("@", offset, ""), "")
-    kind, where = pc.struct_field(vectors, "storageType"), pc.struct_field(vectors, "pathOrInlineDv")
-    unique_id = pc.coalesce(pc.binary_join_element_wise(kind, where, at, ""), "")
-    return pc.binary_join_element_wise(keys, unique_id, SEPARATOR)
+    return pc.binary_join_element_wise(keys, deletion_vector_ids(vectors), SEPARATOR)
+
+
+def deletion_vector_ids(vectors: VectorColumn, text_type: pa.DataType | None = None) -> VectorColumn:
+    """:func:`~delta_log.log.deletion_vector_id.deletion_vector_id` of a column; the empty text where there is no vector.
+
+    :param text_type: ``string`` (the default) or ``large_string``.
+    """
+    text_type = text_type or pa.string()
+    kind, where, offset = (
+        pc.struct_field(vectors, name).cast(text_type) for name in ("storageType", "pathOrInlineDv", "offset")
+    )
+    nothing = pa.scalar("", text_type)
+    at = pc.coalesce(pc.binary_join_element_wise(pa.scalar("@", text_type), offset, nothing), nothing)
+    return pc.coalesce(pc.binary_join_element_wise(kind, where, at, nothing), nothing)
 
 
 class ActionColumns(Mapping[str, Item]):
@@ -99,7 +110,7 @@ class ActionColumns(Mapping[str, Item]):
         for name in islice(self.table.column_names, 1, None):
             value = row[name]
             if value is not None and name == "deletion_vector":
-                value = DeletionVector(**value)
+                value = DeletionVector.from_row(value)
             elif value is not None and name in ("partition_values", "tags"):
                 value = dict(value)
             members[member_of(self.action, name)] = value

@@ -11,12 +11,13 @@ and not in the middle of some arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypedDict
 
 import msgspec
 
 from delta_log.errors import CorruptLog
+from delta_log.log.deletion_vector_id import deletion_vector_id
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -60,6 +61,13 @@ class Protocol(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
+    """The descriptor of a deletion vector; :mod:`delta_log.data.deletion_vector` reads what it points to.
+
+    :ivar storageType: ``u``: a file under the root named by a UUID; ``p``: an absolute path; ``i``: inline.
+    :ivar sizeInBytes: the bitmap with its magic number, without size field and CRC.
+    :ivar offset: position of the vector's size field in its file; absent for an inline vector.
+    """
+
     storageType: str
     pathOrInlineDv: str
     sizeInBytes: _Int32Count
@@ -67,10 +75,21 @@ class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
     offset: _Int32Count | None = None
     maxRowIndex: Int64 | None = None
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> DeletionVector:
+        """The descriptor in a row of a ``deletion_vector`` column, or in an object of the log."""
+        return cls(
+            row["storageType"],
+            row["pathOrInlineDv"],
+            row["sizeInBytes"],
+            row["cardinality"],
+            row.get("offset"),
+            row.get("maxRowIndex"),
+        )
+
     @property
     def unique_id(self) -> str:
-        at = "" if self.offset is None else f"@{self.offset}"
-        return f"{self.storageType}{self.pathOrInlineDv}{at}"
+        return deletion_vector_id(self.storageType, self.pathOrInlineDv, self.offset)
 
 
 class Add(msgspec.Struct, omit_defaults=True, gc=False):

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.storage.schemes import AZURE, family_of
 
 #: The directory of a null (or empty, which is the same) partition value.
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -40,12 +41,6 @@ _PLAIN_NAME = r"[^/]/[^/%:?#\x00]*[^/%:?#\x00.][^/%:?#\x00]*$"
 #: What Java leaves alone in the path of a URI, but for ":", which at the start would look like a scheme.
 _SAFE = "/-_.!~*'()=+,;$&@"
 
-_STORES = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
-    **dict.fromkeys(("gs", "gcs"), "gs"),
-    **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "azure"),
-}
-
 _SLASH, _DOT = b"/."
 #: Stands for the name of a file while its directory is decoded; it must be no table's own name.
 _ANY_NAME = "the-name-of-a-file-in-this-directory"
@@ -58,7 +53,7 @@ class ExternalFile:
     """A file that the log names and that does not lie below the table's root, as shallow clones have them."""
 
     uri: str
-    """Its address as :func:`~delta_log.storage.storage.open_storage` takes it: a local path or a decoded URI."""
+    """Its address as :func:`~delta_log.storage.opening.open_storage` takes it: a local path or a decoded URI."""
     same_store: bool
     """Whether it is certainly outside: another store may be this one under another name."""
 
@@ -100,7 +95,7 @@ def encode_path(key: str) -> str:
 def resolve(log_path: str, table_uri: str) -> Location:
     """Where a file of the log is: a key, or an :class:`ExternalFile`.
 
-    :param table_uri: the table's root: a local path, or a URI as :func:`~delta_log.storage.storage.open_storage` takes it.
+    :param table_uri: the table's root: a local path, or a URI as :func:`~delta_log.storage.opening.open_storage` takes it.
     :raises CorruptLog: the path has no meaning.
     """
     return _Root.of(table_uri).resolve(log_path)
@@ -261,10 +256,10 @@ def _split_absolute(uri: str, log_path: str) -> tuple[str, str, str]:
 
 def _same_store(one: tuple[str, str], other: tuple[str, str]) -> bool:
     """Whether two (scheme, authority) are one store; where one end leaves its host out, they are taken to be."""
-    families = [_STORES.get(scheme, scheme) for scheme, _ in (one, other)]
+    families = [family_of(scheme) for scheme, _ in (one, other)]
     if families[0] != families[1]:
         return False
-    if families[0] != "azure":
+    if families[0] != AZURE.family:
         return one[1] == other[1] or "" in (one[1], other[1])
     (container, _, host), (other_container, _, other_host) = one[1].partition("@"), other[1].partition("@")
     # The account is the host's first label: "blob" and "dfs" are two endpoints of one account.

@@ -20,6 +20,9 @@ from delta_log.table_config.properties import flag
 #: Milliseconds since the epoch of the first and the last moment that has a date: the years 1 to 9999.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
+#: Arrays and objects within each other; no engine writes more than a few.
+MAX_DEPTH = 64
+
 ICT_ENABLED = "delta.enableInCommitTimestamps"
 ICT_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
 
@@ -99,9 +102,12 @@ def normalise(raw: Mapping[str, Any], commit: LogFile) -> dict[str, Any]:
 
     ``timestamp`` is the in-commit timestamp where there is one, else the writer's, else the file's; what is no time
     counts as absent. Strings that hold JSON arrays, objects, numbers or booleans become those; members that the writer
-    left out are left out, and so are parameters and metrics that are no object.
+    left out are left out, and so are parameters and metrics that are no object, and values nested deeper than
+    :data:`MAX_DEPTH`.
     """
-    entry: dict[str, Any] = {key: value for key, value in raw.items() if value is not None}
+    entry: dict[str, Any] = {
+        key: value for key, value in raw.items() if value is not None and is_shallow(value)
+    }
     entry["version"] = commit.version
     stated = stated_time_ms(raw)
     entry["timestamp"] = commit.info.modification_time_ms if stated is None else stated
@@ -122,6 +128,22 @@ def _value(value: Any) -> Any:
     if not isinstance(value, str) or not value[:1] or value[0] not in '[{"-0123456789tf':
         return value
     try:
-        return json.loads(value)
+        found = json.loads(value)
     except (ValueError, RecursionError):
         return value
+    return found if is_shallow(found) else value
+
+
+def is_shallow(value: Any) -> bool:
+    """Whether a JSON value is nested at most :data:`MAX_DEPTH` deep; what renders values may recurse into it then."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            member
+            for one in level
+            if isinstance(one, (dict, list))
+            for member in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return True
+    return False

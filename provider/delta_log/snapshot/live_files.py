@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from delta_log.arrow.key_prefilter import KeyMarks
 from delta_log.errors import CorruptLog
 from delta_log.log.action_columns import SEPARATOR, ActionColumns, identities_of
-from delta_log.log.checkpoint_reader import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, shared_nulls
 from delta_log.log.data_path import decode_paths
+from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, action_batch, shared_nulls
 from delta_log.log.log_replay import ReplayedCommits
 from delta_log.stats.file_histogram import FileHistogram
 

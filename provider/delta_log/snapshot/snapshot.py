@@ -20,16 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from delta_log.data.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
-from delta_log.data.scan import ROW_TRACKING_SCHEMA, scan_files
+from delta_log.data.scan import ROW_TRACKING_SCHEMA, RowTracking, scan_files
 from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
-from delta_log.log.checkpoint_reader import (
-    ADD_SCHEMA,
-    REMOVE_SCHEMA,
-    CheckpointReader,
-    OtherActions,
-    UnreadableCheckpoint,
-)
+from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions, UnreadableCheckpoint
+from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from delta_log.log.file_names import UNKNOWN_TIME_MS, LogFile, commit_key
 from delta_log.log.log_replay import ReplayedCommits, reconcile, replay_commits
 from delta_log.log.log_segment import LogListing, LogSegment, find_log_segment, list_log
@@ -438,10 +433,19 @@ class Snapshot:
         :raises InvalidRequest: no such column, or row tracking is asked for and not enabled.
         """
         schema = self.arrow_schema(columns)
-        if row_tracking:
+        tracking = RowTracking.of(self.properties) if row_tracking else None
+        if tracking is not None:
             schema = pa.schema([*schema, *ROW_TRACKING_SCHEMA])
         files = self.files(SCANNED_FILE_COLUMNS, where)
-        batches = scan_files(self, files, schema, self._storage, row_tracking=row_tracking)
+        batches = scan_files(
+            files,
+            self.typed_partition_values(files.column("partition_values")),
+            schema,
+            self._storage,
+            table_schema=self.schema,
+            mapping_mode=self.mapping_mode,
+            row_tracking=tracking,
+        )
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from delta_log.errors import AccessDenied, StorageError
-from delta_log.storage.object_listing import KeySpan, SpanPage
+from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
     TOKEN,
     ContentChanged,
@@ -25,7 +25,7 @@ from delta_log.storage.object_store import (
     Upload,
 )
 from delta_log.storage.remote import file_info
-from delta_log.storage.storage import FileInfo
+from delta_log.storage.storage import FileInfo, KeySpan
 
 #: What the service says of a blob that is there: to Put Blob, and to Put Block List.
 _EXISTS = ("BlobAlreadyExists", "ConditionNotMet")

@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from delta_log.errors import InvalidRequest, StorageError
+from delta_log.storage.schemes import S3
 
 #: Both other implementations keep a finished entry for a day.
 EXPIRY_SECONDS = 24 * 60 * 60
@@ -325,5 +326,5 @@ def other_spellings(table_path: str) -> list[str]:
     """How else writers may spell the address: Hadoop decodes it, delta-rs encodes it, both keep its scheme."""
     scheme, separator, rest = table_path.partition("://")
     rests = dict.fromkeys((rest, unquote(rest), quote(rest, safe="/%"), quote(unquote(rest))))
-    schemes = dict.fromkeys((scheme, "s3", "s3a"))
+    schemes = dict.fromkeys((scheme, *S3.schemes))
     return [text for s in schemes for r in rests if (text := f"{s}{separator}{r}") != table_path]

@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from delta_log.errors import AccessDenied, InvalidRequest, StorageError
-from delta_log.storage.object_listing import KeySpan, SpanPage
+from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import TOKEN, ContentChanged, ObjectStorage, Tail, Upload
 from delta_log.storage.remote import file_info
-from delta_log.storage.storage import FileInfo
+from delta_log.storage.storage import FileInfo, KeySpan
 
 
 class GcsStorage(ObjectStorage):

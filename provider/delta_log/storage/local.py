@@ -23,8 +23,7 @@ from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
 from delta_log.storage import local_leftovers
 from delta_log.storage.local_directory import DirectoryWalk
 from delta_log.storage.local_listing import LocalPage
-from delta_log.storage.object_listing import KeySpan
-from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage, require_key
+from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage, require_key
 
 #: What ``link`` says where there are no hard links; POSIX leaves the choice.
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})

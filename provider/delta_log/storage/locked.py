@@ -21,14 +21,13 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import IO, Any
+from typing import IO
 
 from delta_log.errors import CorruptLog, InvalidRequest, StorageError
-from delta_log.storage.dynamodb_lock import EXPIRY_SECONDS, DynamoDBLock, LockEntry, LockOptions, LockTable
-from delta_log.storage.object_listing import KeySpan
-from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.storage.dynamodb_lock import EXPIRY_SECONDS, LockEntry, LockTable
+from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage
 from delta_log.storage.wrapped import WrappedStorage
 
 _LOG_DIRECTORY = "_delta_log"
@@ -358,23 +357,3 @@ def _refuse_commit(key: str) -> None:
 
 def _temporary_key(entry: LockEntry) -> str:
     return f"{_LOG_DIRECTORY}/{entry.temp_path}"
-
-
-def open_locked(table_uri: str, scheme: str, options: Mapping[str, Any], lock: object) -> Storage:
-    """A table on S3 whose commits go through a DynamoDB table.
-
-    :param options: of the S3 file system.
-    :param lock: the storage option ``lock``; see :class:`~delta_log.storage.dynamodb_lock.LockOptions`.
-    :raises InvalidRequest: the table is elsewhere, or the option is wrong.
-    """
-    if scheme not in ("s3", "s3a"):
-        raise InvalidRequest(
-            f'{table_uri} is not on S3, and the storage option "lock" is for S3 alone: no other writer would look at '
-            "it. Leave it out."
-        )
-    from delta_log.storage.s3 import S3Storage
-
-    asked = LockOptions.from_mapping(lock, options)
-    return LockedStorage(
-        S3Storage(table_uri, options), DynamoDBLock(table_uri, asked), conditional_put=asked.conditional_put
-    )

@@ -18,28 +18,13 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import TypeVar
 
-from delta_log.storage.storage import ODD_KEY, EnterDirectories, FileInfo, TreePage
+from delta_log.storage.storage import ODD_KEY, EnterDirectories, FileInfo, KeySpan, TreePage
 
 #: A tree is cut at this level at the latest.
 MAX_SHALLOW_LEVELS = 6
 #: So many spans for each lane, since nobody knows how many files a directory holds.
 _SPANS_PER_LANE = 4
 _Item = TypeVar("_Item")
-
-
-@dataclass(frozen=True, slots=True)
-class KeySpan:
-    """The keys that begin with a prefix (empty, or with a slash at its end) and lie in ``[start, end)``.
-
-    :param deep: also below the prefix's directories; else these are listed themselves.
-    :param start: no key itself: some stores would leave it out.
-    :param end: ``None``: all that follow.
-    """
-
-    prefix: str
-    deep: bool = False
-    start: str = ""
-    end: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,16 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.errors import DeltaLogError, StorageError
-from delta_log.storage.object_listing import KeySpan, SpanPage, list_object_tree, list_span_tree
+from delta_log.storage.object_listing import SpanPage, list_object_tree, list_span_tree
 from delta_log.storage.remote import RemoteStorage, opened
-from delta_log.storage.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, TreePage, require_key
+from delta_log.storage.storage import (
+    READ_AHEAD_BYTES,
+    EnterDirectories,
+    FileInfo,
+    KeySpan,
+    TreePage,
+    require_key,
+)
 
 #: Name of the token in an object's metadata: letters only, which every store and every proxy lets through.
 TOKEN = "deltaput"  # noqa: S105 - no secret

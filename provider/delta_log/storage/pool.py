@@ -1,20 +1,21 @@
-"""Many tables through few clients: a client library's session costs memory, connections and a tenth of a second."""
+"""Opens many tables through few clients: a client costs memory, connections and a tenth of a second."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
-from delta_log.storage.storage import Storage, is_on_disk, open_storage
+from delta_log.storage.opening import is_on_disk, open_storage
+from delta_log.storage.schemes import store_of
+from delta_log.storage.storage import Storage
 
 
 class StoragePool:
-    """Storages that share a client for each bucket or container. Any thread may call these.
+    """Opens storages that share one client for each bucket or container; any thread may use it.
 
-    :param storage_options: as of :func:`~delta_log.storage.storage.open_storage`. A lock is left out: the pool's storages are
-        for reading.
+    :param storage_options: as for :func:`~delta_log.storage.opening.open_storage`. The pool drops ``lock``, because its
+        storages are for reading.
     """
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -24,12 +25,11 @@ class StoragePool:
 
     def open(self, table_uri: str) -> Storage:
         """
-        :raises InvalidRequest: no such kind of store, or its package is missing.
+        :raises InvalidRequest: no store has this scheme, or its package is missing.
         """
         if is_on_disk(table_uri):
             return open_storage(table_uri, self._options)
-        address = urlsplit(table_uri)
-        store = (address.scheme, address.netloc)
+        store = store_of(table_uri)
         with self._lock:
             known = self._opened.get(store)
             if known is None:
@@ -37,8 +37,6 @@ class StoragePool:
                 return known
         from delta_log.storage.remote import RemoteStorage
 
-        return (
-            known.beside(table_uri)
-            if isinstance(known, RemoteStorage)
-            else open_storage(table_uri, self._options)
-        )
+        if isinstance(known, RemoteStorage):
+            return known.beside(table_uri)
+        return open_storage(table_uri, self._options)

@@ -11,24 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from typing import IO, Any, NoReturn
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import unquote_plus
 
 import fsspec
 import fsspec.asyn
 
 from delta_log.errors import AccessDenied, DeltaLogError, InvalidRequest, StorageError
+from delta_log.storage.schemes import scheme_of, store_kind
 from delta_log.storage.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, Storage, TreePage
 from delta_log.storage.table_uri import require_no_credentials
 
-_EXTRAS = {
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gcs",
-    "gcs": "gcs",
-    "abfs": "azure",
-    "abfss": "azure",
-    "az": "azure",
-}
 #: A shorter option is no secret.
 _SECRET_LENGTH = 8
 #: Why a kind of store cannot promise that a commit is created once.
@@ -58,8 +50,8 @@ class RemoteStorage(Storage):
                 self.uri, use_listings_cache=False, skip_instance_cache=True, **storage_options
             )
         except ImportError as error:
-            extra = _EXTRAS.get(urlsplit(table_uri).scheme)
-            remedy = f"Install airflow-provider-delta[{extra}]." if extra else "Install it."
+            kind = store_kind(scheme_of(table_uri))
+            remedy = f"Install airflow-provider-delta[{kind.extra}]." if kind else "Install it."
             raise InvalidRequest(
                 f"{table_uri} needs a package that is not installed ({error}). {remedy}"
             ) from error
@@ -145,7 +137,7 @@ class RemoteStorage(Storage):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        scheme = urlsplit(self.uri).scheme
+        scheme = scheme_of(self.uri)
         raise InvalidRequest(
             f"{self.uri} can only be read: a commit there would not be safe against other writers, since "
             f"{_NOT_WRITABLE.get(scheme, _UNKNOWN_STORE)}. Nothing was written. Keep the table on S3 or a "

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from delta_log.errors import AccessDenied, InvalidRequest, StorageError
-from delta_log.storage.object_listing import KeySpan, SpanPage
+from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
     TOKEN,
     ContentChanged,
@@ -31,7 +31,7 @@ from delta_log.storage.object_store import (
 )
 from delta_log.storage.remote import file_info
 from delta_log.storage.s3_list_objects import list_page
-from delta_log.storage.storage import FileInfo
+from delta_log.storage.storage import FileInfo, KeySpan
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MAX_READS = 5

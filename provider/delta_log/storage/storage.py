@@ -1,23 +1,25 @@
-"""The only door to a store: a small seam over local disks and object stores.
+"""The contract between this package and a store: a local disk or an object store.
 
-Keys are POSIX-style paths relative to the table's root, decoded, without a leading slash, and taken literally. What a
-caller may rely on:
+A key is a POSIX-style path relative to the table's root. It is decoded, has no leading slash, and is taken literally.
+Callers may rely on these promises:
 
-1. ``read``, ``open_read``: a missing key is :class:`FileNotFoundError`; any other failure, of any method, is
+1. ``read`` and ``open_read`` raise :class:`FileNotFoundError` for a missing key. Every other failure, in any method, is a
    :class:`~delta_log.errors.StorageError`.
-2. ``put_if_absent`` is atomic and durable: exactly one of any number of callers gets ``True``, and nobody ever sees a
-   part of the content. ``False`` says that somebody else's object is there, never that an earlier attempt of this very
-   call had put it there: client libraries repeat a request whose answer was lost, and the repetition is refused.
-   After a :class:`StorageError` the outcome is not known, and may still change for as long as a request is on its way:
-   read back, and never try other content under that key before that.
-3. A store on which we cannot promise this refuses (:meth:`Storage.require_writable`), before anything was written.
-4. ``open_write`` is for new files under names that nobody else knows. An exception inside its block removes what was
-   written; a process that dies leaves at most a file that no log names, which VACUUM finds.
-5. Nothing is cached: what another process wrote is seen by the next call.
-6. A storage may be used by several threads at once; what ``open_read`` and ``open_write`` give, by one at a time.
-7. Nothing outside of the root is read, written or deleted, whatever a key says and whatever lies below the root. Writing
-   and deleting refuse a key that is not normalised (:func:`require_key`); reading finds nothing there. On a disk no
+2. ``put_if_absent`` is atomic and durable. Exactly one of any number of callers gets ``True``, and no reader sees a part of
+   the content. ``False`` means that another writer's object is there. It never means that an earlier attempt of the same
+   call created it: client libraries repeat a request whose answer was lost, and the store refuses the repetition.
+   After a :class:`StorageError` the outcome is unknown, and may change while a request is still on its way. The caller
+   reads the key back before it tries other content under that key.
+3. A store that cannot keep promise 2 refuses before anything is written (:meth:`Storage.require_writable`).
+4. ``open_write`` creates a file under a name that only the caller knows. An exception inside its block removes the file. A
+   process that dies leaves at most a file that no log names, which VACUUM finds.
+5. Nothing is cached: the next call sees what another process wrote.
+6. Several threads may use one storage at once. One thread at a time uses a file from ``open_read`` or ``open_write``.
+7. Nothing outside the root is read, written or deleted, whatever a key says and whatever lies below the root. Writing and
+   deleting refuse a key that is not normalised (:func:`require_key`); reading such a key finds nothing. On a disk, no
    symbolic link below the root is followed: :class:`~delta_log.errors.SymbolicLinkRefused`.
+
+:mod:`delta_log.storage.opening` chooses the implementation for an address.
 """
 
 from __future__ import annotations
@@ -28,14 +30,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import IO, Any
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage.table_uri import require_no_credentials
-
-if TYPE_CHECKING:
-    from delta_log.storage.object_listing import KeySpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,23 @@ class TreePage:
         return list(self.keys.to_pylist() if hasattr(self.keys, "to_pylist") else self.keys)
 
 
-#: Of the directories that a listing met, given by their keys, those that it is to look into.
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """The keys that begin with a prefix and lie in ``[start, end)``.
+
+    :param prefix: empty, or with a slash at its end.
+    :param deep: includes all keys below the directories of the prefix. Otherwise the listing names those directories.
+    :param start: must not be a key itself, because some stores leave out the key that a listing starts at.
+    :param end: ``None``: no upper bound.
+    """
+
+    prefix: str
+    deep: bool = False
+    start: str = ""
+    end: str | None = None
+
+
+#: Given the keys of the directories that a listing met, returns those to descend into.
 EnterDirectories = Callable[[Sequence[str]], Collection[str]]
 
 #: Over a network, opening a file reads so many bytes from its end: Parquet's footer is there, a small file is here whole, and
@@ -273,57 +286,3 @@ class Storage(ABC):
             return
         with ThreadPoolExecutor(min(self.concurrency, len(keys))) as pool:
             yield from pool.map(self.read, keys)
-
-
-def is_on_disk(table_uri: str) -> bool:
-    """A path, or a ``file`` URI."""
-    return _scheme(table_uri) in ("", "file")
-
-
-def _scheme(table_uri: str) -> str:
-    try:
-        return urlsplit(table_uri).scheme if "://" in table_uri or table_uri[:5].lower() == "file:" else ""
-    except ValueError as error:
-        raise InvalidRequest(f"{table_uri} is not a URI ({error}). Check the address.") from error
-
-
-def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = None) -> Storage:
-    """The store of a table.
-
-    :param table_uri: a local path, ``file://…`` or any URI that fsspec knows (``s3://``, ``gs://``, ``abfs://`` …).
-    :param storage_options: passed to the fsspec file system, but for ``lock``, which is ours.
-    :raises InvalidRequest: no such kind of store, its package is missing, or the address carries credentials.
-    """
-    require_no_credentials(table_uri)
-    # A store's module is loaded where a table lives on it: client libraries are large.
-    scheme = _scheme(table_uri)
-    options = dict(storage_options or {})
-    lock = options.pop("lock", None)
-    if lock is not None:
-        return _open_locked(table_uri, scheme, options, lock)
-    if is_on_disk(table_uri):
-        from delta_log.storage.local import LocalStorage
-
-        return LocalStorage(unquote(urlsplit(table_uri).path) if scheme else table_uri)
-    if scheme in ("s3", "s3a"):
-        from delta_log.storage.s3 import S3Storage
-
-        return S3Storage(table_uri, options)
-    if scheme in ("gs", "gcs"):
-        from delta_log.storage.gcs import GcsStorage
-
-        return GcsStorage(table_uri, options)
-    if scheme in ("abfs", "abfss", "az"):
-        from delta_log.storage.azure import AzureStorage
-
-        return AzureStorage(table_uri, options)
-    from delta_log.storage.remote import RemoteStorage
-
-    return RemoteStorage(table_uri, options)
-
-
-def _open_locked(table_uri: str, scheme: str, options: Mapping[str, Any], lock: Mapping[str, Any]) -> Storage:
-    """A store whose commits are coordinated by a lock outside it."""
-    from delta_log.storage.locked import open_locked
-
-    return open_locked(table_uri, scheme, options, lock)

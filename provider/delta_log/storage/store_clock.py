@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from delta_log.errors import ClockAhead, StorageError
-from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.runtime import Runtime
 from delta_log.storage.storage import Storage
 
@@ -24,8 +23,8 @@ _RUNTIME = Runtime()
 def require_store_clock(
     storage: Storage,
     now_ms: int,
+    directory: str,
     *,
-    directory: str = LOG_DIRECTORY,
     new_id: Callable[[], str] = _RUNTIME.new_id,
 ) -> None:
     """Write a small file, see when the store says that it was written, and delete it.

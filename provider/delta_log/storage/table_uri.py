@@ -1,6 +1,6 @@
 """The address of a table, or of another place that a caller names: what it may be, and where it lies.
 
-:func:`~delta_log.storage.storage.open_storage` takes a path, a ``file`` URI, or a URI of a store. This module says about such a
+:func:`~delta_log.storage.opening.open_storage` takes a path, a ``file`` URI, or a URI of a store. This module says about such a
 text what has to be known before anything is opened:
 
 1. An address that carries credentials is refused, for it would be shown in logs, reports and user interfaces
@@ -24,18 +24,13 @@ from urllib.parse import unquote
 
 from delta_log.errors import InvalidRequest, OutsideAllowedRoots
 from delta_log.redaction import has_credentials, redact_uri
+from delta_log.storage.schemes import AZURE, GCS, S3, family_of
 
 #: Roots by who has set them, which messages name. An address must lie below a root of each.
 AllowedRoots = Mapping[str, Sequence[str]]
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-#: Schemes of one store.
-_FAMILIES = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
-    **dict.fromkeys(("gs", "gcs"), "gs"),
-    **dict.fromkeys(("abfs", "abfss", "az"), "abfs"),
-}
 #: "blob" and "dfs" are two endpoints of one account.
 _AZURE_HOST = re.compile(r"([^.]+)\.(?:dfs|blob)\.(.+)")
 
@@ -46,7 +41,7 @@ class TableUri:
 
     :param scheme: of the store, aliases made one; empty for a disk of this machine.
     :param authority: bucket, container and account, or host.
-    :param segments: of the path, decoded where :func:`~delta_log.storage.storage.open_storage` decodes (a ``file`` URI).
+    :param segments: of the path, decoded where :func:`~delta_log.storage.opening.open_storage` decodes (a ``file`` URI).
     """
 
     scheme: str
@@ -68,7 +63,7 @@ class TableUri:
         if match is None:
             raise _ambiguous(address, "it is neither a path nor a URI")
         scheme, authority, path = match.groups()
-        family = _FAMILIES.get(scheme.lower(), scheme.lower())
+        family = family_of(scheme.lower())
         return cls(family, _authority(family, authority, address), _segments(path, address))
 
     def is_within(self, root: TableUri) -> bool:
@@ -159,7 +154,7 @@ def _authority(scheme: str, authority: str, address: str) -> str:
         raise _ambiguous(address, "it names no bucket, container or host")
     if "\\" in authority or "?" in authority or "#" in authority or "%" in authority:
         raise _ambiguous(address, "its host holds a character that no host has")
-    if scheme == "abfs":
+    if scheme == AZURE.family:
         container, at, host = authority.partition("@")
         if "@" in host or (at and not (container and host)):
             raise _ambiguous(address, "its container and account cannot be told apart")
@@ -167,7 +162,7 @@ def _authority(scheme: str, authority: str, address: str) -> str:
     if "@" in authority:
         raise _ambiguous(address, "it names a user")
     # The names of buckets are compared as they are, those of hosts in any case.
-    return authority if scheme in ("s3", "gs") else authority.lower()
+    return authority if scheme in (S3.family, GCS.family) else authority.lower()
 
 
 def _segments(path: str, address: str) -> tuple[str, ...]:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Any
 
-from delta_log.storage.object_listing import KeySpan
-from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage
 
 
 class WrappedStorage(Storage):

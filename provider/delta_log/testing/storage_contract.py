@@ -20,8 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
-from delta_log.storage.object_listing import KeySpan
-from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage, require_key
+from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage, require_key
 from delta_log.storage.wrapped import WrappedStorage
 
 

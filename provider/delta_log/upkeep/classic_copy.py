@@ -1,8 +1,8 @@
-"""A copy of a V2 checkpoint under the classic name, for readers who know no other name.
+"""A copy of a V2 checkpoint under the classic name, for readers that do not know V2 checkpoints.
 
-Protocol sections "V2 Spec" and "Metadata Cleanup". A reader without V2 checkpoints that lists a log whose older part is
-gone sees commits without a beginning, and takes the log for broken. A checkpoint under the classic name lets it read the
-protocol, and say what it lacks. The copy names the same sidecars, so it costs one small file however large the table is.
+Protocol sections "V2 Spec" and "Metadata Cleanup". After a cleanup of the log, such a reader would find commits without
+a beginning and report a broken log. A checkpoint under the classic name lets it read the protocol and name the feature
+that it lacks. The copy names the same sidecars, so it is one small file even for a large table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delta_log.checkpoint.schema import CheckpointSchema, StatsForms
+from delta_log.checkpoint.schema import V2_COLUMNS, CheckpointSchema, StatsForms
 from delta_log.checkpoint.writer import CheckpointMismatch, write_checkpoint
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import Action
@@ -25,19 +25,16 @@ from delta_log.snapshot.completed_actions import complete_metadata, complete_pro
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 
-_TAGS = pa.map_(pa.string(), pa.string())
-_SIDECAR = pa.struct(
-    [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64()), ("tags", _TAGS)]
-)
-_CHECKPOINT_METADATA = pa.struct([("version", pa.int64()), ("tags", _TAGS)])
+_SIDECAR, _CHECKPOINT_METADATA = V2_COLUMNS["sidecar"], V2_COLUMNS["checkpointMetadata"]
 
 
 def write_compatible_checkpoint(storage: Storage, checkpoint: Checkpoint, runtime: Runtime) -> str:
-    """Write the copy, or find it; gives its key. One without sidecars is written anew, files and all.
+    """Write the copy unless it exists. A checkpoint without sidecars is written again as a classic one.
 
-    :param checkpoint: under a unique name.
-    :raises UnreadableCheckpoint: it cannot be read.
-    :raises CheckpointMismatch: what is there under the classic name is something else.
+    :param checkpoint: has a unique name.
+    :return: the key of the copy.
+    :raises UnreadableCheckpoint: the checkpoint cannot be read.
+    :raises CheckpointMismatch: a different checkpoint has the classic name.
     """
     key = f"{LOG_DIRECTORY}/{checkpoint.version:020d}.checkpoint.parquet"
     other = CheckpointReader(storage, checkpoint).other
@@ -103,7 +100,7 @@ def _comparable(other: OtherActions) -> tuple[object, ...]:
 
 
 def is_needed(remaining: list[Checkpoint]) -> bool:
-    """Do the checkpoints that stay all have names that only readers of V2 know?"""
+    """Whether all remaining checkpoints have names that only readers of V2 checkpoints know."""
     return bool(remaining) and all(_has_unique_name(checkpoint.files[0]) for checkpoint in remaining)
 
 

@@ -27,6 +27,8 @@ from delta_maintenance.contract import (
     ContractError,
     JobSpec,
 )
+from delta_maintenance.operations import OPERATIONS
+from delta_maintenance.options import ENGINE
 
 _EXIT_CODES = {"refused": EXIT_REFUSED, "conflict": EXIT_CONFLICT}
 
@@ -63,14 +65,13 @@ def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) ->
 
 def _described(error: Exception) -> dict[str, Any]:
     from delta_log.errors import DeltaLogError
-    from delta_maintenance.engine.engine import describe_error
+    from delta_maintenance.errors import error_report, refusal_report
 
-    description = describe_error(error)
-    if isinstance(error, (UsageError, ContractError)):
-        return {**description, "kind": "refused", "retryable": False}
-    if not isinstance(error, DeltaLogError):
+    if isinstance(error, UsageError):
+        return refusal_report(error).to_dict()
+    if not isinstance(error, (DeltaLogError, ContractError)):
         print_traceback(error)
-    return description
+    return error_report(error).to_dict()
 
 
 @contextmanager
@@ -151,68 +152,33 @@ def history(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return {"table": table.uri, "history": commits}, render_history(commits)
 
 
-def optimize(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Compact a table; the result is the job's report."""
-    wanted = {
-        "full": options.full or None,
-        "min_file_size_bytes": options.min_file_size,
-        "max_file_size_bytes": options.max_file_size,
-    }
-    return _rewrite("optimize", options, wanted)
-
-
-def purge(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Take deleted rows and dropped columns out of the files; the result is the job's report."""
-    return _rewrite("purge", options, {})
-
-
-def _rewrite(
-    operation: str, options: argparse.Namespace, wanted: Mapping[str, Any]
-) -> tuple[dict[str, Any], str]:
+def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Run the operation that is named as the command; the result is the job's report."""
     from delta_log.runtime import Runtime
     from delta_maintenance.cli.text import render_report
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import HumanProgress
     from delta_maintenance.rewrite.manifest_file import RunKey
 
-    wanted = {
-        **wanted,
-        "where": options.where,
-        "target_size_bytes": options.target_size,
-        "max_deleted_rows_ratio": options.max_deleted_rows_ratio,
-        "max_bytes": options.max_bytes,
-        "max_files": options.max_files,
-        "max_duration_seconds": options.max_duration,
-        "batch_size_bytes": options.batch_size,
-        "quiet_minutes": options.quiet_minutes,
-        "hot_partitions": options.hot_partitions,
-        "verify": options.verify,
-        "on_broken_source": options.on_broken_source,
-        "remap": options.remap or None,
-        "approved_digest": options.approved,
-        "output": options.output,
-    }
+    given, operation = vars(options), OPERATIONS[options.operation]
+    uses_engines = ENGINE in operation.settings
     runtime = Runtime()
     spec = JobSpec(
-        operation=operation,
+        operation=operation.name,
         table=options.table,
-        run_id=options.run_id or f"cli-{runtime.new_id()}",
-        options={name: value for name, value in wanted.items() if value is not None},
-        engine=options.engine,
-        transaction=options.txn,
-        memory_limit_bytes=options.memory_limit,
-        parallelism=options.parallelism,
-        dry_run=options.dry_run,
+        run_id=given.get("run_id") or f"cli-{runtime.new_id()}",
+        options=operation.spec_options(given),
+        transaction=given.get("txn"),
+        **{"engine": "local", **{row.name: given[row.name] for row in operation.settings}},
     )
     # Without a cluster to go to, "auto" stays here however much there is to do.
-    master = options.master or os.environ.get("SPARK_MASTER") or "local[*]"
-    has_spark = find_spec("pyspark") is not None
+    master = given.get("master") or os.environ.get("SPARK_MASTER") or "local[*]"
     site = JobSite(
         storage_options(options.storage_options, os.environ),
-        master,
-        has_spark,
-        runtime,
-        RunKey.from_environment(os.environ),
+        spark_master=master if uses_engines else None,
+        can_use_spark=uses_engines and find_spec("pyspark") is not None,
+        runtime=runtime,
+        run_key=RunKey.from_environment(os.environ) if operation.is_resumable else None,
     )
     report = _or_spark_missing(run_job(spec, site, HumanProgress(sys.stderr)).to_dict(), master)
     return report, "" if "error" in report else render_report(report)
@@ -230,127 +196,8 @@ def _or_spark_missing(report: dict[str, Any], master: str) -> dict[str, Any]:
     return report
 
 
-def checkpoint(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Write a checkpoint; the result is the job's report."""
-    from delta_log.runtime import Runtime
-    from delta_maintenance.cli.text import render_checkpoint
-    from delta_maintenance.job import JobSite, run_job
-    from delta_maintenance.progress import HumanProgress
-
-    wanted = {
-        "policy": options.policy,
-        "top_format": options.top_format,
-        "full": options.full or None,
-        "if_due": options.if_due or None,
-        "compact_log": options.compact_log or None,
-        "cleanup_log": options.cleanup_log or None,
-        "repair_checksum": options.repair_checksum or None,
-    }
-    runtime = Runtime()
-    spec = JobSpec(
-        operation="checkpoint",
-        table=options.table,
-        run_id=f"cli-{runtime.new_id()}",
-        options={name: value for name, value in wanted.items() if value is not None},
-        engine="local",
-        dry_run=options.dry_run,
-    )
-    site = JobSite(storage_options(options.storage_options, os.environ), runtime=runtime)
-    report = run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
-    return report, "" if "error" in report else render_checkpoint(report)
-
-
-def cleanup_log(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Delete what of the log nobody needs any more; the result is the job's report."""
-    from delta_maintenance.cli.text import render_log_cleanup
-
-    report = _log_job("cleanup-log", options)
-    return report, "" if "error" in report else render_log_cleanup(report)
-
-
-def compact_log(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Put commits into a log compaction; the result is the job's report."""
-    from delta_maintenance.cli.text import render_log_compaction
-
-    report = _log_job("compact-log", options)
-    return report, "" if "error" in report else render_log_compaction(report)
-
-
-def _log_job(
-    operation: str, options: argparse.Namespace, wanted: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    from delta_log.runtime import Runtime
-    from delta_maintenance.job import JobSite, run_job
-    from delta_maintenance.progress import HumanProgress
-
-    runtime = Runtime()
-    spec = JobSpec(
-        operation=operation,
-        table=options.table,
-        run_id=f"cli-{runtime.new_id()}",
-        options=wanted or {},
-        engine="local",
-        dry_run=options.dry_run,
-    )
-    site = JobSite(storage_options(options.storage_options, os.environ), runtime=runtime)
-    return run_job(spec, site, HumanProgress(sys.stderr)).to_dict()
-
-
-def vacuum(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Delete what nobody needs any more; the result is the job's report."""
-    from delta_log.runtime import Runtime
-    from delta_maintenance.cli.text import render_vacuum
-    from delta_maintenance.job import JobSite, run_job
-    from delta_maintenance.progress import HumanProgress
-
-    wanted = {
-        "retain_hours": options.retain_hours,
-        "retention_check": False if options.no_retention_check else None,
-        "lite": options.lite or None,
-        "inventory": options.inventory,
-        "where": options.where,
-        "require_proof": options.require_proof or None,
-        "output": options.output,
-        "quarantine": options.quarantine or None,
-        "purge_quarantine_hours": options.purge_quarantine,
-    }
-    runtime = Runtime()
-    spec = JobSpec(
-        operation="vacuum",
-        table=options.table,
-        run_id=f"cli-{runtime.new_id()}",
-        options={name: value for name, value in wanted.items() if value is not None},
-        engine=options.engine,
-        transaction=options.txn,
-        parallelism=options.parallelism,
-        dry_run=options.dry_run,
-    )
-    master = options.master or os.environ.get("SPARK_MASTER") or "local[*]"
-    has_spark = find_spec("pyspark") is not None
-    site = JobSite(storage_options(options.storage_options, os.environ), master, has_spark, runtime)
-    report = _or_spark_missing(run_job(spec, site, HumanProgress(sys.stderr)).to_dict(), master)
-    return report, "" if "error" in report else render_vacuum(report)
-
-
-def restore_quarantine(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Bring files back that a vacuum put into quarantine; the result is the job's report."""
-    from delta_maintenance.cli.text import render_restoration
-
-    report = _log_job("restore-quarantine", options, {} if options.name is None else {"name": options.name})
-    return report, "" if "error" in report else render_restoration(report)
-
-
-COMMANDS = {
-    "inspect": inspect,
-    "history": history,
-    "optimize": optimize,
-    "purge": purge,
-    "checkpoint": checkpoint,
-    "vacuum": vacuum,
-    "restore-quarantine": restore_quarantine,
-    "cleanup-log": cleanup_log,
-    "compact-log": compact_log,
-}
+#: By name; :data:`~delta_maintenance.operations.OPERATIONS` says which operations there are.
+COMMANDS = {"inspect": inspect, "history": history, **dict.fromkeys(OPERATIONS, run_operation)}
 
 
 if __name__ == "__main__":

@@ -6,14 +6,14 @@ Every line goes through :mod:`delta_log.printable`: what a table says may neithe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from delta_log.errors import CorruptLog, brief
 from delta_log.printable import printable, printable_lines
 from delta_maintenance.log_upkeep.plan.log_cleanup import log_cleanup_lines, render_log_cleanup_plan
 from delta_maintenance.optimize.plan.plan import foreign_lines, render_plan
-from delta_maintenance.progress import format_bytes, format_time
+from delta_maintenance.units import format_bytes, format_time
 from delta_maintenance.vacuum.plan.plan import reason_lines, render_vacuum_plan
 
 #: Of the second reading of the log.
@@ -181,8 +181,8 @@ def _compacted(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def render_report(report: Mapping[str, Any]) -> str:
-    """Of a job that did not fail."""
+def render_rewrite(report: Mapping[str, Any]) -> str:
+    """The report of an OPTIMIZE or a purge that did not fail."""
     status = report["status"]
     if status == "planned":
         return render_plan(report["plan"])
@@ -330,3 +330,19 @@ def render_restoration(report: Mapping[str, Any]) -> str:
         f"  warning: {name} is left as it is: {why}" for name, why in plan["refusedQuarantines"].items()
     ]
     return printable_lines(lines)
+
+
+_RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "optimize": render_rewrite,
+    "purge": render_rewrite,
+    "checkpoint": render_checkpoint,
+    "vacuum": render_vacuum,
+    "restore-quarantine": render_restoration,
+    "cleanup-log": render_log_cleanup,
+    "compact-log": render_log_compaction,
+}
+
+
+def render_report(report: Mapping[str, Any]) -> str:
+    """The report of a job that did not fail."""
+    return _RENDERERS[report["operation"]](report)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from delta_maintenance.contract import JobSpec
-from delta_maintenance.progress import format_bytes
+from delta_maintenance.units import format_bytes
 
 #: What the worker processes of one machine finish in a minute or two. Above that, ``auto`` prefers a cluster.
 LOCAL_BYTES = 16 << 30

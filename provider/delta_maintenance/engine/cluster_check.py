@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_log.errors import TableError
 from delta_maintenance.bundle import PACKAGES
+from delta_maintenance.errors import ClusterIncomplete
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,25 +26,6 @@ if TYPE_CHECKING:
 REQUIRED = ("pyarrow", "numpy", "fsspec", "pyroaring", "msgspec")
 _PYTHON = (3, 10)
 _PROBES = 4
-
-
-class ClusterIncomplete(TableError):
-    """A machine lacks what the job needs.
-
-    :ivar missing: the names of what is missing, by machine.
-    """
-
-    def __init__(self, missing: Mapping[str, Sequence[str]], found: Mapping[str, Mapping[str, str]]) -> None:
-        lines = [
-            f"{where} lacks {', '.join(names)} (it has {_have(found[where])})"
-            for where, names in missing.items()
-        ]
-        super().__init__(
-            f"The Spark cluster cannot run this job: {'; '.join(lines)}. Nothing was written. Install "
-            "them there, for example with an archive by venv-pack or conda-pack (spark.archives and "
-            "spark.pyspark.python), or use --engine local."
-        )
-        self.missing = {where: list(names) for where, names in missing.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +57,7 @@ def check_cluster(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterV
     sources = {versions.pop("sources") for versions in found.values()}
     missing = {where: _missing(versions) for where, versions in found.items() if _missing(versions)}
     if missing:
-        raise ClusterIncomplete(missing, found)
+        raise ClusterIncomplete(missing, {where: _have(found[where]) for where in missing})
     return ClusterVersions(found, has_library=len(sources) == 1 and "" not in sources)
 
 

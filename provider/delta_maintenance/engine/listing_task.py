@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from delta_maintenance.engine.engine import describe_error
 from delta_maintenance.engine.spark_task import error_for_spark, opened
+from delta_maintenance.errors import error_report
 from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart, list_part
 from delta_maintenance.listing.sorted_keys import SortedKeys
 
@@ -33,9 +33,9 @@ def list_batch(
                 columns = [*found.columns, pa.nulls(found.num_rows, pa.string())]
                 yield pa.record_batch(columns, schema=_SCHEMA)
         except Exception as error:  # noqa: BLE001 - the driver decides by the description
-            description = {**describe_error(error), "bin_id": f"part {part.number} of the listing"}
-            if description["retryable"]:
-                raise error_for_spark(description, error, nonce) from None
-            row = [*[None] * len(FOUND_SCHEMA), json.dumps(description)]
+            report = error_report(error).with_facts(bin_id=f"part {part.number} of the listing")
+            if report.retryable:
+                raise error_for_spark(report, error, nonce) from None
+            row = [*[None] * len(FOUND_SCHEMA), json.dumps(report.to_dict())]
             columns = [pa.array([value], field.type) for value, field in zip(row, _SCHEMA, strict=True)]
             yield pa.record_batch(columns, schema=_SCHEMA)

@@ -24,16 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from delta_log.errors import DeltaLogError
-from delta_log.storage.storage import Storage, is_on_disk, open_storage
-from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
-from delta_maintenance.engine.engine import (
-    BinResult,
-    TaskFailed,
-    WorkerDied,
-    describe_error,
-    is_too_late,
-)
+from delta_log.storage.opening import is_on_disk, open_storage
+from delta_log.storage.storage import Storage
+from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, ErrorReport
+from delta_maintenance.engine.engine import BinResult, is_too_late
 from delta_maintenance.engine.slots import Slots, has_capacity
+from delta_maintenance.errors import TaskFailed, WorkerDied, error_report
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed
@@ -106,7 +102,7 @@ class LocalEngine:
             except DeltaLogError as error:
                 if error.retryable:
                     raise
-                result = TaskFailed(task.bin_id, describe_error(error))
+                result = TaskFailed(task.bin_id, error_report(error))
             progress.bin_done(task.bin_id, task.bytes_in)
             yield result
 
@@ -182,7 +178,7 @@ def _next_result(answers: _Answers, progress: ProgressReporter) -> tuple[_Tasks,
         if "read" in answer:
             progress.source_read(task.bin_id, answer["read"])
         elif "error" in answer:
-            failure = TaskFailed(task.bin_id, answer["error"])
+            failure = TaskFailed(task.bin_id, ErrorReport.from_dict(answer["error"]))
             if failure.retryable:
                 raise failure
             return worker, task, failure

@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from delta_log.printable import print_traceback
-from delta_log.storage.storage import Storage, is_on_disk
-from delta_maintenance.engine.engine import describe_error
+from delta_log.storage.opening import is_on_disk
+from delta_log.storage.storage import Storage
+from delta_maintenance.errors import error_report
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
@@ -73,7 +74,7 @@ class Slots:
             pass
         except Exception as error:  # noqa: BLE001 - who is told decides
             print_traceback(error)
-            self._answer(task.bin_id, {"error": describe_error(error)})
+            self._answer(task.bin_id, {"error": error_report(error).to_dict()})
         else:
             self._answer(task.bin_id, {"manifest": manifest.to_dict()})
 

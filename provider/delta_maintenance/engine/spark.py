@@ -24,13 +24,16 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from delta_log.storage.storage import FileInfo, Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import FileInfo, Storage
 from delta_maintenance.bundle import build_bundle
+from delta_maintenance.contract import ErrorReport
 from delta_maintenance.engine.cluster_check import check_cluster
-from delta_maintenance.engine.engine import BinResult, TaskFailed
+from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.spark_listing import SparkListing
 from delta_maintenance.engine.spark_session import sent_files
 from delta_maintenance.engine.spark_task import task_error
+from delta_maintenance.errors import TaskFailed
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed_text
@@ -90,7 +93,7 @@ class SparkEngine:
             raise
         for row in collecting.rows():
             if row["error"] is not None:
-                yield TaskFailed(tasks[row["bin"]].bin_id, json.loads(row["error"]))
+                yield TaskFailed(tasks[row["bin"]].bin_id, ErrorReport.from_dict(json.loads(row["error"])))
                 continue
             bin_id = tasks[row["bin"]].bin_id
             if bin_id in left:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_maintenance.engine.engine import TaskFailed
+from delta_maintenance.contract import ErrorReport
 from delta_maintenance.engine.spark_session import sent_files
 from delta_maintenance.engine.spark_task import task_error
+from delta_maintenance.errors import TaskFailed
 from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class SparkListing:
             raise
         errors = found.column("error").drop_null()
         if len(errors):
-            description = json.loads(errors[0].as_py())
-            raise TaskFailed(description.pop("bin_id"), description)
+            report = ErrorReport.from_dict(json.loads(errors[0].as_py()))
+            raise TaskFailed(report.facts["bin_id"], report)
         yield from found.drop_columns("error").cast(FOUND_SCHEMA).to_batches()
 
     def _send(self, keys: Path) -> None:

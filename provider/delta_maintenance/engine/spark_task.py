@@ -14,9 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.printable import print_traceback
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_maintenance.checked_json import ContractError, first_object
-from delta_maintenance.engine.engine import TaskFailed, describe_error, is_too_late
+from delta_maintenance.contract import ErrorReport
+from delta_maintenance.engine.engine import is_too_late
+from delta_maintenance.errors import TaskFailed, error_report
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
@@ -38,28 +41,28 @@ def error_mark(nonce: str) -> str:
     return f"DELTA_TASK_ERROR {nonce} "
 
 
-def error_for_spark(description: Mapping[str, Any], error: Exception, nonce: str) -> RuntimeError:
+def error_for_spark(report: ErrorReport, error: Exception, nonce: str) -> RuntimeError:
     """Make the error that a task raises so that Spark repeats it, and reports the reason if it gives up.
 
     The caller raises it without a cause, which Spark would quote unescaped. The traceback goes to the executor's standard error.
     """
     print_traceback(error)
-    return RuntimeError(error_mark(nonce) + json.dumps(description))
+    return RuntimeError(error_mark(nonce) + json.dumps(report.to_dict()))
 
 
-def described_error(text: str, nonce: str) -> dict[str, Any] | None:
-    """Return the description that :func:`error_for_spark` put into the text of a Spark error, if there is one."""
+def reported_error(text: str, nonce: str) -> ErrorReport | None:
+    """Return the error that :func:`error_for_spark` put into the text of a Spark error, if there is one."""
     _, mark, rest = text.partition(error_mark(nonce))
     try:
-        return first_object("error of a task", rest)[0] if mark else None
+        return ErrorReport.from_dict(first_object("error of a task", rest)[0]) if mark else None
     except ContractError:
         return None
 
 
 def task_error(error: Exception, nonce: str) -> Exception:
     """Return the error of our task that a Spark error reports, else the Spark error itself."""
-    description = described_error(str(error), nonce)
-    return error if description is None else TaskFailed(description.pop("bin_id"), description)
+    report = reported_error(str(error), nonce)
+    return error if report is None else TaskFailed(report.facts["bin_id"], report)
 
 
 def rewrite_batch(
@@ -78,8 +81,8 @@ def rewrite_batch(
         try:
             manifest = rewrite_bin(task, opened(task.table_uri, storage_options), run_key).to_json()
         except Exception as error:  # noqa: BLE001 - the driver decides by the description
-            description = {**describe_error(error), "bin_id": task.bin_id}
-            if description["retryable"]:
-                raise error_for_spark(description, error, nonce) from None
-            failure = json.dumps(description)
+            report = error_report(error).with_facts(bin_id=task.bin_id)
+            if report.retryable:
+                raise error_for_spark(report, error, nonce) from None
+            failure = json.dumps(report.to_dict())
         yield pa.record_batch([[number], [manifest], [failure]], schema=_SCHEMA)

@@ -52,9 +52,9 @@ def _unwind(_signal: int, _frame: object) -> None:
 def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
     import pyarrow as pa
 
-    from delta_log.storage.storage import open_storage
-    from delta_maintenance.engine.engine import describe_error
+    from delta_log.storage.opening import open_storage
     from delta_maintenance.engine.slots import Slots, is_small
+    from delta_maintenance.errors import error_report
     from delta_maintenance.rewrite.manifest_file import RunKey
     from delta_maintenance.rewrite.task import RewriteTask
 
@@ -75,7 +75,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
             try:
                 storage = open_storage(task.table_uri, setup["storage_options"]) if slots is None else None
             except Exception as error:  # noqa: BLE001 - the other end decides
-                answer(task.bin_id, {"error": describe_error(error)})
+                answer(task.bin_id, {"error": error_report(error).to_dict()})
                 continue
             if storage is not None:
                 slots = work.enter_context(Slots(storage, run_key, answer))

@@ -24,7 +24,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from delta_maintenance.errors import refusal_report
+
+if TYPE_CHECKING:
+    from delta_maintenance.contract import ErrorReport, JobReport
 
 PARENT_PID_VARIABLE = "DELTA_MAINTENANCE_PARENT_PID"
 #: Where ``engine="auto"`` may send heavy work.
@@ -45,19 +50,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--spec", required=True, help="the job spec as JSON, or @FILE")
     text = parser.parse_args(arguments).spec
     _watch_parent()
+    from delta_maintenance.contract import ErrorReport
+
     try:
         missing = _missing()
         if missing:
-            return _print_report(_incomplete(text, missing), nonce)
+            return _print_report(_failed(text, _dependency_missing(missing)), nonce)
         signal.signal(signal.SIGTERM, _terminate)
         report = _run(text, nonce)
     except Terminated:
-        return _print_report(_failed(text, "Terminated", "The job was told to end."), nonce)
+        report = _failed(text, ErrorReport("Terminated", "The job was told to end."))
     except Exception as error:  # noqa: BLE001 - even a broken installation must not end without a report
-        from delta_log.printable import print_traceback, printable
+        from delta_log.printable import print_traceback
+        from delta_maintenance.errors import error_report
 
         print_traceback(error)
-        report = _failed(text, type(error).__name__, printable(str(error)) or "no message")
+        report = _failed(text, error_report(error))
     return _print_report(report, nonce)
 
 
@@ -67,10 +75,9 @@ def _take_nonce() -> str | None:
     return os.environ.pop(OUTPUT_NONCE_VARIABLE, None)
 
 
-def _run(text: str, nonce: str | None) -> dict[str, Any]:
+def _run(text: str, nonce: str | None) -> JobReport:
     from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
-    from delta_maintenance.engine.engine import describe_error
     from delta_maintenance.engine.spark_session import is_spark_driver
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import ProgressLines
@@ -81,11 +88,10 @@ def _run(text: str, nonce: str | None) -> dict[str, Any]:
         options = _storage_options(os.environ.get(STORAGE_OPTIONS_VARIABLE), STORAGE_OPTIONS_VARIABLE)
         run_key = RunKey.from_environment(os.environ)
     except (ContractError, InvalidRequest, OSError) as error:
-        refused = {**describe_error(error), "kind": "refused", "retryable": False}
-        return {**_failed(text, "", ""), "error": refused}
+        return _failed(text, refusal_report(error))
     master = os.environ.get(SPARK_MASTER_VARIABLE)
     site = JobSite(options, master, can_use_spark=is_spark_driver(), run_key=run_key)
-    return run_job(spec, site, ProgressLines(sys.stdout, nonce=nonce)).to_dict()
+    return run_job(spec, site, ProgressLines(sys.stdout, nonce=nonce))
 
 
 def _storage_options(text: str | None, name: str) -> dict[str, Any]:
@@ -104,13 +110,13 @@ def _read(text: str) -> str:
     return Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
 
 
-def _print_report(report: dict[str, Any], nonce: str | None) -> int:
+def _print_report(report: JobReport, nonce: str | None) -> int:
     from delta_log.redaction import redacted
     from delta_maintenance.contract import REPORT_PREFIX, line_prefix
 
-    print(line_prefix(REPORT_PREFIX, nonce) + json.dumps(redacted(report), sort_keys=True), flush=True)
-    kind = (report.get("error") or {}).get("kind")
-    return 0 if kind is None else {"refused": 2, "conflict": 3}.get(kind, 1)
+    line = json.dumps(redacted(report.to_dict()), sort_keys=True)
+    print(line_prefix(REPORT_PREFIX, nonce) + line, flush=True)
+    return report.exit_code
 
 
 def _missing() -> list[str]:
@@ -121,38 +127,34 @@ def _missing() -> list[str]:
     return missing_here()
 
 
-def _incomplete(text: str, missing: list[str]) -> dict[str, Any]:
+def _dependency_missing(names: list[str]) -> ErrorReport:
+    from delta_maintenance.contract import ErrorReport
+
     version = ".".join(map(str, sys.version_info[:3]))
     message = (
-        f"This job needs {', '.join(missing)}, not installed in {sys.executable} (Python {version}). Install "
+        f"This job needs {', '.join(names)}, not installed in {sys.executable} (Python {version}). Install "
         "airflow-provider-delta there, or name another Python (spark.pyspark.driver.python)."
     )
-    report = _failed(text, "DependencyMissing", message)
-    report["error"].update(kind="refused", retryable=False, missing=missing)
-    return report
+    return ErrorReport("DependencyMissing", message, "refused", retryable=False, facts={"missing": names})
 
 
-def _failed(text: str, kind: str, message: str) -> dict[str, Any]:
-    """A report made with the standard library alone."""
-    from delta_maintenance.contract import CONTRACT_VERSION
+def _failed(text: str, error: ErrorReport) -> JobReport:
+    """The report of a job that could not begin.
+
+    :param text: the spec, which may be unreadable; its members are told where they are texts.
+    """
+    from delta_maintenance.contract import JobReport
 
     try:
         spec = json.loads(_read(text))
     except (OSError, ValueError, RecursionError):
         spec = {}
-    spec = (
-        {name: value for name, value in spec.items() if isinstance(value, str)}
-        if isinstance(spec, dict)
-        else {}
+    names = ("operation", "table", "run_id")
+    known = {name: spec.get(name) for name in names} if isinstance(spec, dict) else {}
+    operation, table, run_id = (
+        value if isinstance(value, str) else "" for value in (known.get(name) for name in names)
     )
-    return {
-        "contract_version": CONTRACT_VERSION,
-        "operation": spec.get("operation", ""),
-        "table": spec.get("table", ""),
-        "run_id": spec.get("run_id", ""),
-        "status": "failed",
-        "error": {"type": kind, "message": message, "kind": "failed", "retryable": True},
-    }
+    return JobReport(operation, table, "failed", run_id, error=error)
 
 
 def _find_library() -> None:

@@ -24,15 +24,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.log.file_names import LOG_DIRECTORY
-from delta_log.storage.object_listing import MAX_SHALLOW_LEVELS, KeySpan, Run, runs_of, span_of
-from delta_log.storage.storage import Storage
+from delta_log.storage.object_listing import MAX_SHALLOW_LEVELS, Run, runs_of, span_of
+from delta_log.storage.storage import KeySpan, Storage
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, ListingCollector
 from delta_maintenance.listing.part import LANES, ListingPart, unpack
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
 
 #: Has parts listed somewhere; given the file of the protected keys. Gives what
 #: :func:`~delta_maintenance.listing.part.list_part` gives for each of them, in any order.

@@ -26,12 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.log.file_names import LOG_DIRECTORY
-from delta_log.storage.object_listing import KeySpan, side_by_side
-from delta_log.storage.storage import Storage, TreePage
+from delta_log.storage.object_listing import side_by_side
+from delta_log.storage.storage import KeySpan, Storage, TreePage
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import LISTING_SCHEMA, ListingCollector
 from delta_maintenance.listing.sorted_keys import SortedKeys
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
 
 #: What comes of a part: rows of files, and at last one row of what else there is to tell. ``seen`` has a bit for each
 #: protected key from the row ``seen_from`` on.

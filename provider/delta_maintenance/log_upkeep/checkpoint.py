@@ -7,72 +7,24 @@ compacted, repaired or cleaned is decided before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
-from delta_log.checkpoint.staged import TopFormat
-from delta_log.checkpoint.writer import CheckpointPolicy, write_checkpoint
-from delta_log.errors import InvalidRequest
+from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.runtime import Runtime
 from delta_log.table import Table
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.transaction.post_commit import checkpoint_interval
 from delta_log.upkeep.checksum_repair import ChecksumVerdict, examine, repair
-from delta_maintenance.contract import CHECKPOINT_POLICIES, CHECKPOINT_TOP_FORMATS, JobReport, JobSpec
+from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.log_upkeep.log_cleanup import clean_up, survey
 from delta_maintenance.log_upkeep.log_compaction import compact_log
 from delta_maintenance.log_upkeep.log_tail import tail_of
+from delta_maintenance.log_upkeep.options import CheckpointOptions
 from delta_maintenance.log_upkeep.plan.checkpoint import plan_checkpoint
 from delta_maintenance.log_upkeep.plan.log_compaction import plan_log_compaction
 from delta_maintenance.progress import ProgressReporter
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointOptions:
-    """
-    :param policy: ``classic`` or ``v2``; ``None``: what the table's ``delta.checkpointPolicy`` says.
-    :param top_format: of a V2 checkpoint's first file, ``json`` or ``parquet``.
-    :param full: a V2 checkpoint takes over no sidecar of the newest one.
-    :param if_due: only where the plan finds it due.
-    :param compact_log: where no checkpoint is written, a log compaction if that is worth it.
-    :param cleanup_log: afterwards, delete what of the log nobody needs any more.
-    :param repair_checksum: write the version's checksum where it is missing, broken or wrong, and provable.
-    """
-
-    policy: CheckpointPolicy | None = None
-    top_format: TopFormat = "json"
-    full: bool = False
-    if_due: bool = False
-    compact_log: bool = False
-    cleanup_log: bool = False
-    repair_checksum: bool = False
-
-    @classmethod
-    def from_mapping(cls, options: Mapping[str, Any]) -> CheckpointOptions:
-        """
-        :raises InvalidRequest: an option is unknown or makes no sense.
-        """
-        names = [field.name for field in fields(cls)]
-        unknown = sorted(set(options) - set(names))
-        if unknown:
-            raise InvalidRequest(f"CHECKPOINT has no option {', '.join(unknown)}. It has {', '.join(names)}.")
-        policy = options.get("policy")
-        if policy not in (None, *CHECKPOINT_POLICIES):
-            raise InvalidRequest(
-                f"The checkpoint policy {policy!r} is not one of {', '.join(CHECKPOINT_POLICIES)}."
-            )
-        top_format = options.get("top_format", "json")
-        if top_format not in CHECKPOINT_TOP_FORMATS:
-            raise InvalidRequest(
-                f"The top format {top_format!r} is not one of {', '.join(CHECKPOINT_TOP_FORMATS)}."
-            )
-        switches = {name: options.get(name, False) for name in names if name not in ("policy", "top_format")}
-        for name, value in switches.items():
-            if not isinstance(value, bool):
-                raise InvalidRequest(f"{name} is {value!r}, not true or false.")
-        return cls(cast("CheckpointPolicy | None", policy), cast("TopFormat", top_format), **switches)
 
 
 def run(

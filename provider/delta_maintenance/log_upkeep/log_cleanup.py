@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature, VersionNotFound
+from delta_log.errors import CorruptLog, UnsupportedFeature, VersionNotFound
 from delta_log.log.actions import Protocol, decode_actions
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.file_names import LogFileKind, commit_key
@@ -27,7 +27,9 @@ from delta_log.upkeep.classic_copy import is_needed
 from delta_log.upkeep.log_inventory import LogInventory, list_everything
 from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.log_upkeep.log_deletion import LogCleanupRefused, LogDeletion
+from delta_maintenance.errors import LogCleanupRefused
+from delta_maintenance.log_upkeep.log_deletion import LogDeletion
+from delta_maintenance.log_upkeep.options import CLEANUP_LOG
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
     CLEANUP_ENABLED,
     PROTECTED_BEFORE,
@@ -49,10 +51,7 @@ def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtim
     :raises DeltaLogError: see :func:`survey` and :func:`clean_up`.
     """
     started_ms = runtime.now_ms()
-    if spec.options:
-        raise InvalidRequest(
-            f"Log cleanup has no option {', '.join(sorted(spec.options))}; it has none at all."
-        )
+    CLEANUP_LOG.require_known(spec.options)
     snapshot = table.snapshot()
     plan = survey(table.storage, snapshot, started_ms, progress)
     report = JobReport(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from delta_log.errors import InvalidRequest
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
@@ -15,6 +14,7 @@ from delta_log.table_config.features import Operation
 from delta_log.upkeep.log_compaction import write_log_compaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.log_upkeep.log_tail import tail_of
+from delta_maintenance.log_upkeep.options import COMPACT_LOG
 from delta_maintenance.log_upkeep.plan.log_compaction import LogCompactionPlan, plan_log_compaction
 from delta_maintenance.progress import ProgressReporter
 
@@ -25,10 +25,7 @@ def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtim
     :raises DeltaLogError: nothing was written that a reader would take for a compaction.
     """
     started_ms = runtime.now_ms()
-    if spec.options:
-        raise InvalidRequest(
-            f"Log compaction has no option {', '.join(sorted(spec.options))}; it has none at all."
-        )
+    COMPACT_LOG.require_known(spec.options)
     snapshot = table.snapshot()
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     _, pieces = tail_of(table.storage, snapshot)

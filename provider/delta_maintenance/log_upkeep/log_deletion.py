@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from delta_log.errors import CorruptLog, DeltaLogError, StorageError, TableError
+from delta_log.errors import CorruptLog, DeltaLogError, StorageError
 from delta_log.log.checkpoint_reader import UnreadableCheckpoint
-from delta_log.log.file_names import LogFileKind, commit_key
+from delta_log.log.file_names import LOG_DIRECTORY, LogFileKind, commit_key
 from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
@@ -23,41 +23,17 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.upkeep.classic_copy import write_compatible_checkpoint
 from delta_log.upkeep.sidecar_references import referenced_sidecars
+from delta_maintenance.errors import LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
     DoomedFile,
     LogCleanupPlan,
     by_reason,
     is_cleanup_enabled,
 )
-from delta_maintenance.progress import ProgressReporter, format_bytes
+from delta_maintenance.progress import ProgressReporter
 
 #: What one request of a bulk delete takes.
 _REQUEST_KEYS = 1_000
-
-
-class LogCleanupRefused(TableError):
-    """The table is not what it was, or does not allow it."""
-
-
-class LogCleanupIncomplete(DeltaLogError):
-    """Some files of the log were deleted, and others that should go were not. Running again goes on.
-
-    :ivar deleted_files: that are gone, of ``deleted_bytes``; ``remaining_files`` are not.
-    """
-
-    def __init__(
-        self, cause: DeltaLogError | OSError, deleted_files: int, deleted_bytes: int, remaining_files: int
-    ) -> None:
-        super().__init__(
-            f"{cause} {deleted_files:,} files of the log ({format_bytes(deleted_bytes)}) were deleted, {remaining_files:,} "
-            "are left. Every version that had to stay can be read; running again goes on from here."
-        )
-        self.retryable = getattr(cause, "retryable", True)
-        self.deleted_files, self.deleted_bytes, self.remaining_files = (
-            deleted_files,
-            deleted_bytes,
-            remaining_files,
-        )
 
 
 class LogDeletion:
@@ -84,7 +60,7 @@ class LogDeletion:
         plan = self._plan
         try:
             self._look_again()
-            require_store_clock(self._storage, plan.retention.now_ms, new_id=runtime.new_id)
+            require_store_clock(self._storage, plan.retention.now_ms, LOG_DIRECTORY, new_id=runtime.new_id)
             if plan.compatible_copy_of is not None:
                 write_compatible_checkpoint(self._storage, plan.compatible_copy_of, runtime)
             self._progress.message(f"deleting {len(plan.files):,} files of the log")

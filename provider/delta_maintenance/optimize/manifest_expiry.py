@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import KeySpan
 from delta_log.storage.store_clock import require_store_clock
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
+from delta_maintenance.units import DAY_MS
 
 if TYPE_CHECKING:
     from delta_log.table import Table
 
 MANIFEST_DAYS = 30
-_DAY_MS = 24 * 60 * 60 * 1000
 #: A run's directory, and its manifests by their bins. Other things lie in the directory, too, and deeper ones are none of ours.
 _MANIFEST = re.compile(rf"{MANIFEST_DIRECTORY}/(?!\.)[^/\x00-\x1f\x7f]+/[0-9a-f]{{32}}\.json")
 
@@ -37,10 +37,10 @@ def forget_old_manifests(table: Table, now_ms: int) -> int:
     old = [
         name
         for name, time_ms in zip(found, times_ms, strict=True)
-        if time_ms is not None and time_ms < now_ms - MANIFEST_DAYS * _DAY_MS
+        if time_ms is not None and time_ms < now_ms - MANIFEST_DAYS * DAY_MS
     ]
     if old:
-        require_store_clock(storage, now_ms, directory=MANIFEST_DIRECTORY)
+        require_store_clock(storage, now_ms, MANIFEST_DIRECTORY)
     storage.delete(old)
     for directory in {name.rpartition("/")[0] for name in old}:
         storage.remove_dir(directory)

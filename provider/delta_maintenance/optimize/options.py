@@ -1,171 +1,245 @@
-"""The options of OPTIMIZE and of REORG PURGE: what a caller may ask for, checked before any file is looked at.
-
-Options travel in a :class:`~delta_maintenance.contract.JobSpec` under the names of these fields, which are
-those of the command line with underscores.
-"""
+"""The options of OPTIMIZE and of REORG PURGE, checked before any file is looked at."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from delta_log.errors import InvalidRequest
 from delta_maintenance.contract import BROKEN_SOURCES, HOT_PARTITIONS, VERIFICATIONS
+from delta_maintenance.options import (
+    DRY_RUN,
+    ENGINE,
+    HOW_TO_RUN,
+    MEMORY_LIMIT,
+    NO_APPROVAL,
+    PARALLELISM,
+    WHERE_ABSENCE,
+    Choice,
+    Count,
+    NewFile,
+    Operation,
+    Option,
+    Options,
+    Predicate,
+    Ratio,
+    Size,
+    Switch,
+    Text,
+    minutes,
+    option,
+    plan_within,
+    seconds,
+    shown,
+    table_of,
+)
 
-#: No file comes near it, and sums of it fit into 64 bits.
-_MAX_BYTES = 1 << 50
-_MAX_FILES = 1 << 40
-_MAX_SECONDS = 10 * 366 * 86_400
-_MAX_MINUTES = 10 * 366 * 24 * 60
+_WHAT = "what to rewrite"
+_HOW_MUCH = "how much in one run; the rest is left for the next run"
 _DEFAULT_RATIO = 0.05
+_DIGEST_LENGTHS = range(12, 65)
 
-#: Of each option that is a number: the lowest and the highest value, and what it counts.
-_RANGES: dict[str, tuple[int, int, str]] = {
-    "target_size_bytes": (1, _MAX_BYTES, "bytes from 1 to 1 PiB"),
-    "min_file_size_bytes": (0, _MAX_BYTES, "bytes from 0 to 1 PiB"),
-    "max_file_size_bytes": (1, _MAX_BYTES, "bytes from 1 to 1 PiB"),
-    "max_bytes": (1, _MAX_BYTES, "bytes from 1 to 1 PiB"),
-    "max_files": (2, _MAX_FILES, "files, at least 2"),
-    "batch_size_bytes": (1, _MAX_BYTES, "bytes from 1 to 1 PiB"),
-    "max_duration_seconds": (1, _MAX_SECONDS, "seconds, at least 1"),
-    "quiet_minutes": (1, _MAX_MINUTES, "minutes, at least 1"),
-}
-_CHOICES = {
-    "hot_partitions": HOT_PARTITIONS,
-    "verify": VERIFICATIONS,
-    "on_broken_source": BROKEN_SOURCES,
-}
-#: What REORG PURGE does not take: it chooses files by what is in them, not by their size.
-_NOT_OF_PURGE = frozenset({"min_file_size_bytes", "max_file_size_bytes", "full"})
+
+class PlanDigest(Text):
+    """The digest of a plan. An operator takes the plan, too, and the report that holds it."""
+
+    annotation = "Any"
+    renderer = "json"
+
+    def __init__(self) -> None:
+        super().__init__("DIGEST")
+
+    def read(self, value: Any) -> str:
+        found = plan_within(value)
+        if isinstance(found, Mapping):
+            found = found.get("digest")
+        if (
+            not isinstance(found, str)
+            or len(found) not in _DIGEST_LENGTHS
+            or not set(found) <= set("0123456789abcdef")
+        ):
+            raise ValueError(
+                f"{shown(value)} is neither a plan nor the digest of one. Give the output of this operator with dry_run=True."
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizeOptions:
+class OptimizeOptions(Options):
     """What to rewrite, how far, and with how much care.
 
-    :param where: a predicate on partition columns, see :mod:`delta_maintenance.partitions.predicate`.
-    :param target_size_bytes: of the files to write; else the table's ``delta.targetFileSize``, else 1 GiB.
-    :param min_file_size_bytes: smaller files are compacted; else three quarters of the target. A minimum
-        equal to the target would rewrite nearly full files again and again.
-    :param max_file_size_bytes: larger files are split into files of at most the target; else no file is.
-    :param max_deleted_rows_ratio: files of which more than this part is deleted are rewritten, even alone; else
-        :attr:`deleted_rows_ratio`. With a purge it also means: look for nothing else.
-    :param full: rewrite every file, but those that an earlier run wrote in just this way.
-    :param max_bytes: read at most so much in this run, ``max_files`` at most so many files; what pays off most goes
-        first.
-    :param max_duration_seconds: begin no bin after so long; what was begun is finished and committed.
-    :param batch_size_bytes: commit whenever bins of so many bytes are finished; else once, at the end.
-    :param quiet_minutes: partitions that somebody wrote to so recently are *hot*.
-    :param hot_partitions: hot partitions come ``last``, or ``wait`` for another run.
-    :param verify: ``counts``: as many rows go out as came in alive; ``full``: the new files are read back, too, and a
-        checksum of all columns of all rows is compared.
-    :param on_broken_source: where a source is missing or cannot be read: ``fail``, or ``skip`` its bin and report it.
-    :param remap: where somebody deletes rows of a source meanwhile, commit its bin with deletion vectors for those rows;
-        else it is left out.
-    :param approved_digest: of the plan that somebody agreed to; another one is not carried out.
-    :param output: URI of a new file for the whole plan, one JSON object a line.
-    :param purge: REORG PURGE: deleted rows and dropped columns are taken out, whatever the size of a file.
+    :param purge: REORG PURGE: take out deleted rows and dropped columns, whatever the size of a file.
     """
 
-    where: str | None = None
-    target_size_bytes: int | None = None
-    min_file_size_bytes: int | None = None
-    max_file_size_bytes: int | None = None
-    max_deleted_rows_ratio: float | None = None
-    full: bool = False
-    max_bytes: int | None = None
-    max_files: int | None = None
-    max_duration_seconds: int | None = None
-    batch_size_bytes: int | None = None
-    quiet_minutes: int | None = None
-    hot_partitions: str = "last"
-    verify: str = "counts"
-    on_broken_source: str = "fail"
-    remap: bool = False
-    approved_digest: str | None = None
-    output: str | None = None
+    where: str | None = option(
+        Predicate(),
+        "rewrite only partitions for which this SQL predicate on partition columns is true",
+        otherwise="every partition",
+        group=_WHAT,
+        absence=WHERE_ABSENCE,
+    )
+    target_size_bytes: int | None = option(
+        Size(),
+        "size of the new files",
+        otherwise="the table's delta.targetFileSize, else 1GiB",
+        group=_WHAT,
+        flag="--target-size",
+        argument="target_size",
+    )
+    # A minimum equal to the target would rewrite nearly full files again and again.
+    min_file_size_bytes: int | None = option(
+        Size(lowest=0),
+        "compact files that are smaller than this",
+        otherwise="3/4 of the target size",
+        group=_WHAT,
+        flag="--min-file-size",
+        argument="min_file_size",
+    )
+    max_file_size_bytes: int | None = option(
+        Size(),
+        "split files that are larger than this into files of the target size",
+        otherwise="no file is split",
+        group=_WHAT,
+        flag="--max-file-size",
+        argument="max_file_size",
+    )
+    max_deleted_rows_ratio: float | None = option(
+        Ratio(),
+        "rewrite files with a greater part of deleted rows, even a single file",
+        otherwise=str(_DEFAULT_RATIO),
+        group=_WHAT,
+    )
+    full: bool = option(
+        Switch(),
+        "rewrite every selected file, except those that an earlier run wrote with the same settings",
+        default=False,
+        group=_WHAT,
+    )
+    max_bytes: int | None = option(
+        Size(),
+        "read at most this much in one run; what removes most files for its bytes goes first",
+        otherwise="no limit",
+        group=_HOW_MUCH,
+    )
+    max_files: int | None = option(
+        Count("files", lowest=2),
+        "replace at most this many files in one run",
+        otherwise="no limit",
+        group=_HOW_MUCH,
+    )
+    max_duration_seconds: int | None = option(
+        seconds(),
+        "begin no bin after this time; bins that have begun are finished and committed",
+        otherwise="no limit",
+        group=_HOW_MUCH,
+        flag="--max-duration",
+        argument="max_duration",
+    )
+    quiet_minutes: int | None = option(
+        minutes(),
+        "a partition is hot if it was written to within this time",
+        otherwise="no partition is hot",
+        group=_HOW_MUCH,
+    )
+    hot_partitions: str = option(
+        Choice(HOT_PARTITIONS),
+        "last: rewrite hot partitions last; wait: leave them for another run",
+        default="last",
+        group=_HOW_MUCH,
+    )
+    batch_size_bytes: int | None = option(
+        Size(),
+        "commit each time this much has been rewritten",
+        otherwise="one commit, at the end",
+        group=HOW_TO_RUN,
+        flag="--batch-size",
+        argument="batch_size",
+    )
+    verify: str = option(
+        Choice(VERIFICATIONS),
+        "counts: compare row counts; full: read the new files back and compare all columns, too",
+        default="counts",
+        group=HOW_TO_RUN,
+        absence="only rows are counted",
+    )
+    on_broken_source: str = option(
+        Choice(BROKEN_SOURCES),
+        "where a file is missing or broken, fail, or skip its bin and go on",
+        default="fail",
+        group=HOW_TO_RUN,
+    )
+    remap: bool = option(
+        Switch(),
+        "where others delete rows meanwhile, delete them in the new files, too; else the bin is left out",
+        default=False,
+        group=HOW_TO_RUN,
+    )
+    output: str | None = option(
+        NewFile(),
+        "with a dry run, write the whole plan to this new file, one JSON object a line",
+        group=HOW_TO_RUN,
+        # An operator's `output` is the reference to its XCom.
+        attribute="output_uri",
+    )
+    approved_digest: str | None = option(
+        PlanDigest(),
+        "the plan of a dry run that was approved; refuse where the plan is another one by now",
+        group=HOW_TO_RUN,
+        flag="--approved",
+        argument="approved_plan",
+        absence=NO_APPROVAL,
+    )
     purge: bool = False
-
-    def __post_init__(self) -> None:
-        for name, (lowest, highest, what) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not lowest <= value <= highest:
-                raise InvalidRequest(f"{name} is {value}; it must be a number of {what}.")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise InvalidRequest(f"{name} is {getattr(self, name)!r}; it must be {' or '.join(choices)}.")
-        ratio = self.max_deleted_rows_ratio
-        if ratio is not None and not (math.isfinite(ratio) and 0 <= ratio <= 1):
-            raise InvalidRequest(
-                f"max_deleted_rows_ratio is {ratio}; it must be from 0 (purge every "
-                "deletion) to 1 (purge none)."
-            )
 
     @property
     def deleted_rows_ratio(self) -> float:
-        """What was asked for; else a twentieth, and for a purge nothing."""
+        """The ratio that holds: the given one, else 0 for a purge and 0.05 for OPTIMIZE."""
         if self.max_deleted_rows_ratio is not None:
             return self.max_deleted_rows_ratio
         return 0.0 if self.purge else _DEFAULT_RATIO
 
     @property
     def looks_for_dropped_columns(self) -> bool:
-        """Footers have to be read for it, one for each file."""
+        """Whether the footer of every file has to be read, for columns that the table has dropped."""
         return self.purge and self.max_deleted_rows_ratio is None
 
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any], *, purge: bool = False) -> OptimizeOptions:
-        """From the options of a job spec; ``None`` means not given.
+        """The options of a job spec.
 
-        :raises InvalidRequest: an option that there is not, or of a wrong kind.
+        :raises InvalidRequest: an option is unknown, or has a value of a wrong kind.
         """
-        known = tuple(
-            f.name for f in fields(cls) if f.name != "purge" and not (purge and f.name in _NOT_OF_PURGE)
+        return cls.from_spec(PURGE if purge else OPTIMIZE, raw, purge=purge)
+
+
+_SETTINGS = (DRY_RUN, ENGINE, PARALLELISM, MEMORY_LIMIT)
+
+OPTIMIZE = Operation(
+    "optimize",
+    "compact small files, purge deleted rows",
+    table_of(OptimizeOptions),
+    _SETTINGS,
+    is_resumable=True,
+)
+
+
+def _of_purge(row: Option) -> Option | None:
+    """A row of OPTIMIZE for a purge, which chooses files by what is in them, not by their size."""
+    if row.name in ("min_file_size_bytes", "max_file_size_bytes", "full"):
+        return None
+    if row.name == "max_deleted_rows_ratio":
+        return replace(
+            row,
+            help="rewrite only files with a greater part of deleted rows, and look for no dropped columns",
+            otherwise="every file with a deletion or a dropped column",
         )
-        unknown = sorted(set(raw) - set(known))
-        if unknown:
-            raise InvalidRequest(
-                f"{'PURGE' if purge else 'OPTIMIZE'} has no option {', '.join(unknown)}. Its options are "
-                f"{', '.join(known)}; is the job's release older than the one that asks?"
-            )
-        given = {name: _READERS[name](name, value) for name, value in raw.items() if value is not None}
-        return cls(**given, purge=purge)
+    return row
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidRequest(f"{name} is {value!r}; it must be a text. Give one, or leave the option out.")
-    return value
-
-
-def _integer(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"{name} is {value!r}; it must be an integer number of {_RANGES[name][2]}.")
-    return value
-
-
-def _ratio(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidRequest(f"{name} is {value!r}; it must be a number from 0 to 1.")
-    # An integer may be larger than any float.
-    return float(value) if abs(value) <= 1 else math.inf
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidRequest(f"{name} is {value!r}; it must be true or false.")
-    return value
-
-
-_READERS: dict[str, Callable[[str, Any], Any]] = {
-    "where": _text,
-    **dict.fromkeys(_RANGES, _integer),
-    "max_deleted_rows_ratio": _ratio,
-    "full": _flag,
-    "remap": _flag,
-    **dict.fromkeys(_CHOICES, _text),
-    "approved_digest": _text,
-    "output": _text,
-}
+PURGE = Operation(
+    "purge",
+    "take deleted rows and dropped columns out of the files that hold them",
+    tuple(row for row in map(_of_purge, OPTIMIZE.options) if row is not None),
+    _SETTINGS,
+    is_resumable=True,
+)

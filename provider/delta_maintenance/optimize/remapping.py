@@ -24,7 +24,6 @@ from uuid import UUID
 import msgspec
 
 from delta_log.data.deletion_vector import (
-    DeletionVectorDescriptor,
     RowBitmap,
     read_deletion_vector,
     write_deletion_vectors,
@@ -64,13 +63,11 @@ class VectorFiles:
     new_id: Callable[[], str]
 
     def read(self, vector: DeletionVector, key: str) -> RowBitmap:
-        descriptor = DeletionVectorDescriptor.from_json(msgspec.to_builtins(vector))
-        return read_deletion_vector(descriptor, self.storage)
+        return read_deletion_vector(vector, self.storage)
 
     def write(self, wanted: Sequence[tuple[OutputFile, RowBitmap]]) -> Sequence[DeletionVector]:
         bitmaps = [rows for _, rows in wanted]
-        written = write_deletion_vectors(self.storage, bitmaps, UUID(self.new_id()))
-        return [DeletionVector(**vector.to_json()) for vector in written]
+        return write_deletion_vectors(self.storage, bitmaps, UUID(self.new_id()))
 
 
 @dataclass(slots=True)

@@ -33,7 +33,8 @@ from delta_log.table_config.schema import storable
 from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
 from delta_maintenance.engine.choice import ChooseEngine
-from delta_maintenance.engine.engine import BinResult, MakeEngine, TaskFailed, describe_error
+from delta_maintenance.engine.engine import BinResult, MakeEngine
+from delta_maintenance.errors import BadManifest, PlanChanged, TaskFailed, error_report
 from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
 from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin
@@ -50,7 +51,7 @@ from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
 from delta_maintenance.rewrite.live_rows import row_tracking
-from delta_maintenance.rewrite.manifest_file import BadManifest, RunKey, check_outputs
+from delta_maintenance.rewrite.manifest_file import RunKey, check_outputs
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 from delta_maintenance.rewrite.writer import WriterSettings
 
@@ -58,20 +59,6 @@ from delta_maintenance.rewrite.writer import WriterSettings
 _HISTORY = 50
 #: Of a digest, at least so much must be given: as much as the plan's text shows.
 _MIN_DIGEST = 12
-
-
-class PlanChanged(InvalidRequest):
-    """The plan is not the one that somebody agreed to; nothing was written.
-
-    :ivar approved: its digest, and ``digest`` that of the plan now.
-    """
-
-    def __init__(self, approved: str, digest: str) -> None:
-        super().__init__(
-            f"The plan {approved} was approved, but since then the table or the request has changed, and the plan is now "
-            f"{digest}. Nothing was written. Plan again, and have that plan approved."
-        )
-        self.approved, self.digest = approved, digest
 
 
 def run(
@@ -162,7 +149,7 @@ def run(
             raise
         if not isinstance(error, DeltaLogError):
             print_traceback(error)
-        return finished("failed", error=describe_error(error), **facts, **work.facts())
+        return finished("failed", error=error_report(error), **facts, **work.facts())
     spent = [*earlier.manifests, *work.manifests]
     lost = [*earlier.stale, *(manifest for manifest, _ in batches.dropped)]
     _clean_up(spent, lost, table, options, progress, runtime.now_ms())
@@ -323,7 +310,7 @@ class _Work:
         batches = self.batches
         done = {manifest.bin_id for manifest in self.manifests} | {task.bin_id for task in self.broken}
         dropped = [dropped_bin(manifest, conflict) for manifest, conflict in batches.dropped[:MAX_DROPPED]]
-        broken = [task.describe() for task in self.broken[:MAX_DROPPED]]
+        broken = [task.report.to_dict() for task in self.broken[:MAX_DROPPED]]
         return {
             "version": batches.version,
             "metrics": {} if batches.already_done else commit_metrics(batches.committed),

@@ -30,14 +30,16 @@ import pyarrow as pa
 
 from delta_log.data.data_file import DataFile
 from delta_log.errors import AccessDenied, DeltaLogError, StorageError, SymbolicLinkRefused, TableError
-from delta_log.storage.storage import Storage, is_on_disk
+from delta_log.storage.opening import is_on_disk
+from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
+from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
 from delta_maintenance.rewrite.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.output_files import Outputs, write_outputs
 from delta_maintenance.rewrite.row_checksum import RowChecksum
-from delta_maintenance.rewrite.task import BinManifest, NewerManifest, RewriteTask
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 MANIFEST_DIRECTORY = "_maintenance"
 _SUFFIX = ".json"
@@ -141,23 +143,6 @@ def _removing(
         raise
 
 
-class RewriteMismatch(DeltaLogError):
-    """A new file does not hold the rows that went into it; it was removed, and nothing was committed.
-
-    :ivar bin_id: of the bin.
-    """
-
-    retryable = True
-
-    def __init__(self, bin_id: str, rows_read: int, rows_found: int) -> None:
-        super().__init__(
-            f"The new file of bin {bin_id} was read back and does not hold what was written to it ({rows_read} rows were "
-            f"written, {rows_found} are there, and the checksums of all columns differ). It was removed and nothing of "
-            "the bin was committed. Run again; if it happens again, look at the machine's memory and disks."
-        )
-        self.bin_id = bin_id
-
-
 def _compare(task: RewriteTask, storage: Storage, stored: StructType, written: Outputs) -> None:
     """Read the new files back.
 
@@ -176,23 +161,6 @@ def _compare(task: RewriteTask, storage: Storage, stored: StructType, written: O
         raise RewriteMismatch(task.bin_id, written.read.rows, found.rows)
     for check in checks:
         check.finish()
-
-
-class ManifestReplaced(DeltaLogError):
-    """Somebody keeps putting a file of theirs where the manifest of a bin belongs; nothing of the bin was committed.
-
-    :ivar bin_id: of the bin, and ``path`` of the manifest in the table's directory.
-    """
-
-    retryable = True
-
-    def __init__(self, bin_id: str, path: str) -> None:
-        super().__init__(
-            f"The manifest of bin {bin_id} cannot be left at {path}: a file that is not this run's was there, was "
-            f"removed, and came back, {_ATTEMPTS} times. The bin's new files were removed, and nothing of it was committed. "
-            "Find out who writes below _maintenance in the table's directory, and run again."
-        )
-        self.bin_id, self.path = bin_id, path
 
 
 def publish(
@@ -240,7 +208,7 @@ def _put_manifest(
         # It promises nothing: the files of another try are gone, it was written for sources that have changed since, or it is
         # not this run's. It is not overwritten, since that could still happen when yet another try has left one.
         storage.delete([key])
-    raise ManifestReplaced(manifest.bin_id, key)
+    raise ManifestReplaced(manifest.bin_id, key, _ATTEMPTS)
 
 
 def _resolve_unknown_outcome(

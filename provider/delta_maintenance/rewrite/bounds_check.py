@@ -31,13 +31,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.errors import DeltaLogError
 from delta_log.parquet import metadata as parquet
 from delta_log.parquet.metadata import ColumnIndex, PageLocation
 from delta_log.parquet.thrift_compact import CorruptThrift, ThriftStruct
 from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, leaf_values, parse_stats, stats_columns
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema
+from delta_maintenance.errors import BoundsMismatch
 from delta_maintenance.rewrite.footer_stats import file_leaves
 from delta_maintenance.rewrite.task import OutputFile
 
@@ -49,26 +49,6 @@ _TAIL_BYTES = 256 << 10
 _FORMS = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}
 _EXACT = Context(prec=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-class BoundsMismatch(DeltaLogError):
-    """A new file, or its statistics, would lead readers past rows of it; it was removed, and nothing was committed.
-
-    :ivar bin_id: of the bin.
-    :ivar path: key of the file.
-    :ivar where: the column, and in which row group and page.
-    :ivar why: what does not fit.
-    """
-
-    retryable = True
-
-    def __init__(self, bin_id: str, path: str, where: str, why: str) -> None:
-        super().__init__(
-            f"The new file {path} of bin {bin_id} was read back, and what it says of its rows is wrong ({where}: {why}): "
-            "queries that skip rows by it would lose some. It was removed and nothing of the bin was committed. Run "
-            "again; if it happens again, it is a bug of the release that wrote it: report it with this message."
-        )
-        self.bin_id, self.path, self.where, self.why = bin_id, path, where, why
 
 
 class _Untrue(Exception):

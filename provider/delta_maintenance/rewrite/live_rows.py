@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from delta_log.data.data_file import ColumnMemory, DataFile
-from delta_log.data.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
+from delta_log.data.deletion_vector import RowBitmap, read_deletion_vector
 from delta_log.data.scan import RowTracking
 from delta_log.errors import CorruptLog
+from delta_log.log.actions import DeletionVector
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED
@@ -129,7 +130,7 @@ class LiveRows:
         data_file = DataFile(self.storage, source.key, self.task.mapping_mode)
         hidden = None
         if source.deletion_vector is not None:
-            descriptor = DeletionVectorDescriptor.from_json(source.deletion_vector)
+            descriptor = DeletionVector.from_row(source.deletion_vector)
             hidden = read_deletion_vector(descriptor, self.storage)
         return source, data_file, hidden
 

@@ -25,16 +25,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from delta_log.errors import DeltaLogError, InvalidRequest
+from delta_log.errors import InvalidRequest
 from delta_log.log.data_path import encode_path, escape_hive
 from delta_maintenance.contract import RUN_KEY_VARIABLE
-from delta_maintenance.rewrite.task import (
-    MANIFEST_VERSION,
-    BinManifest,
-    NewerManifest,
-    OutputFile,
-    SourceFile,
-)
+from delta_maintenance.errors import BadManifest, NewerManifest
+from delta_maintenance.rewrite.task import MANIFEST_VERSION, BinManifest, OutputFile, SourceFile
 
 #: A larger file is not read. A bin of 100,000 files has a manifest of about half of that.
 MAX_BYTES = 64 << 20
@@ -78,22 +73,6 @@ class RunKey:
         """What proves that the holder of the key wrote `body` as the manifest of this bin."""
         message = b"\0".join((_DOMAIN, run_id.encode(), bin_id.encode(), body))
         return hmac.new(self.text.lower().encode(), message, "sha256").hexdigest()
-
-
-class BadManifest(DeltaLogError):
-    """A manifest is not what a manifest has to be.
-
-    :ivar why: what is wrong with it.
-    """
-
-    retryable = True
-
-    def __init__(self, why: str) -> None:
-        super().__init__(
-            f"The manifest of a rewritten bin cannot be believed: {why}. Nothing of the bin was committed. Run again; if "
-            "it happens again, look for workers with another release of airflow-provider-delta."
-        )
-        self.why = why
 
 
 def sealed(manifest: BinManifest, run_key: RunKey) -> bytes:
@@ -142,7 +121,7 @@ def parsed(values: Any) -> BinManifest:
         raise BadManifest("it is no JSON object")
     version = values.get("manifest_version", 1)
     if type(version) is not int or not 1 <= version <= MANIFEST_VERSION:
-        raise NewerManifest(str(values.get("bin_id")), str(values.get("run_id")), version)
+        raise NewerManifest(str(values.get("bin_id")), str(values.get("run_id")), version, MANIFEST_VERSION)
     for name in ("sources", "outputs"):
         if not isinstance(values.get(name), (list, tuple)):
             raise BadManifest(f"its {name} are no list")

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from delta_log.errors import DeltaLogError
+from delta_log.log.deletion_vector_id import deletion_vector_id
 
 #: In ``add.tags`` of every file we write: the digest of the settings that it was written under.
 REWRITE_TAG = "delta-maintenance.rewrite"
@@ -31,28 +31,6 @@ PLANNED_BYTES_TAG = "delta-maintenance.planned-bytes"
 MANIFEST_VERSION = 2
 
 _T = TypeVar("_T")
-
-
-class NewerManifest(DeltaLogError):
-    """A newer release has finished a bin of this run, in a way that this release does not know.
-
-    To take the bin over might be to commit other rows than were in it, and to do it again to overwrite what the newer one is
-    about to commit. So the run is refused. Where it is tried again, it may meet the newer release.
-
-    :ivar bin_id: of the bin, and ``run_id`` of the run.
-    :ivar manifest_version: what the manifest says.
-    """
-
-    retryable = True
-
-    def __init__(self, bin_id: str, run_id: str, manifest_version: object) -> None:
-        super().__init__(
-            f"A newer release of airflow-provider-delta is at this run, or was: the manifest of bin {bin_id} has version "
-            f"{manifest_version!r}, and this release reads up to {MANIFEST_VERSION}. Nothing was taken over, and nothing of "
-            "the bin was committed. Let the newer release end the run; or begin a new run, once no job of this one is left: "
-            f"_maintenance/{run_id} in the table's directory may be deleted then."
-        )
-        self.bin_id, self.run_id, self.manifest_version = bin_id, run_id, manifest_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +53,11 @@ class SourceFile:
 
     @property
     def deletion_vector_id(self) -> str | None:
-        """The protocol's unique id of the deletion vector; an absent offset and offset 0 are different
-        ids."""
-        if self.deletion_vector is None:
-            return None
+        """The protocol's unique id of the deletion vector; ``None``: the file has none."""
         vector = self.deletion_vector
-        stem = f"{vector['storageType']}{vector['pathOrInlineDv']}"
-        return stem if vector.get("offset") is None else f"{stem}@{vector['offset']}"
+        if vector is None:
+            return None
+        return deletion_vector_id(vector["storageType"], vector["pathOrInlineDv"], vector.get("offset"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from contextlib import suppress
 
 from delta_log.errors import StorageError, SymbolicLinkRefused
 from delta_log.log.file_names import LOG_DIRECTORY
-from delta_log.storage.object_listing import KeySpan
-from delta_log.storage.storage import Storage
+from delta_log.storage.storage import KeySpan, Storage
 from delta_maintenance.listing.listing import Listing
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY

@@ -1,27 +1,43 @@
-"""The options of VACUUM: what a caller may ask for, checked before anything is listed.
-
-Options travel in a :class:`~delta_maintenance.contract.JobSpec` under the names of these fields, which are those of the
-command line with underscores.
-"""
+"""The options of VACUUM and of restoring from quarantine, checked before anything is listed."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from delta_log.errors import InvalidRequest
+from delta_maintenance.options import (
+    DRY_RUN,
+    ENGINE,
+    HOW_TO_RUN,
+    NO_APPROVAL,
+    PARALLELISM,
+    WHERE_ABSENCE,
+    Address,
+    Hours,
+    Kind,
+    NewFile,
+    Operation,
+    Options,
+    Predicate,
+    SafetySwitch,
+    Switch,
+    Text,
+    option,
+    plan_within,
+    shown,
+    table_of,
+)
 
-#: A hundred years; whoever means "never" does not vacuum.
-_MAX_HOURS = 876_600.0
+_WHAT = "what to delete"
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """The plan that somebody agreed to: what is deleted must be no more.
+    """A plan that was approved: a run deletes no more than it says.
 
-    :param cutoff_ms: of that plan; a later run goes no further, however much has expired since.
+    :param cutoff_ms: the cutoff of that plan; a later run goes no further, however much has expired since.
     """
 
     cutoff_ms: int
@@ -29,40 +45,118 @@ class ApprovedPlan:
     size_bytes: int
 
 
+class PrintedPlan(Kind):
+    """A plan of VACUUM as a dry run prints it; in a job spec, the three numbers that count."""
+
+    annotation = "Any"
+    renderer = "json"
+    _members = ("cutoffMs", "numFilesToDelete", "sizeOfDataToDelete")
+
+    def checked(self, name: str, value: Any) -> ApprovedPlan:
+        if isinstance(value, ApprovedPlan):
+            return value
+        found = [value.get(member) if isinstance(value, Mapping) else None for member in self._members]
+        if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in found):
+            raise InvalidRequest(
+                f"{name} is not a plan of VACUUM: it must hold the numbers {', '.join(self._members)}, as a dry run "
+                "prints them."
+            )
+        cutoff_ms, num_files, size_bytes = (int(value[member]) for member in self._members)
+        return ApprovedPlan(cutoff_ms, num_files, size_bytes)
+
+    def read(self, value: Any) -> dict[str, int]:
+        found = plan_within(value)
+        if not isinstance(found, Mapping) or not all(
+            isinstance(found.get(member), int) for member in self._members
+        ):
+            raise ValueError(
+                f"{shown(value)} is not the plan of a vacuum. Give the output of a DeltaVacuumOperator with dry_run=True."
+            )
+        return {member: found[member] for member in self._members}
+
+
+class Inventory(Address):
+    """The address of a listing. The files that an S3 Inventory's manifest names lie beside the manifest's own directory."""
+
+    def places(self, value: str) -> tuple[str, ...]:
+        return (value.rsplit("/", 2)[0] if value.endswith("/manifest.json") else value,)
+
+
 @dataclass(frozen=True, slots=True)
-class VacuumOptions:
-    """What to delete, and how far to go.
+class VacuumOptions(Options):
+    """What to delete, and how far to go."""
 
-    :param retain_hours: files that were needed so recently stay; else the table's ``delta.deletedFileRetentionDuration``.
-    :param retention_check: refuse a retention shorter than the table's.
-    :param lite: find candidates in the log alone; finds no orphans and no directories.
-    :param inventory: URI of a listing that somebody made, in the place of one of our own.
-    :param where: a predicate on partition columns, see :mod:`delta_maintenance.partitions.predicate`.
-    :param require_proof: refuse where the protected files cannot be proved by the log's raw files.
-    :param output: URI of a new file for every path, one JSON object a line.
-    :param approved: see :class:`ApprovedPlan`; in a spec, the members of a plan that was printed.
-    :param quarantine: keep what goes in a hidden directory of the table, from where it can be brought back.
-    :param purge_quarantine_hours: delete what has been in quarantine for so long; ``None``: nothing of it.
-    """
-
-    retain_hours: float | None = None
-    retention_check: bool = True
-    lite: bool = False
-    inventory: str | None = None
-    where: str | None = None
-    require_proof: bool = False
-    output: str | None = None
-    approved: ApprovedPlan | None = None
-    quarantine: bool = False
-    purge_quarantine_hours: float | None = None
+    retain_hours: float | None = option(
+        Hours(),
+        "keep files that were needed within this time",
+        otherwise="the table's delta.deletedFileRetentionDuration, else 168",
+        group=_WHAT,
+        absence="the retention of the table's own properties counts, which may be shorter",
+    )
+    retention_check: bool = option(
+        SafetySwitch(),
+        "refuse a retention that is shorter than the table's",
+        default=True,
+        group=HOW_TO_RUN,
+        flag="--no-retention-check",
+        flag_help="allow a retention that is shorter than the table's; files may be deleted that others use",
+    )
+    where: str | None = option(
+        Predicate(),
+        "only partitions for which this SQL predicate on partition columns is true",
+        otherwise="every partition",
+        group=_WHAT,
+        absence=WHERE_ABSENCE,
+    )
+    lite: bool = option(
+        Switch(),
+        "delete what the log has removed since the last vacuum; list nothing, find no orphans",
+        default=False,
+        group=_WHAT,
+    )
+    inventory: str | None = option(
+        Inventory(),
+        "take the files from this listing: Parquet, CSV, or the manifest.json of an S3 Inventory",
+        otherwise="the table is listed",
+        group=_WHAT,
+    )
+    require_proof: bool = option(
+        SafetySwitch(),
+        "refuse where the log cannot prove which files have to stay",
+        default=False,
+        group=HOW_TO_RUN,
+    )
+    output: str | None = option(
+        NewFile(),
+        "write every path to this new file, one JSON object a line",
+        group=HOW_TO_RUN,
+        # An operator's `output` is the reference to its XCom.
+        attribute="output_uri",
+    )
+    approved: ApprovedPlan | None = option(
+        PrintedPlan(),
+        "the plan of a dry run that was approved: delete nothing that expired later, and nothing if the plan has grown",
+        group=HOW_TO_RUN,
+        flag=None,
+        argument="approved_plan",
+        absence=NO_APPROVAL,
+    )
+    quarantine: bool = option(
+        SafetySwitch(),
+        "move files to a hidden directory instead of deleting them; on an object store every file is copied",
+        default=False,
+        group=HOW_TO_RUN,
+    )
+    purge_quarantine_hours: float | None = option(
+        Hours(),
+        "delete files that have been in quarantine for this time",
+        otherwise="nothing of a quarantine is deleted",
+        group=HOW_TO_RUN,
+        flag="--purge-quarantine",
+    )
 
     def __post_init__(self) -> None:
-        for name in ("retain_hours", "purge_quarantine_hours"):
-            hours = getattr(self, name)
-            if hours is not None and not (math.isfinite(hours) and 0 <= hours <= _MAX_HOURS):
-                raise InvalidRequest(
-                    f"{name} is {hours:g}; it must be a number of hours from 0 to {_MAX_HOURS:,.0f}."
-                )
+        Options.__post_init__(self)
         if self.lite and self.inventory is not None:
             raise InvalidRequest(
                 "A lite vacuum takes no inventory: it finds its files in the log. Give one of the two."
@@ -74,59 +168,26 @@ class VacuumOptions:
 
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any]) -> VacuumOptions:
-        """From the options of a job spec; ``None`` means not given.
+        """The options of a job spec.
 
-        :raises InvalidRequest: an option that there is not, or of a wrong kind.
+        :raises InvalidRequest: an option is unknown, or has a value of a wrong kind.
         """
-        known = tuple(f.name for f in fields(cls))
-        unknown = sorted(set(raw) - set(known))
-        if unknown:
-            raise InvalidRequest(
-                f"VACUUM has no option {', '.join(unknown)}. Its options are {', '.join(known)}; "
-                "is the job's release older than the one that asks?"
-            )
-        return cls(**{name: _READERS[name](name, value) for name, value in raw.items() if value is not None})
+        return cls.from_spec(VACUUM, raw)
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidRequest(f"{name} is {value!r}; it must be a text. Give one, or leave the option out.")
-    return value
+@dataclass(frozen=True, slots=True)
+class RestoreOptions(Options):
+    """What to bring back."""
+
+    name: str | None = option(Text("NAME"), "bring back this quarantine alone", otherwise="every quarantine")
 
 
-def _hours(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidRequest(f"{name} is {value!r}; it must be a number of hours.")
-    # An integer may be larger than any float.
-    return float(value) if abs(value) <= _MAX_HOURS else math.inf
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidRequest(f"{name} is {value!r}; it must be true or false.")
-    return value
-
-
-def _approved(name: str, value: Any) -> ApprovedPlan:
-    members = ("cutoffMs", "numFilesToDelete", "sizeOfDataToDelete")
-    found = [value.get(member) if isinstance(value, Mapping) else None for member in members]
-    if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in found):
-        raise InvalidRequest(
-            f"{name} is not a plan of VACUUM: it must hold the numbers {', '.join(members)}, as a dry run prints them."
-        )
-    cutoff_ms, num_files, size_bytes = (int(value[member]) for member in members)
-    return ApprovedPlan(cutoff_ms, num_files, size_bytes)
-
-
-_READERS: dict[str, Callable[[str, Any], Any]] = {
-    "retain_hours": _hours,
-    "retention_check": _flag,
-    "lite": _flag,
-    "inventory": _text,
-    "where": _text,
-    "require_proof": _flag,
-    "output": _text,
-    "approved": _approved,
-    "quarantine": _flag,
-    "purge_quarantine_hours": _hours,
-}
+VACUUM = Operation(
+    "vacuum",
+    "delete files that no version in retention needs",
+    table_of(VacuumOptions),
+    (DRY_RUN, ENGINE, PARALLELISM),
+)
+RESTORE_QUARANTINE = Operation(
+    "restore-quarantine", "bring back what a vacuum put into quarantine", table_of(RestoreOptions)
+)

@@ -63,7 +63,10 @@ def prove(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> Proof:
 
 
 def _require_same_live_files(plan: VacuumPlan, first: pa.ChunkedArray, second: pa.Array) -> None:
-    if len(second) == len(pc.unique(first)) and pc.all(pc.is_in(first, value_set=second), min_count=0).as_py():
+    if (
+        len(second) == len(pc.unique(first))
+        and pc.all(pc.is_in(first, value_set=second), min_count=0).as_py()
+    ):
         return
     missing = first.filter(pc.invert(pc.is_in(first, value_set=second)))
     unknown = second.filter(pc.invert(pc.is_in(second, value_set=first)))

@@ -156,9 +156,7 @@ def _refusing_illegible(number: int) -> Iterator[None]:
         ) from error
 
 
-def _replay_checkpoint(
-    storage: Storage, checkpoints: Mapping[int, list[str]], reading: SecondReading
-) -> int:
+def _replay_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], reading: SecondReading) -> int:
     """Replay the newest checkpoint that can be read, and return its version.
 
     :raises VacuumRefused: no checkpoint can be read.

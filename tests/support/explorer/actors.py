@@ -16,7 +16,8 @@ from delta_log.data.deletion_vector import RowBitmap
 from delta_log.log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction, find_transaction
@@ -31,8 +32,8 @@ from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.run import execute_plan
 from tests.support.explorer.history import Effect, Violation, hidden_rows
 from tests.support.explorer.world import NOW_MS, Actor, ActorStorage, Context
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import ListingPart, list_part
 from delta_maintenance.listing.sorted_keys import SortedKeys

@@ -137,7 +137,7 @@ def mark_deleted(table: Path, positions: Mapping[str, Iterable[int]]) -> int:
             dataChange=True,
             stats=_loose(row["stats"]),
             tags=dict(row["tags"]) if row["tags"] else None,
-            deletionVector=DeletionVector(**descriptor.to_json()),
+            deletionVector=descriptor,
         )
         groups.append(FileGroup([added], [removed]))
     assert len(groups) == len(positions)

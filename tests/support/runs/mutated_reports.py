@@ -22,6 +22,7 @@ from delta_maintenance.contract import (
     PROGRESS_PREFIX,
     REPORT_PREFIX,
     ContractError,
+    ErrorReport,
     JobReport,
     JobSpec,
     TransactionId,
@@ -54,7 +55,7 @@ _REPORTS = (
         "optimize",
         "/t",
         "failed",
-        error={"type": "CorruptLog", "message": "m", "kind": "refused", "retryable": False},
+        error=ErrorReport("CorruptLog", "m", "refused", retryable=False),
     ),
 )
 _SPEC = JobSpec("optimize", "/t", "r", options={"where": "p = 1"}, transaction=TransactionId("a", 1))

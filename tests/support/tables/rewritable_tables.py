@@ -16,6 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
@@ -334,7 +335,7 @@ class GeneratedTable:
         vector = {}
         if file.deleted:
             (descriptor,) = write_deletion_vectors(storage, [RowBitmap(sorted(file.deleted))], uuid.uuid4())
-            vector = {"deletionVector": descriptor.to_json()}
+            vector = {"deletionVector": msgspec.to_builtins(descriptor)}
         return {
             "path": name,
             "size": (path / name).stat().st_size,

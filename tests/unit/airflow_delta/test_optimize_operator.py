@@ -13,7 +13,7 @@ from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
 from airflow_delta.testing import FakeJobRunner, FakeStateStore, committed
-from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
 
 MakeContext = Callable[..., dict[str, Any]]
 
@@ -48,7 +48,7 @@ def report(spec: JobSpec, status: str, **facts: Any) -> JobReport:
 
 
 def failed(**error: Any) -> Callable[[JobSpec], JobReport]:
-    return lambda spec: report(spec, "failed", error=error)
+    return lambda spec: report(spec, "failed", error=ErrorReport(**error))
 
 
 def test_what_is_wanted_reaches_the_job(make_context: MakeContext) -> None:

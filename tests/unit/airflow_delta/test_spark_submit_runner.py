@@ -24,6 +24,7 @@ from delta_maintenance.contract import (
     OUTPUT_NONCE_VARIABLE,
     RUN_KEY_VARIABLE,
     STORAGE_OPTIONS_VARIABLE,
+    ErrorReport,
     JobReport,
     JobSpec,
 )
@@ -144,7 +145,7 @@ def test_the_report_counts_and_not_the_exit_code(monkeypatch: pytest.MonkeyPatch
     connect(monkeypatch, host="local[*]")
     told: list[JobProgress] = []
     report = run(spark_submit, told)
-    assert (report.status, report.error) == ("failed", {"kind": "refused"})
+    assert (report.status, report.error) == ("failed", ErrorReport(kind="refused"))
     assert told == [JobProgress(1, 2)]
     assert seen(report)["bundled"] is True
 

@@ -10,7 +10,7 @@ from airflow_delta.assets import MAINTENANCE_ALIAS
 from airflow_delta.operators import DeltaVacuumOperator
 from airflow_delta.runners.job_runner import JobRunner
 from airflow_delta.testing import FakeJobRunner, committed
-from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
 from delta_maintenance.vacuum.options import ApprovedPlan, VacuumOptions
 
 MakeContext = Callable[..., dict[str, Any]]
@@ -108,12 +108,7 @@ def test_a_template_is_judged_when_it_is_known(make_context: MakeContext) -> Non
 
 def test_a_refusal_fails_for_good(make_context: MakeContext) -> None:
     def refused(spec: JobSpec) -> JobReport:
-        error = {
-            "type": "VacuumRefused",
-            "kind": "refused",
-            "message": "The plan has grown.",
-            "retryable": False,
-        }
+        error = ErrorReport("VacuumRefused", "The plan has grown.", "refused", retryable=False)
         return JobReport(spec.operation, spec.table, "failed", run_id=spec.run_id, error=error)
 
     with pytest.raises(AirflowFailException, match="The plan has grown"):

@@ -31,12 +31,10 @@ from delta_log.table_config.retention import (
     log_retention_ms,
 )
 from delta_log.upkeep.log_inventory import LogInventory
-from delta_maintenance.progress import format_bytes, format_time
-from delta_maintenance.retention import HOUR_MS
+from delta_maintenance.units import DAY_MS, HOUR_MS, format_bytes, format_time
 
 CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
-DAY_MS = 24 * HOUR_MS
 
 #: Why a file may go, in the order in which they are told.
 REASONS = {

@@ -16,8 +16,8 @@ import pyarrow as pa
 from delta_log.printable import printable_lines
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
-from delta_maintenance.progress import format_bytes
 from delta_maintenance.rewrite.task import SourceFile
+from delta_maintenance.units import format_bytes
 
 #: Why a file was chosen; a file may have several reasons.
 SMALL, DELETED_ROWS, UNKNOWN_ROWS, FULL, DROPPED_COLUMNS, LARGE = 1, 2, 4, 8, 16, 32

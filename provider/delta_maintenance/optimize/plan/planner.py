@@ -33,8 +33,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.data.deletion_vector import DeletionVectorDescriptor
+from delta_log.data.deletion_vector import vector_location
 from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.log.action_columns import deletion_vector_ids
+from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import ExternalFile, are_external
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config import properties as table_properties
@@ -302,7 +304,7 @@ def _are_foreign(files: pa.Table, table_uri: str) -> pa.ChunkedArray:
         return outside
     mask: npt.NDArray[np.bool_] = outside.to_numpy(zero_copy_only=False).copy()
     for row, vector in zip(absolute, files.column("deletion_vector").take(absolute).to_pylist(), strict=True):
-        mask[row] |= isinstance(DeletionVectorDescriptor.from_json(vector).location(table_uri), ExternalFile)
+        mask[row] |= isinstance(vector_location(DeletionVector.from_row(vector), table_uri), ExternalFile)
     return pa.chunked_array([pa.array(mask)])
 
 
@@ -510,7 +512,7 @@ class _Names:
         rows = files.select(_IDENTITY).take(pa.array(order)).combine_chunks()
         paths = rows.column("path").cast(pa.large_string())
         sources = pc.binary_join_element_wise(
-            _vector_ids(rows.column("deletion_vector")), _row_ids(rows), _text("")
+            deletion_vector_ids(rows.column("deletion_vector"), pa.large_string()), _row_ids(rows), _text("")
         )
         names = pc.binary_join_element_wise(paths, sources, _text(""), _text("\0"))
         array = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
@@ -520,15 +522,6 @@ class _Names:
 
     def __call__(self, start: int, end: int) -> memoryview:
         return self._data[self._offsets[start] : self._offsets[end]]
-
-
-def _vector_ids(vectors: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The protocol's unique ids; the empty text where there is no deletion vector."""
-    offset = pc.struct_field(vectors, "offset").cast(pa.large_string())
-    at = pc.coalesce(pc.binary_join_element_wise(_text("@"), offset, _text("")), _text(""))
-    kind = pc.struct_field(vectors, "storageType").cast(pa.large_string())
-    where = pc.struct_field(vectors, "pathOrInlineDv").cast(pa.large_string())
-    return pc.coalesce(pc.binary_join_element_wise(kind, where, at, _text("")), _text(""))
 
 
 def _row_ids(rows: pa.Table) -> pa.ChunkedArray | pa.Scalar:

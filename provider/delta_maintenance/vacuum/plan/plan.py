@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.printable import printable_lines
-from delta_maintenance.progress import format_bytes, format_time
-from delta_maintenance.retention import HOUR_MS, Retention
+from delta_maintenance.retention import Retention
+from delta_maintenance.units import HOUR_MS, format_bytes, format_time
 
 #: Why a file may go.
 ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA = (

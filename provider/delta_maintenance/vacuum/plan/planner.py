@@ -20,13 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.errors import TableError
 from delta_log.snapshot.snapshot import Snapshot
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import CHANGE_DATA, HiddenNames
 from delta_maintenance.listing.key_columns import files_by_directory, key_bytes
 from delta_maintenance.listing.listing import Listing
 from delta_maintenance.partitions.partition_scope import PartitionScope
-from delta_maintenance.retention import HOUR_MS, Retention
+from delta_maintenance.retention import Retention
+from delta_maintenance.units import HOUR_MS
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import (
     CANDIDATE_SCHEMA,
@@ -43,10 +44,6 @@ _REASONS = (ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA)
 _MANY_ROWS = 1 << 18
 #: An empty directory that was changed so recently may be one that a writer is about to write to.
 _YOUNG_DIRECTORY_MS = HOUR_MS
-
-
-class VacuumRefused(TableError):
-    """Deleting might lose something; nothing was deleted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

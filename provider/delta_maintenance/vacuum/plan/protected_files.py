@@ -18,7 +18,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.data.deletion_vector import DeletionVectorDescriptor
+from delta_log.data.deletion_vector import vector_location
 from delta_log.log.actions import Action, DeletionVector
 from delta_log.log.data_path import ExternalFile, decode_paths
 from delta_log.snapshot.snapshot import Snapshot
@@ -119,21 +119,17 @@ def vector_keys(vectors: pa.ChunkedArray, table_uri: str) -> pa.ChunkedArray:
     keys = []
     for name in distinct.dictionary.to_pylist():
         kind, _, path = name.partition("\x00")
-        keys.append(_address(DeletionVectorDescriptor(kind, path, None, 0, 0), table_uri))
+        keys.append(_address(DeletionVector(kind, path, 0, 0), table_uri))
     return pa.chunked_array([pa.array(keys, pa.string()).take(distinct.indices)])
 
 
 def vector_key(vector: DeletionVector | None, table_uri: str) -> str | None:
     """The file of a deletion vector; ``None``: there is none."""
-    if vector is None:
-        return None
-    return _address(
-        DeletionVectorDescriptor(vector.storageType, vector.pathOrInlineDv, None, 0, 0), table_uri
-    )
+    return None if vector is None else _address(vector, table_uri)
 
 
-def _address(descriptor: DeletionVectorDescriptor, table_uri: str) -> str | None:
-    location = descriptor.location(table_uri)
+def _address(vector: DeletionVector, table_uri: str) -> str | None:
+    location = vector_location(vector, table_uri)
     return location.uri if isinstance(location, ExternalFile) else location
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.storage.storage import ODD_KEY, Storage
 from delta_log.storage.store_clock import require_store_clock
 from delta_maintenance.progress import ProgressReporter
@@ -57,7 +58,7 @@ def purge(
     for name, why in broken.items():
         progress.message(f"the quarantine {name} is broken: {why}")
     if due and not dry_run:
-        require_store_clock(storage, now_ms)
+        require_store_clock(storage, now_ms, LOG_DIRECTORY)
     num_files = size_bytes = num_needed = 0
     for quarantine in due:
         progress.message(

@@ -11,8 +11,7 @@ import pyarrow as pa
 from delta_log.arrow.prefetch import mapped
 from delta_log.errors import StorageError, SymbolicLinkRefused
 from delta_log.runtime import Runtime
-from delta_log.storage.object_listing import KeySpan
-from delta_log.storage.storage import ODD_KEY, Storage
+from delta_log.storage.storage import ODD_KEY, KeySpan, Storage
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.quarantine.record import (
     DIGEST_PARAMETER,

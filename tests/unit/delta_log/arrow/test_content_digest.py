@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_log.arrow.content_digest import ContentDigest
-from delta_log.log.checkpoint_reader import ADD_SCHEMA
+from delta_log.log.file_columns import ADD_SCHEMA
 
 _TEXT = st.none() | st.text(max_size=4)
 _MAP = st.none() | st.dictionaries(st.text(max_size=2), _TEXT, max_size=2).map(

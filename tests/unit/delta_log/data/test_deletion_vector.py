@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -20,16 +21,17 @@ from pyroaring import BitMap
 from delta_log.data.deletion_vector import (
     NATIVE_MAGIC,
     PORTABLE_MAGIC,
-    DeletionVectorDescriptor,
     RowBitmap,
     deletion_vector_key,
     encode_deletion_vectors,
     inline_descriptor,
     read_deletion_vector,
+    vector_location,
     write_deletion_vectors,
 )
 from delta_log.data.z85 import encode_z85
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
+from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import ExternalFile
 from delta_log.storage.local import LocalStorage
 from delta_log.testing import MemoryStorage
@@ -63,7 +65,7 @@ def test_every_set_of_rows_survives_its_bytes(some: set[int], spans: list[tuple[
     if bitmap:
         storage = MemoryStorage()
         for descriptor in (inline_descriptor(bitmap), *write_deletion_vectors(storage, [bitmap], FILE_ID)):
-            assert DeletionVectorDescriptor.from_json(descriptor.to_json()) == descriptor
+            assert DeletionVector.from_row(msgspec.to_builtins(descriptor)) == descriptor
             assert descriptor.cardinality == bitmap.cardinality
             assert read_deletion_vector(descriptor, storage) == bitmap
 
@@ -108,22 +110,22 @@ def test_only_row_indices_are_taken(bad: object) -> None:
 def test_the_golden_vector_is_written_and_read_byte_for_byte() -> None:
     bitmap = RowBitmap(GOLDEN_ROWS)
     inline = inline_descriptor(bitmap)
-    assert inline == DeletionVectorDescriptor("i", GOLDEN_INLINE, None, 44, 6)
+    assert inline == DeletionVector("i", GOLDEN_INLINE, 44, 6)
     assert read_deletion_vector(inline, MemoryStorage()) == bitmap
     data, (descriptor,) = encode_deletion_vectors([bitmap], FILE_ID, "ab")
     assert data == GOLDEN_FILE
-    assert descriptor == DeletionVectorDescriptor("u", "ab" + encode_z85(FILE_ID.bytes), 1, 44, 6)
+    assert descriptor == DeletionVector("u", "ab" + encode_z85(FILE_ID.bytes), 44, 6, 1)
     assert descriptor.unique_id == f"uab{encode_z85(FILE_ID.bytes)}@1"
-    assert descriptor.location("/t") == f"ab/deletion_vector_{FILE_ID}.bin"
+    assert vector_location(descriptor, "/t") == f"ab/deletion_vector_{FILE_ID}.bin"
 
 
 def test_the_descriptor_names_the_file_of_the_specification() -> None:
-    descriptor = DeletionVectorDescriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 40, 6)
-    assert descriptor.location("/t") == f"ab/{deletion_vector_key(FILE_ID)}"
+    descriptor = DeletionVector("u", "ab^-aqEH.-t@S}K{vb[*k^", 40, 6, 4)
+    assert vector_location(descriptor, "/t") == f"ab/{deletion_vector_key(FILE_ID)}"
 
 
 def test_the_broken_example_of_the_specification_is_refused() -> None:
-    broken = DeletionVectorDescriptor("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", None, 40, 6)
+    broken = DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 6)
     with pytest.raises(CorruptLog, match="magic"):
         read_deletion_vector(broken, MemoryStorage())
 
@@ -172,8 +174,8 @@ def stored(data: bytes) -> MemoryStorage:
     return storage
 
 
-def descriptor_of(size: int = 44, cardinality: int = 6, offset: int | None = 1) -> DeletionVectorDescriptor:
-    return DeletionVectorDescriptor("u", encode_z85(FILE_ID.bytes), offset, size, cardinality)
+def descriptor_of(size: int = 44, cardinality: int = 6, offset: int | None = 1) -> DeletionVector:
+    return DeletionVector("u", encode_z85(FILE_ID.bytes), size, cardinality, offset)
 
 
 def test_an_absent_offset_is_the_first_vector_and_another_identity() -> None:
@@ -224,9 +226,7 @@ def test_an_inline_descriptor_that_contradicts_itself_is_refused() -> None:
         ("", 0, 0),
     ):
         with pytest.raises(CorruptLog):
-            read_deletion_vector(
-                DeletionVectorDescriptor("i", text, None, size, cardinality), MemoryStorage()
-            )
+            read_deletion_vector(DeletionVector("i", text, size, cardinality), MemoryStorage())
 
 
 def test_bytes_behind_the_last_bucket_are_refused_even_with_a_good_checksum() -> None:
@@ -264,15 +264,15 @@ def test_bucket_keys_ascend() -> None:
 )
 def test_a_descriptor_that_names_no_file_is_refused(kind: str, text: str) -> None:
     with pytest.raises(CorruptLog):
-        read_deletion_vector(DeletionVectorDescriptor(kind, text, 1, 44, 6), MemoryStorage())
+        read_deletion_vector(DeletionVector(kind, text, 44, 6, 1), MemoryStorage())
 
 
 def test_an_absolute_path_is_followed_below_the_root_only() -> None:
     storage = MemoryStorage("s3://bucket/t")
     storage.put("some dir/dv.bin", GOLDEN_FILE)
-    inside = DeletionVectorDescriptor("p", "s3a://bucket/t/some%20dir/dv.bin", 1, 44, 6)
+    inside = DeletionVector("p", "s3a://bucket/t/some%20dir/dv.bin", 44, 6, 1)
     assert list(read_deletion_vector(inside, storage)) == GOLDEN_ROWS
-    outside = DeletionVectorDescriptor("p", "s3://other/dv.bin", 1, 44, 6)
+    outside = DeletionVector("p", "s3://other/dv.bin", 44, 6, 1)
     with pytest.raises(UnsupportedFeature, match=r"s3://other/dv\.bin"):
         read_deletion_vector(outside, storage)
 
@@ -285,7 +285,7 @@ def test_an_absolute_path_is_followed_below_the_root_only() -> None:
 
 def test_the_tree_storage_type_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedFeature, match="type 'r'"):
-        read_deletion_vector(DeletionVectorDescriptor("r", "x", 1, 44, 6), MemoryStorage())
+        read_deletion_vector(DeletionVector("r", "x", 44, 6, 1), MemoryStorage())
 
 
 def test_every_vector_of_the_corpus_has_its_cardinality(corpus: Path) -> None:
@@ -293,9 +293,9 @@ def test_every_vector_of_the_corpus_has_its_cardinality(corpus: Path) -> None:
     for log in sorted(corpus.glob("*/_delta_log")):
         storage = LocalStorage(str(log.parent))
         for raw in _vectors(log):
-            descriptor = DeletionVectorDescriptor.from_json(raw)
-            location = descriptor.location(storage.uri)
-            if descriptor.path_or_inline_dv == OVERFLOWING_INLINE:
+            descriptor = DeletionVector.from_row(raw)
+            location = vector_location(descriptor, storage.uri)
+            if descriptor.pathOrInlineDv == OVERFLOWING_INLINE:
                 with pytest.raises(CorruptLog, match="overflow"):
                     read_deletion_vector(descriptor, storage)
             # Some tables were published without their data files.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 
 from delta_log.log import log_replay
-from delta_log.log.action_columns import ActionColumns
+from delta_log.log.action_columns import ActionColumns, deletion_vector_ids
 from delta_log.log.actions import Add, DeletionVector, Remove
+from delta_log.log.file_columns import action_batch
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
@@ -81,3 +83,15 @@ def test_a_single_action_is_what_it_was() -> None:
     assert "a\x00" not in columns
     of_removes = ActionColumns.emptying("remove", {"r\x00ux@3": removes["r"]})
     assert [*of_removes.values()] == [removes["r"]]
+
+
+def test_the_ids_of_a_column_are_those_of_its_vectors() -> None:
+    vectors = [DeletionVector("u", "ab", 1, 2, offset) for offset in (None, 0, 7)] + [None]
+    column = action_batch(
+        "add", [Add("f", 1, deletionVector=vector) for vector in vectors], ["deletion_vector"]
+    )[0]
+    expected = ["" if vector is None else vector.unique_id for vector in vectors]
+    assert expected == ["uab", "uab@0", "uab@7", ""]
+    assert deletion_vector_ids(column).to_pylist() == expected
+    wide = deletion_vector_ids(pa.chunked_array([column]), pa.large_string())
+    assert (wide.type, wide.to_pylist()) == (pa.large_string(), expected)

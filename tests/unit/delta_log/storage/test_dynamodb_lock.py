@@ -14,7 +14,7 @@ from delta_log.storage.dynamodb_lock import (
     item_of,
     other_spellings,
 )
-from delta_log.storage.storage import open_storage
+from delta_log.storage.opening import open_storage
 from delta_log.testing.lock_table import LockTableContract, MemoryLockTable
 
 FIRST, SECOND = f"{0:020d}.json", f"{1:020d}.json"

@@ -16,7 +16,7 @@ import pytest
 from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
 from delta_log.storage.local import LocalStorage
 from delta_log.storage.local_directory import DirectoryWalk
-from delta_log.storage.object_listing import KeySpan
+from delta_log.storage.storage import KeySpan
 
 SWAPS = 1_000
 

@@ -18,8 +18,7 @@ from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.dynamodb_lock import EXPIRY_SECONDS, LockEntry, LockTable
 from delta_log.storage.locked import LockedStorage
-from delta_log.storage.object_listing import KeySpan
-from delta_log.storage.storage import Storage
+from delta_log.storage.storage import KeySpan, Storage
 from delta_log.table_config.features import Operation
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage, StorageContract
 from delta_log.testing.lock_table import FaultyLockTable, MemoryLockTable

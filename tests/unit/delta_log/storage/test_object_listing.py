@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_log.storage.object_listing import KeySpan, ListSpan, SpanPage, list_object_tree
-from delta_log.storage.storage import FileInfo
+from delta_log.storage.object_listing import ListSpan, SpanPage, list_object_tree
+from delta_log.storage.storage import FileInfo, KeySpan
 
 LANES = 3
 SEGMENTS = st.sampled_from(["a", "b", "a-b", "p=1", "p=2", "x0"])

@@ -13,7 +13,8 @@ import pytest
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.storage import local as local_storage
 from delta_log.storage.local import LocalStorage
-from delta_log.storage.storage import Storage, open_storage
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import Storage
 from delta_log.testing import MemoryStorage, StorageContract
 
 

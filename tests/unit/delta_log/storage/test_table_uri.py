@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.errors import InvalidRequest, OutsideAllowedRoots
+from delta_log.storage.opening import open_storage
 from delta_log.storage.pool import StoragePool
-from delta_log.storage.storage import open_storage
 from delta_log.storage.table_uri import TableUri, require_absolute, require_within
 
 WITHIN = [

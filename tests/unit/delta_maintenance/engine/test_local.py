@@ -17,8 +17,9 @@ from tests.support.tables.small_tables import write_days
 from delta_log import Table
 from delta_log.errors import CorruptLog
 from delta_maintenance.engine import local
-from delta_maintenance.engine.engine import BinResult, TaskFailed, WorkerDied
+from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import WORKER_BYTES, LocalEngine
+from delta_maintenance.errors import TaskFailed, WorkerDied
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
@@ -93,9 +94,9 @@ def test_the_error_of_a_worker_keeps_its_name_and_its_facts(
     for engine in (always_processes, LocalEngine(parallelism=1)):
         results = list(engine.run(tasks(tmp_path, f"run-{id(engine)}"), SilentProgress(), RUN_KEY))
         (failure,) = (result for result in results if isinstance(result, TaskFailed))
-        description = failure.describe()
-        assert (description["type"], description["kind"]) == (CorruptLog.__name__, "refused")
-        assert description["path"].startswith("day=2024-01-01/")
+        error = failure.report
+        assert (error.type, error.kind) == (CorruptLog.__name__, "refused")
+        assert error.facts["path"].startswith("day=2024-01-01/")
         assert len(results) == 2, "the other bin is done"
 
 

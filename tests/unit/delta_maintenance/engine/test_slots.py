@@ -15,9 +15,10 @@ from delta_log import Table
 from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.engine import local, slots
-from delta_maintenance.engine.engine import BinResult, TaskFailed
+from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.engine.slots import Slots, has_capacity
+from delta_maintenance.errors import TaskFailed
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask, SourceFile
@@ -89,7 +90,7 @@ def test_a_broken_source_is_told_and_the_other_bins_are_done(tmp_path: Path) -> 
     next(tmp_path.glob("day=2024-01-01/*.parquet")).write_bytes(b"no parquet")
     results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
     (failure,) = (result for result in results if isinstance(result, TaskFailed))
-    assert failure.describe()["path"].startswith("day=2024-01-01/")
+    assert failure.report.facts["path"].startswith("day=2024-01-01/")
     assert len(results) == _BINS
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.tables.hostile_text import is_harmless, write_hostile_table
 
 from delta_log import Table
-from delta_maintenance.engine.spark_task import described_error, error_mark, rewrite_batch
+from delta_maintenance.engine.spark_task import error_mark, reported_error, rewrite_batch
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
 from delta_maintenance.rewrite.manifest_file import RunKey
 
@@ -34,11 +34,11 @@ def test_what_a_table_holds_is_no_error_of_a_task(tmp_path: Path, capsys: pytest
     with pytest.raises(RuntimeError) as caught:
         list(rewrite_batch(tasks_batch(table), {}, RunKey("5e" * 32), NONCE))
     text = f"PythonException: part={FORGED} of some path\n{caught.value}\nDriver stacktrace:\n {FORGED}"
-    description = described_error(text, NONCE)
-    assert description is not None
-    assert description["retryable"] is True
-    assert (description["kind"], description["type"]) == ("failed", "StorageError")
-    assert description["bin_id"] != "other"
+    report = reported_error(text, NONCE)
+    assert report is not None
+    assert report.retryable is True
+    assert (report.kind, report.type) == ("failed", "StorageError")
+    assert report.facts["bin_id"] != "other"
     assert caught.value.__suppress_context__, "Spark would quote the original, and with it the table"
     told = capsys.readouterr().err
     assert "Traceback" in told
@@ -58,4 +58,4 @@ def test_what_a_table_holds_is_no_error_of_a_task(tmp_path: Path, capsys: pytest
     ],
 )
 def test_text_that_is_no_error_of_a_task_is_left_to_spark(text: str) -> None:
-    assert described_error(text, NONCE) is None
+    assert reported_error(text, NONCE) is None

@@ -68,8 +68,8 @@ def test_a_spec_may_come_from_a_file(tmp_path: Path) -> None:
 def test_a_refusal_is_a_report_with_the_facts(tmp_path: Path) -> None:
     result, report = run(spec(tmp_path / "nothing"))
     assert report.error is not None
-    assert (result.returncode, report.status, report.error["type"]) == (2, "failed", "NotATable")
-    assert report.error["table_uri"] == str(tmp_path / "nothing")
+    assert (result.returncode, report.status, report.error.type) == (2, "failed", "NotATable")
+    assert report.error.facts["table_uri"] == str(tmp_path / "nothing")
     assert "Traceback" not in result.stderr
 
 
@@ -91,14 +91,14 @@ def test_a_refusal_is_a_report_with_the_facts(tmp_path: Path) -> None:
 def test_a_spec_that_cannot_be_read_is_refused(text: str, problem: str) -> None:
     result, report = run(text)
     assert report.error is not None
-    assert problem in report.error["message"]
-    assert (result.returncode, report.error["kind"]) == (2, "refused")
+    assert problem in report.error.message
+    assert (result.returncode, report.error.kind) == (2, "refused")
 
 
 def test_broken_storage_options_are_refused_without_being_shown(tmp_path: Path) -> None:
     result, report = run(spec(tmp_path), DELTA_MAINTENANCE_STORAGE_OPTIONS="hunter2")
     assert report.error is not None
-    assert "DELTA_MAINTENANCE_STORAGE_OPTIONS must hold a JSON object" in report.error["message"]
+    assert "DELTA_MAINTENANCE_STORAGE_OPTIONS must hold a JSON object" in report.error.message
     assert "hunter2" not in result.stdout + result.stderr
 
 
@@ -106,10 +106,9 @@ def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
     bare = (sys.executable, "-I", "-S", str(PROGRAM))
     result, report = run(spec(tmp_path), bare)
     assert report.error is not None
-    assert (result.returncode, report.error["type"]) == (2, "DependencyMissing")
+    assert (result.returncode, report.error.type) == (2, "DependencyMissing")
     assert (
-        "This job needs pyarrow, numpy, fsspec, pyroaring, msgspec, not installed in"
-        in report.error["message"]
+        "This job needs pyarrow, numpy, fsspec, pyroaring, msgspec, not installed in" in report.error.message
     )
     assert report.table == str(tmp_path)
 
@@ -121,7 +120,7 @@ def test_even_a_broken_installation_ends_with_a_report(tmp_path: Path) -> None:
     path = os.pathsep.join((str(broken.parent), os.environ.get("PYTHONPATH", "")))
     result, report = run(spec(tmp_path), PYTHONPATH=path)
     assert report.error is not None
-    assert (result.returncode, report.error["message"]) == (1, "half installed")
+    assert (result.returncode, report.error.message) == (1, "half installed")
     assert "Traceback" in result.stderr
 
 

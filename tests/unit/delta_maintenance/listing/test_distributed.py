@@ -34,21 +34,21 @@ from delta_log import Table
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.object_listing import KeySpan, SpanPage, list_object_tree, list_span_tree
-from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage, open_storage
+from delta_log.storage.object_listing import SpanPage, list_object_tree, list_span_tree
+from delta_log.storage.opening import open_storage
+from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine import choice
+from delta_maintenance.errors import LiveFilesMissing, VacuumRefused
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import packed, unpack
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
-from delta_maintenance.vacuum.deletion import LiveFilesMissing
+from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.plan.planner import VacuumRefused
-from delta_maintenance.vacuum.run import execute_plan
 
 KEYS = st.sets(
     st.lists(st.sampled_from(["a", "b", "a-b", "p=1", "p=2", "_x", "_p=1"]), min_size=1, max_size=4).map(

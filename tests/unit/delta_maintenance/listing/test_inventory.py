@@ -18,7 +18,7 @@ from tests.support.runs.vacuum_runs import done, files_below, run_vacuum
 from tests.support.tables.vacuum_histories import PROTOCOL, metadata
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage.storage import open_storage
+from delta_log.storage.opening import open_storage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import read_inventory
 
@@ -107,7 +107,7 @@ def test_an_inventory_of_something_else_is_refused(
     write_parquet(tmp_path / "list.parquet", found)
     report = run_vacuum(table, inventory=str(tmp_path / "list.parquet"))
     assert report.error is not None
-    assert why in report.error["message"]
+    assert why in report.error.message
 
 
 def test_a_file_that_is_no_inventory_is_refused(table: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_file_that_is_no_inventory_is_refused(table: Path, tmp_path: Path) -> 
     for name in ("list.parquet", "other.parquet", "date/manifest.json"):
         report = run_vacuum(table, inventory=str(tmp_path / name))
         assert report.error is not None
-        assert (report.error["kind"], report.error["type"]) == ("refused", "InvalidRequest")
+        assert (report.error.kind, report.error.type) == ("refused", "InvalidRequest")
 
 
 @pytest.mark.parametrize("form", ["CSV", "Parquet"])

@@ -30,8 +30,8 @@ from delta_log.log.log_segment import list_log
 from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage, TornListings
 from delta_log.upkeep.checkpoint_audit import CheckpointAuditFailed
+from delta_maintenance.errors import LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.log_cleanup import clean_up, survey
-from delta_maintenance.log_upkeep.log_deletion import LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.plan.log_cleanup import LogCleanupPlan, LogRetention
 from delta_maintenance.progress import SilentProgress
 

@@ -207,7 +207,7 @@ def test_an_error_after_a_batch_is_told_with_what_was_committed(table: Path) -> 
     report = run(table, engine=WatchedEngine(change_schema), batch_size_bytes=two_bins(table))
     assert report.status == "failed"
     assert report.error is not None
-    assert report.error["type"] == MetadataChanged.__name__
+    assert report.error.type == MetadataChanged.__name__
     assert (report.version, report.num_batches, report.metrics["numRemovedFiles"]) == (2, 1, 4)
     assert report.exit_code == 3
 

@@ -24,7 +24,7 @@ from tests.support.runs.maintenance_runs import (
 )
 
 from delta_log import Table
-from delta_log.data.deletion_vector import DeletionVectorDescriptor, RowBitmap, read_deletion_vector
+from delta_log.data.deletion_vector import RowBitmap, read_deletion_vector
 from delta_log.errors import ConcurrentDelete
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime
@@ -363,5 +363,5 @@ def happen(table: Path, what: str, number: int, argument: int) -> None:
 def hidden_rows(snapshot: Snapshot, file: dict[str, Any]) -> set[int]:
     if file["deletion_vector"] is None:
         return set()
-    descriptor = DeletionVectorDescriptor.from_json(file["deletion_vector"])
+    descriptor = DeletionVector.from_row(file["deletion_vector"])
     return set(read_deletion_vector(descriptor, Table(snapshot.table_uri).storage))

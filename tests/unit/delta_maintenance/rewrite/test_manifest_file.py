@@ -34,17 +34,12 @@ from delta_log.runtime import Runtime
 from delta_log.storage.local import LocalStorage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError, JobSpec
+from delta_maintenance.errors import BadManifest, ManifestReplaced
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
 from delta_maintenance.optimize.plan.planner import OptimizeOptions, bin_id_of, plan_optimize, tasks_of
 from delta_maintenance.rewrite import manifest_file
-from delta_maintenance.rewrite.bin import (
-    ManifestReplaced,
-    manifest_key,
-    manifests_of,
-    read_manifest,
-    rewrite_bin,
-)
-from delta_maintenance.rewrite.manifest_file import BadManifest, RunKey, parsed, sealed, unsealed
+from delta_maintenance.rewrite.bin import manifest_key, manifests_of, read_manifest, rewrite_bin
+from delta_maintenance.rewrite.manifest_file import RunKey, parsed, sealed, unsealed
 from delta_maintenance.rewrite.task import BinManifest
 
 OTHER_KEY = RunKey("0f" * 32)

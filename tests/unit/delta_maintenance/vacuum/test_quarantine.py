@@ -36,7 +36,8 @@ from delta_maintenance.cli import main as cli
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.quarantine import QUARANTINE_DIRECTORY, purge, quarantines
+from delta_maintenance.vacuum.quarantine.purge import purge
+from delta_maintenance.vacuum.quarantine.quarantine import QUARANTINE_DIRECTORY, list_quarantines
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 NOTHING = pa.chunked_array([], pa.string())
@@ -163,7 +164,7 @@ def test_a_later_run_deletes_what_has_waited_long_enough(table: Path) -> None:
 def test_what_the_table_needs_again_is_not_deleted(table: Path) -> None:
     report = done(run_vacuum(table, **NO_CHECK, quarantine=True))
     storage = Table(str(table)).storage
-    (quarantine,) = quarantines(storage)
+    (quarantine,) = list_quarantines(storage)
     assert quarantine.since_ms is not None
     (((key, *_), _),) = quarantine.files()
     needed = pa.chunked_array([[key]], pa.string())
@@ -193,8 +194,8 @@ def test_a_quarantine_that_is_not_there_is_named_with_those_that_are(table: Path
     name = (done(run_vacuum(table, **NO_CHECK, quarantine=True)).plan or {})["quarantine"]
     report = bring_back(table, name="nothing")
     assert report.error is not None
-    assert report.error["kind"] == "refused"
-    assert f"no quarantine nothing. Its quarantines: {name}" in report.error["message"]
+    assert report.error.kind == "refused"
+    assert f"no quarantine nothing. Its quarantines: {name}" in report.error.message
 
 
 def test_the_command_line_says_what_it_did(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -362,10 +363,10 @@ def test_a_record_that_the_log_does_not_vouch_for_is_refused_by_name(
         for dry_run in (True, False):
             report = bring_back(table, dry_run=dry_run, **options)
             assert report.error is not None
-            assert (report.error["type"], report.error["kind"]) == ("QuarantineRefused", "refused")
-            assert f"The quarantine {name} is not restored" in report.error["message"]
-            assert why in report.error["message"]
-            assert "copy by hand" in report.error["message"]
+            assert (report.error.type, report.error.kind) == ("QuarantineRefused", "refused")
+            assert f"The quarantine {name} is not restored" in report.error.message
+            assert why in report.error.message
+            assert "copy by hand" in report.error.message
     assert contents(table) == before
 
 
@@ -425,7 +426,7 @@ def test_a_clock_that_is_ahead_of_the_store_deletes_no_quarantine(table: Path, p
     assert planned.plan["numQuarantinedFilesToDelete"] == 7
     report = purge_after_a_week(table, runtime=later(40))
     assert report.error is not None
-    assert report.error["type"] == "ClockAhead"
+    assert report.error.type == "ClockAhead"
     assert contents(table) == before
 
 

@@ -45,8 +45,8 @@ def old_file(path: Path, content: bytes = b"old") -> None:
 
 def refusal(report: JobReport) -> str:
     assert report.error is not None
-    assert report.error["kind"] == "refused"
-    return str(report.error["message"])
+    assert report.error.kind == "refused"
+    return str(report.error.message)
 
 
 def removed_long_ago(table: Path) -> None:
@@ -335,7 +335,7 @@ def test_without_a_right_to_delete_it_says_how_far_it_came(table: Path) -> None:
     finally:
         directory.chmod(0o755)
     assert report.error is not None
-    assert (report.error["deleted_files"], report.error["remaining_files"]) == (3, 3)
+    assert (report.error.facts["deleted_files"], report.error.facts["remaining_files"]) == (3, 3)
 
 
 def test_the_command_line_plans_and_deletes(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -387,7 +387,7 @@ def test_tasks_are_self_contained_and_survive_their_json_form(tmp_path: Path) ->
     [
         ({"zorder_by": ["a"]}, "no option zorder_by"),
         ({"target_size_bytes": 0}, "from 1 to 1 PiB"),
-        ({"target_size_bytes": "1GiB"}, "integer number of bytes"),
+        ({"target_size_bytes": "1GiB"}, "whole number of bytes"),
         ({"full": "yes"}, "true or false"),
         ({"max_deleted_rows_ratio": 5}, "from 0"),
         ({"where": 5}, "must be a text"),
@@ -395,7 +395,7 @@ def test_tasks_are_self_contained_and_survive_their_json_form(tmp_path: Path) ->
         ({"max_files": 1}, "at least 2"),
         ({"max_duration_seconds": 0}, "at least 1"),
         ({"batch_size_bytes": -1}, "from 1 to 1 PiB"),
-        ({"quiet_minutes": 0.5}, "integer number of minutes"),
+        ({"quiet_minutes": 0.5}, "whole number of minutes"),
         ({"hot_partitions": "first"}, "last or wait"),
         ({"verify": "sometimes"}, "counts or full"),
         ({"on_broken_source": "ignore"}, "fail or skip"),

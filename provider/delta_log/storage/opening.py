@@ -1,0 +1,67 @@
+"""Opens the storage of an address: the only module that knows every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from delta_log.errors import InvalidRequest
+from delta_log.storage.schemes import S3, scheme_of, store_kind
+from delta_log.storage.storage import Storage
+from delta_log.storage.table_uri import require_no_credentials
+
+
+def is_on_disk(table_uri: str) -> bool:
+    """Whether an address is a path or a ``file`` URI."""
+    return scheme_of(table_uri) in ("", "file")
+
+
+def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = None) -> Storage:
+    """Opens the store of a table.
+
+    :param table_uri: a local path, ``file://…`` or any URI that fsspec knows (``s3://``, ``gs://``, ``abfs://`` …).
+    :param storage_options: passed to the fsspec file system, except ``lock``, which belongs to this package.
+    :raises InvalidRequest: no store has this scheme, its package is missing, or the address carries credentials.
+    """
+    require_no_credentials(table_uri)
+    options = dict(storage_options or {})
+    lock = options.pop("lock", None)
+    if lock is not None:
+        return open_locked(table_uri, options, lock)
+    scheme = scheme_of(table_uri)
+    if scheme in ("", "file"):
+        from delta_log.storage.local import LocalStorage
+
+        return LocalStorage(unquote(urlsplit(table_uri).path) if scheme else table_uri)
+    kind = store_kind(scheme)
+    if kind is None:
+        from delta_log.storage.remote import RemoteStorage
+
+        return RemoteStorage(table_uri, options)
+    module, name = kind.implementation
+    storage: Storage = getattr(import_module(module), name)(table_uri, options)
+    return storage
+
+
+def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Storage:
+    """Opens a table on S3 whose commits go through a DynamoDB table.
+
+    :param options: of the S3 file system.
+    :param lock: the storage option ``lock``; see :class:`~delta_log.storage.dynamodb_lock.LockOptions`.
+    :raises InvalidRequest: the table is not on S3, or the option is wrong.
+    """
+    if scheme_of(table_uri) not in S3.schemes:
+        raise InvalidRequest(
+            f'{table_uri} is not on S3, and the storage option "lock" is for S3 alone: no other writer would look at '
+            "it. Leave it out."
+        )
+    from delta_log.storage.dynamodb_lock import DynamoDBLock, LockOptions
+    from delta_log.storage.locked import LockedStorage
+    from delta_log.storage.s3 import S3Storage
+
+    asked = LockOptions.from_mapping(lock, options)
+    return LockedStorage(
+        S3Storage(table_uri, options), DynamoDBLock(table_uri, asked), conditional_put=asked.conditional_put
+    )

@@ -1,0 +1,321 @@
+"""Every error of this package that a report, a log or a caller may show.
+
+Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through unchanged::
+
+    TableError                    the table or the request is at fault; repeating it cannot help
+    ├── InvalidRequest
+    │   └── PlanChanged           the plan is no longer the approved one
+    ├── VacuumRefused             a deletion might lose data
+    ├── QuarantineRefused         the log does not vouch for a quarantine
+    ├── LogCleanupRefused         the log changed, or the table forbids the cleanup
+    └── ClusterIncomplete         a machine of the cluster lacks a library
+    DeltaLogError
+    ├── TaskFailed                a worker or a Spark task could not rewrite its bin
+    ├── WorkerDied                a worker process ended without an answer
+    ├── NewerManifest             a newer release finished a bin of the run
+    ├── BadManifest               a manifest contradicts its task
+    ├── ManifestReplaced          another process keeps overwriting a manifest
+    ├── RewriteMismatch           a new file does not hold the rows that were written
+    ├── BoundsMismatch            statistics of a new file contradict its rows
+    ├── VacuumIncomplete          a vacuum deleted some files and not others
+    ├── LiveFilesMissing          files of the latest version are missing after a vacuum
+    └── LogCleanupIncomplete      a log cleanup deleted some files and not others
+
+Two errors stand outside of this tree: :class:`~delta_maintenance.checked_json.ContractError`, which the standard library
+has to suffice for, and the ``UsageError`` of the command line.
+
+:func:`error_report` turns any exception into the :class:`~delta_maintenance.contract.ErrorReport` of a job report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from delta_log.errors import DeltaLogError, InvalidRequest, TableError
+from delta_log.printable import printable
+from delta_maintenance.contract import ContractError, ErrorReport
+from delta_maintenance.units import format_bytes
+
+_EXAMPLES = 5
+
+
+def error_report(error: BaseException) -> ErrorReport:
+    """Describe an exception for a report.
+
+    An exception that is not ours counts as retryable: nothing says that a repetition cannot help, and repeating is safe.
+    """
+    if isinstance(error, TaskFailed):
+        return error.report
+    if isinstance(error, DeltaLogError):
+        facts = {name: _plain(value) for name, value in error.facts().items() if name != "retryable"}
+        return ErrorReport(type(error).__name__, str(error), error.kind, error.retryable, facts)
+    report = ErrorReport(type(error).__name__, printable(str(error)) or "no message")
+    return replace(report, kind="refused", retryable=False) if isinstance(error, ContractError) else report
+
+
+def refusal_report(error: BaseException) -> ErrorReport:
+    """Describe an exception that a wrong request caused: repeating the request cannot help."""
+    return replace(error_report(error), kind="refused", retryable=False)
+
+
+def _plain(value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return value
+
+
+# -- refused: the table or the request is at fault ---------------------------------------------------------------
+
+
+class PlanChanged(InvalidRequest):
+    """The plan differs from the approved one; nothing was written.
+
+    :ivar approved: digest of the approved plan, and ``digest`` that of the plan now.
+    """
+
+    def __init__(self, approved: str, digest: str) -> None:
+        super().__init__(
+            f"The plan {approved} was approved, but since then the table or the request has changed, and the plan is now "
+            f"{digest}. Nothing was written. Plan again, and have that plan approved."
+        )
+        self.approved, self.digest = approved, digest
+
+
+class VacuumRefused(TableError):
+    """Deleting might lose data; nothing was deleted."""
+
+
+class QuarantineRefused(TableError):
+    """A quarantine is not restored, since no commit shows that a vacuum filled it.
+
+    :ivar name: of the quarantine; ``why`` says what is wrong with it.
+    """
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(
+            f"The quarantine {name} is not restored: {why}. Nothing of it was changed. Look through the files below "
+            f"_delta_quarantine/{name}/files/, copy by hand those that you know to be the table's to the same key below the "
+            "table's root, and delete the directory."
+        )
+        self.name, self.why = name, why
+
+
+class LogCleanupRefused(TableError):
+    """The table changed since the plan was made, or does not allow a log cleanup."""
+
+
+class ClusterIncomplete(TableError):
+    """A machine of the cluster lacks what the job needs.
+
+    :ivar missing: what is missing, by the machine's name.
+    """
+
+    def __init__(self, missing: Mapping[str, Sequence[str]], installed: Mapping[str, str]) -> None:
+        """
+        :param installed: for people, what each machine in `missing` has.
+        """
+        lines = [
+            f"{where} lacks {', '.join(names)} (it has {installed[where]})"
+            for where, names in missing.items()
+        ]
+        super().__init__(
+            f"The Spark cluster cannot run this job: {'; '.join(lines)}. Nothing was written. Install "
+            "them there, for example with an archive by venv-pack or conda-pack (spark.archives and "
+            "spark.pyspark.python), or use --engine local."
+        )
+        self.missing = {where: list(names) for where, names in missing.items()}
+
+
+# -- failed: of a bin --------------------------------------------------------------------------------------------
+
+
+class TaskFailed(DeltaLogError):
+    """A bin could not be rewritten; stands for the error that a worker process or a Spark task met.
+
+    :ivar bin_id: of the bin.
+    """
+
+    def __init__(self, bin_id: str, report: ErrorReport) -> None:
+        """
+        :param report: of the original error.
+        """
+        super().__init__(report.message or "failed without saying why")
+        self.bin_id = bin_id
+        self.retryable = report.retryable
+        self._report = report
+
+    @property
+    def report(self) -> ErrorReport:
+        """The original error, with the bin as one more fact."""
+        return self._report.with_facts(bin_id=self.bin_id)
+
+
+class WorkerDied(DeltaLogError):
+    """A worker process ended without an answer.
+
+    :ivar exit_code: of the process; a negative one is the signal that killed it.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, exit_code: int, bytes_in: int, num_files: int) -> None:
+        what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+        hint = " Perhaps the machine ran out of memory: lower the parallelism." if exit_code == -9 else ""
+        super().__init__(
+            f"The worker of bin {bin_id} ({num_files} files, {format_bytes(bytes_in)}) ended with "
+            f"{what}.{hint} Nothing was committed; the next try takes over the bins that were finished."
+        )
+        self.bin_id, self.exit_code = bin_id, exit_code
+
+
+class NewerManifest(DeltaLogError):
+    """A newer release has finished a bin of this run in a way that this release does not know.
+
+    Taking the bin over could commit other rows than it held. Rewriting it could overwrite what the newer release is about
+    to commit. So the run fails; its next try may run on the newer release.
+
+    :ivar bin_id: of the bin, and ``run_id`` of the run.
+    :ivar manifest_version: what the manifest says.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, run_id: str, manifest_version: object, known_version: int) -> None:
+        """
+        :param known_version: the newest that this release reads.
+        """
+        super().__init__(
+            f"A newer release of airflow-provider-delta is at this run, or was: the manifest of bin {bin_id} has version "
+            f"{manifest_version!r}, and this release reads up to {known_version}. Nothing was taken over, and nothing of "
+            "the bin was committed. Let the newer release end the run; or begin a new run, once no job of this one is left: "
+            f"_maintenance/{run_id} in the table's directory may be deleted then."
+        )
+        self.bin_id, self.run_id, self.manifest_version = bin_id, run_id, manifest_version
+
+
+class BadManifest(DeltaLogError):
+    """A manifest does not describe a finished bin, or not the one that was asked for.
+
+    :ivar why: what is wrong with it.
+    """
+
+    retryable = True
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"The manifest of a rewritten bin cannot be believed: {why}. Nothing of the bin was committed. Run again; if "
+            "it happens again, look for workers with another release of airflow-provider-delta."
+        )
+        self.why = why
+
+
+class ManifestReplaced(DeltaLogError):
+    """Another process keeps putting its own file where the manifest of a bin belongs; nothing of the bin was committed.
+
+    :ivar bin_id: of the bin, and ``path`` of the manifest in the table's directory.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, path: str, attempts: int) -> None:
+        super().__init__(
+            f"The manifest of bin {bin_id} cannot be left at {path}: a file that is not this run's was there, was "
+            f"removed, and came back, {attempts} times. The bin's new files were removed, and nothing of it was committed. "
+            "Find out who writes below _maintenance in the table's directory, and run again."
+        )
+        self.bin_id, self.path = bin_id, path
+
+
+class RewriteMismatch(DeltaLogError):
+    """A new file does not hold the rows that went into it; it was removed, and nothing was committed.
+
+    :ivar bin_id: of the bin.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, rows_read: int, rows_found: int) -> None:
+        super().__init__(
+            f"The new file of bin {bin_id} was read back and does not hold what was written to it ({rows_read} rows were "
+            f"written, {rows_found} are there, and the checksums of all columns differ). It was removed and nothing of "
+            "the bin was committed. Run again; if it happens again, look at the machine's memory and disks."
+        )
+        self.bin_id = bin_id
+
+
+class BoundsMismatch(DeltaLogError):
+    """Statistics of a new file would make readers skip some of its rows; it was removed, and nothing was committed.
+
+    :ivar bin_id: of the bin.
+    :ivar path: key of the file.
+    :ivar where: the column, and in which row group and page.
+    :ivar why: what does not fit.
+    """
+
+    retryable = True
+
+    def __init__(self, bin_id: str, path: str, where: str, why: str) -> None:
+        super().__init__(
+            f"The new file {path} of bin {bin_id} was read back, and what it says of its rows is wrong ({where}: {why}): "
+            "queries that skip rows by it would lose some. It was removed and nothing of the bin was committed. Run "
+            "again; if it happens again, it is a bug of the release that wrote it: report it with this message."
+        )
+        self.bin_id, self.path, self.where, self.why = bin_id, path, where, why
+
+
+# -- failed: of a deletion ---------------------------------------------------------------------------------------
+
+
+class VacuumIncomplete(DeltaLogError):
+    """Some files were deleted, and others that should go were not. Running again goes on.
+
+    :ivar deleted_files: how many files are gone, of ``deleted_bytes``; ``remaining_files`` are not.
+    """
+
+    def __init__(
+        self, cause: Exception, deleted_files: int, deleted_bytes: int, remaining_files: int
+    ) -> None:
+        super().__init__(
+            f"{cause} {deleted_files:,} files ({format_bytes(deleted_bytes)}) were deleted, {remaining_files:,} are left. "
+            "No file that is needed was touched; running again goes on from here."
+        )
+        self.retryable = getattr(cause, "retryable", True)
+        self.deleted_files, self.deleted_bytes = deleted_files, deleted_bytes
+        self.remaining_files = remaining_files
+
+
+class LiveFilesMissing(DeltaLogError):
+    """Files of the latest version are missing after the vacuum.
+
+    :ivar num_missing: how many; ``missing`` names some.
+    """
+
+    def __init__(self, version: int, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"{len(missing)} live files of version {version} are not in the store, for example {missing[0]!r}. None of "
+            "them was among those that this vacuum deleted. Restore them, or the version before."
+        )
+        self.num_missing, self.missing = len(missing), tuple(missing[:_EXAMPLES])
+
+
+class LogCleanupIncomplete(DeltaLogError):
+    """Some files of the log were deleted, and others that should go were not. Running again goes on.
+
+    :ivar deleted_files: how many files are gone, of ``deleted_bytes``; ``remaining_files`` are not.
+    """
+
+    def __init__(
+        self, cause: DeltaLogError | OSError, deleted_files: int, deleted_bytes: int, remaining_files: int
+    ) -> None:
+        super().__init__(
+            f"{cause} {deleted_files:,} files of the log ({format_bytes(deleted_bytes)}) were deleted, {remaining_files:,} "
+            "are left. Every version that had to stay can be read; running again goes on from here."
+        )
+        self.retryable = getattr(cause, "retryable", True)
+        self.deleted_files, self.deleted_bytes = deleted_files, deleted_bytes
+        self.remaining_files = remaining_files
