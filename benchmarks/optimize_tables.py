@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import snapshot_tables
 
 from delta_log import Table
-from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import write_deletion_vectors
+from delta_log.data.row_bitmap import RowBitmap
 from delta_maintenance.rewrite.row_checksum import RowChecksum
 
 ROWS_OF_A_FILE = 4_000

@@ -22,7 +22,8 @@ from deltalake.exceptions import DeltaError
 from tests.support.runs.vacuum_runs import files_below, run_vacuum
 
 from delta_log import Table
-from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import write_deletion_vectors
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CommitFailed
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime

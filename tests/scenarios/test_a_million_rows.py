@@ -16,7 +16,8 @@ import pytest
 from tests.support.runs.maintenance_runs import run
 
 from delta_log import Table
-from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import write_deletion_vectors
+from delta_log.data.row_bitmap import RowBitmap
 from delta_maintenance.rewrite.row_checksum import RowChecksum
 
 ROWS = 1_000_000

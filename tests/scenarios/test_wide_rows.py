@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_log.data.data_file import DataFile
-from delta_log.data.deletion_vector import RowBitmap
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog
 from delta_log.table_config.schema import StructField, parse_schema
 from delta_log.testing import MemoryStorage

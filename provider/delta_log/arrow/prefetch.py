@@ -1,13 +1,21 @@
-"""Work on a stream in several threads, in the stream's order and in bounded memory.
+"""Work on many items in several threads, with results in the order of the items and bounded memory.
 
-Arrow, compression and checksums let go of Python's lock, so that decoding, converting and encoding overlap.
+Choose by where the time goes:
+
+* :func:`read_ahead`: making the items takes time (reading, decoding). One thread makes the next ones while the caller works.
+* :func:`map_ordered`: the items are there (keys, files), and a function of each takes time (a request to a store).
+* :func:`map_stream`: both. One thread makes the items, several others work on them.
+
+Arrow, compression, checksums and network calls release Python's lock, so these threads run side by side. An exception reaches
+the caller at its item's place in the order. When the caller stops early, work that has not begun is dropped, and work that has
+begun is waited for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import TypeVar
 
@@ -17,8 +25,8 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def ahead(items: Iterable[_In], depth: int = 1) -> Generator[_In, None, None]:
-    """The same; up to ``depth`` items more are made, one after the other, while the caller works on one."""
+def read_ahead(items: Iterable[_In], depth: int = 1) -> Generator[_In, None, None]:
+    """Yields the items; one thread makes up to ``depth`` further ones while the caller works on one."""
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1) as thread:
@@ -28,17 +36,45 @@ def ahead(items: Iterable[_In], depth: int = 1) -> Generator[_In, None, None]:
             yield item  # type: ignore[misc]
 
 
-def mapped(
-    function: Callable[[_In], _Out], items: Iterable[_In], threads: int | None = None
-) -> Iterator[_Out]:
-    """``function`` of each item, in their order; items are taken in a thread of its own.
+def map_ordered(
+    function: Callable[[_In], _Out], items: Iterable[_In], threads: int
+) -> Generator[_Out, None, None]:
+    """Yields ``function(item)`` for each item, in the order of the items, which are taken in the caller's thread.
 
-    :param threads: so many at a time (by default two, or one for each processor), and one that the caller works on.
+    At most twice as many results as threads wait for the caller.
+
+    :param threads: how many calls run at once, for example ``storage.concurrency``. With fewer than two, each call runs in
+        the caller's thread when its result is asked for.
+    """
+    if threads < 2:
+        yield from map(function, items)
+        return
+    begun: deque[Future[_Out]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                begun.append(pool.submit(function, item))
+                if len(begun) > 2 * threads:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            for unwanted in begun:
+                unwanted.cancel()
+
+
+def map_stream(
+    function: Callable[[_In], _Out], items: Iterable[_In], threads: int | None = None
+) -> Generator[_Out, None, None]:
+    """Yields ``function(item)`` for each item, in the order of the items, which one thread of its own makes.
+
+    :param threads: how many calls run at once; by default one for each processor, and at least two. As many results wait
+        for the caller.
     """
     count = max(2, pa.cpu_count()) if threads is None else threads
     with (
         ThreadPoolExecutor(count) as pool,
-        closing(ahead((pool.submit(function, item) for item in items), count)) as begun,
+        closing(read_ahead((pool.submit(function, item) for item in items), count)) as begun,
     ):
         for future in begun:
             yield future.result()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from delta_log.arrow.content_digest import ContentDigest
-from delta_log.arrow.prefetch import mapped
+from delta_log.arrow.prefetch import map_stream
 from delta_log.checkpoint.key_filter import short_hashes
 from delta_log.checkpoint.sidecar_layout import Layout, OldSidecar, Run, lay_out
 from delta_log.checkpoint.sidecar_tags import SidecarTags, read_filter, tags_of
@@ -88,7 +88,7 @@ def find_reuse(
     state = CheckpointState.of(snapshot, now_ms)
     examiner = _Examiner(storage, reader, tail, state, tags_by_key, _may_vanish_ms(snapshot, now_ms), form)
     sidecars = zip(reader.sidecar_keys, reader.other.sidecars, strict=True)
-    examined = list(mapped(examiner.examine, sidecars, max(2, storage.concurrency)))
+    examined = list(map_stream(examiner.examine, sidecars, max(2, storage.concurrency)))
     if not any(old is not None and old.stays for old in examined):
         return None
     layouts: dict[FileAction, Layout] = {}

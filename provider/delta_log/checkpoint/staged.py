@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.arrow.content_digest import ContentDigest
-from delta_log.arrow.prefetch import mapped
+from delta_log.arrow.prefetch import map_stream
 from delta_log.checkpoint.age_order import by_age
 from delta_log.checkpoint.key_filter import KeyFilter
 from delta_log.checkpoint.schema import CheckpointSchema, parquet_writer
@@ -116,7 +116,7 @@ class StagedCheckpoint:
             others = self.schema.others(self.state.other_actions, columns)
             self.actions += others.num_rows
             writer.write_table(others)
-            for prepared in mapped(lambda group: self._prepared(group, columns), self._all_groups()):
+            for prepared in map_stream(lambda group: self._prepared(group, columns), self._all_groups()):
                 self._account(prepared)
                 writer.write_table(prepared.rows, prepared.rows.num_rows)
         self.body = sink.getvalue()
@@ -134,7 +134,7 @@ class StagedCheckpoint:
             return self._sidecar(storage, key, prepared), prepared
 
         parts = self._all_groups() if self.reuse is None else self._kept_and_groups(self.reuse)
-        for sidecar, prepared in mapped(written, enumerate(parts, 1)):
+        for sidecar, prepared in map_stream(written, enumerate(parts, 1)):
             self.sidecars.append(sidecar)
             if prepared is not None:
                 self._account(prepared)
@@ -262,7 +262,7 @@ class StagedCheckpoint:
                     return other
             return None
 
-        wrong = set(mapped(same, zip(self._digests, groups, strict=True))) - {None}
+        wrong = set(map_stream(same, zip(self._digests, groups, strict=True))) - {None}
         return (*found, *(action for action in _COLUMNS if action in wrong))
 
 

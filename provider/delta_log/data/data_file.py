@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_log.arrow.leaves import leaves
-from delta_log.data.deletion_vector import RowBitmap
 from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, plan_reads
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log.data_path import is_external
 from delta_log.parquet.int96 import Int96Check

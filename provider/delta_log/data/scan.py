@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.data.data_file import DataFile, Rows
-from delta_log.data.deletion_vector import RowBitmap, read_deletion_vector
+from delta_log.data.deletion_vector import read_deletion_vector
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.log.actions import DeletionVector
 from delta_log.storage.storage import Storage

@@ -27,11 +27,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.errors import InvalidRequest
 
 
@@ -211,12 +211,8 @@ class Storage(ABC):
     def head(self, key: str) -> FileInfo | None: ...
 
     def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
-        """:meth:`head` of several keys, in their order, asked concurrently."""
-        if self.concurrency < 2 or len(keys) < 2:
-            yield from map(self.head, keys)
-            return
-        with ThreadPoolExecutor(min(self.concurrency, len(keys))) as pool:
-            yield from pool.map(self.head, keys)
+        """Yields :meth:`head` of each key, in the order of the keys; asks for several at once."""
+        return map_ordered(self.head, keys, min(self.concurrency, len(keys)))
 
     def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
         """Bytes of several keys, and milliseconds since the epoch; null for what is absent, a symbolic link or behind one."""
@@ -280,9 +276,5 @@ class Storage(ABC):
         """Refuse, naming the reason, where :meth:`put_if_absent` cannot be promised."""
 
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
-        """The contents of several keys, in their order, read concurrently."""
-        if len(keys) < 2:
-            yield from map(self.read, keys)
-            return
-        with ThreadPoolExecutor(min(self.concurrency, len(keys))) as pool:
-            yield from pool.map(self.read, keys)
+        """Yields the content of each key, in the order of the keys; reads several at once."""
+        return map_ordered(self.read, keys, min(self.concurrency, len(keys)))

@@ -24,10 +24,10 @@ from uuid import UUID
 import msgspec
 
 from delta_log.data.deletion_vector import (
-    RowBitmap,
     read_deletion_vector,
     write_deletion_vectors,
 )
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import ConcurrentDelete
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.log.data_path import address_of

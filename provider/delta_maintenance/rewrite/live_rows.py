@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from delta_log.data.data_file import ColumnMemory, DataFile
-from delta_log.data.deletion_vector import RowBitmap, read_deletion_vector
+from delta_log.data.deletion_vector import read_deletion_vector
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.data.scan import RowTracking
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import DeletionVector

@@ -46,7 +46,7 @@ def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Output
             key = output_key(task)
             # First, since a file may be there although its end has failed.
             undo.callback(_remove, storage, key)
-            settings = WriterSettings.of(task.configuration, live.stored, task.reader_features or ())
+            settings = WriterSettings.of(task.configuration, live.stored, task.reader_features)
             with (
                 storage.open_write(key) as file,
                 DataFileWriter(

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from delta_log.data.deletion_vector import RowBitmap
+from delta_log.data.row_bitmap import RowBitmap
 
 
 class NotRemappable(ValueError):

@@ -99,10 +99,7 @@ class RewriteTask:
     partition_columns: tuple[str, ...]
     mapping_mode: str
     configuration: Mapping[str, str]
-    min_reader_version: int
-    min_writer_version: int
-    reader_features: tuple[str, ...] | None
-    writer_features: tuple[str, ...] | None
+    reader_features: tuple[str, ...]
     partition_values: Mapping[str, str | None]
     sources: tuple[SourceFile, ...]
     target_size_bytes: int
@@ -132,8 +129,7 @@ class RewriteTask:
         raw = _known(cls, json.loads(text))
         raw["sources"] = _each(SourceFile, raw["sources"])
         raw["partition_columns"] = tuple(raw["partition_columns"])
-        for name in ("reader_features", "writer_features"):
-            raw[name] = None if raw[name] is None else tuple(raw[name])
+        raw["reader_features"] = tuple(raw["reader_features"])
         return cls(**raw)
 
 

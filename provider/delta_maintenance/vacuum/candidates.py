@@ -64,7 +64,7 @@ def find_candidates(
     :raises UnsupportedFeature: the table uses a feature that VACUUM does not support.
     :raises TableReplaced: the table was deleted or replaced meanwhile.
     """
-    retention = retention_of(snapshot.properties, options, now_ms)
+    retention = _retention(snapshot, options, now_ms)
     hidden, scope = HiddenNames.of(snapshot), _scope(snapshot, options)
     is_distributed = distributed is not None and options.mode == "full"
     recent = RecentCommits(storage)
@@ -112,7 +112,7 @@ def _basis(
     require_same_log(storage, snapshot, log)
     latest = snapshot.refreshed(log)
     require_same_table(snapshot, latest)
-    retention = retention_of(latest.properties, options, now_ms)
+    retention = _retention(latest, options, now_ms)
     settled = _settled_version(log, retention.cutoff_ms)
     if listing is None:
         progress.message(f"reading the log's removals up to version {settled}")
@@ -134,6 +134,17 @@ def _basis(
         earliest_commit_ms=_earliest_commit_ms(log, now_ms),
         scope=_scope(latest, options),
         table_uri=storage.uri,
+    )
+
+
+def _retention(snapshot: Snapshot, options: VacuumOptions, now_ms: int) -> Retention:
+    approved = options.approved
+    return retention_of(
+        snapshot.properties,
+        now_ms,
+        retain_hours=options.retain_hours,
+        checked=options.retention_check,
+        latest_cutoff_ms=None if approved is None else approved.cutoff_ms,
     )
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.arrow.prefetch import mapped
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key
@@ -146,7 +146,7 @@ class Deletion:
             self._storage.delete(keys)
             return
         requests = [keys[start : start + _REQUEST_KEYS] for start in range(0, len(keys), _REQUEST_KEYS)]
-        for _ in mapped(self._storage.delete, requests, _REQUESTS):
+        for _ in map_ordered(self._storage.delete, requests, _REQUESTS):
             pass
 
     def _count_deleted(self, batch: pa.Table) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.arrow.prefetch import mapped
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
@@ -48,7 +48,7 @@ def refuse_tables_below(storage: Storage, plan: VacuumPlan) -> None:
             above.add(directory)
             directory = directory.rpartition("/")[0]
     directories = sorted(above)
-    logs = mapped(
+    logs = map_ordered(
         lambda directory: next(storage.list_from(f"{directory}/{LOG_DIRECTORY}"), None),
         directories,
         storage.concurrency,

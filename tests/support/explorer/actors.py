@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from delta_log.checkpoint.writer import write_checkpoint
-from delta_log.data.deletion_vector import RowBitmap
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot

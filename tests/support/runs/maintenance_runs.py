@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from delta_log import Table
-from delta_log.data.deletion_vector import RowBitmap, write_deletion_vectors
+from delta_log.data.deletion_vector import write_deletion_vectors
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.log.actions import Add, DeletionVector, Protocol, Remove
 from delta_log.runtime import Runtime
 from delta_log.table_config.features import Operation

@@ -38,7 +38,7 @@ class PlannedTasks(Sequence[RewriteTask]):
     def __getitem__(self, index: int | slice) -> RewriteTask | Sequence[RewriteTask]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        planned, protocol = self._plan.bins[index], self._protocol
+        planned = self._plan.bins[index]
         return RewriteTask(
             bin_id=planned.bin_id,
             table_uri=self._table_uri,
@@ -47,10 +47,7 @@ class PlannedTasks(Sequence[RewriteTask]):
             partition_columns=self._partition_columns,
             mapping_mode=self._mapping_mode,
             configuration=self._properties,
-            min_reader_version=protocol.minReaderVersion,
-            min_writer_version=protocol.minWriterVersion,
-            reader_features=None if protocol.readerFeatures is None else tuple(protocol.readerFeatures),
-            writer_features=None if protocol.writerFeatures is None else tuple(protocol.writerFeatures),
+            reader_features=tuple(self._protocol.readerFeatures or ()),
             partition_values=planned.partition_values,
             sources=self._plan.sources(planned),
             target_size_bytes=self._plan.target_size_bytes,

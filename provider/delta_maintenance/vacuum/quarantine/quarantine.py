@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 
-from delta_log.arrow.prefetch import mapped
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.errors import StorageError, SymbolicLinkRefused
 from delta_log.runtime import Runtime
 from delta_log.storage.storage import ODD_KEY, KeySpan, Storage
@@ -173,6 +173,4 @@ def copy_all(storage: Storage, pairs: Sequence[tuple[str, str]]) -> list[bool]:
     :param pairs: the key of each file, and the key of its copy.
     :return: for each pair, whether the file was there.
     """
-    if storage.concurrency < 2:
-        return [storage.copy(source, target) for source, target in pairs]
-    return list(mapped(lambda pair: storage.copy(*pair), pairs, storage.concurrency))
+    return list(map_ordered(lambda pair: storage.copy(*pair), pairs, storage.concurrency))

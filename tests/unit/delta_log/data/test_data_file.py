@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_log.data.data_file import DataFile
-from delta_log.data.deletion_vector import RowBitmap
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, UnsupportedFeature
 from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema
 from delta_log.testing import MemoryStorage

@@ -41,7 +41,7 @@ def tasks(table: Path, run_id: str) -> list[RewriteTask]:
 
 def task(uri: str, size_bytes: int) -> RewriteTask:
     source = SourceFile("a", "a", size_bytes)
-    return RewriteTask("b", uri, "r", "{}", (), "none", {}, 1, 2, None, None, {}, (source,), 1 << 30, "t")
+    return RewriteTask("b", uri, "r", "{}", (), "none", {}, (), {}, (source,), 1 << 30, "t")
 
 
 def test_small_bins_of_a_store_go_side_by_side_and_large_ones_alone() -> None:

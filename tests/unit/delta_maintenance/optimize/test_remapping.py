@@ -24,7 +24,8 @@ from tests.support.runs.maintenance_runs import (
 )
 
 from delta_log import Table
-from delta_log.data.deletion_vector import RowBitmap, read_deletion_vector
+from delta_log.data.deletion_vector import read_deletion_vector
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import ConcurrentDelete
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime
