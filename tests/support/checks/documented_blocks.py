@@ -84,8 +84,9 @@ def commands(text: str) -> Iterator[Command]:
 
 
 def shape(line: str) -> str:
-    """A line without what differs from table to table."""
-    return " ".join(_NUMBER.sub("#", line).split())
+    """A line without what differs from table to table, such as the order in which a writer names partition columns."""
+    words = _NUMBER.sub("#", line).split()
+    return " ".join("/".join(sorted(word.split("/"))) if "=" in word else word for word in words)
 
 
 @dataclass
