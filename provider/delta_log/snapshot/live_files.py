@@ -221,7 +221,7 @@ class CachedColumns:
 
     def superseded(self, lookup: _Lookup) -> Iterator[pa.RecordBatch]:
         """What has to be known of the files that a tail supersedes, to count them; few batches are looked at."""
-        rows = self.marks.met(lookup.marks)
+        rows = self.marks.possible_matches(lookup.marks)
         if not len(rows):
             return
         table = pa.table({name: self.columns[name] for name in _COUNTED})
@@ -257,7 +257,7 @@ class _Lookup:
         if not len(self.paths):
             return _NO_ROWS
         # Few files are met again, and whatever is met has a mark of theirs.
-        rows = KeyMarks.of(pa.chunked_array([keys])).met(self.marks)
+        rows = KeyMarks.of(pa.chunked_array([keys])).possible_matches(self.marks)
         if not len(rows):
             return _NO_ROWS
         at = pa.array(rows)
