@@ -1,8 +1,8 @@
-"""How long a file is kept after the last version that needed it, and the moment that follows from it.
+"""How long VACUUM keeps a file after the last version that needed it, and the cutoff that follows.
 
-Times come from three clocks: a file's from the store, a tombstone's from its committer, now from this machine. A
-:data:`~delta_log.storage.store_clock.CLOCK_MARGIN_MS` is taken off for their differences, but never more than the retention itself: whoever asks for
-no retention gets none.
+Three clocks take part: the store dates files, the committer dates tombstones, and this machine says what time it is. A
+:data:`~delta_log.storage.store_clock.CLOCK_MARGIN_MS` is subtracted for their differences, but never more than the
+retention itself, so that a retention of zero stays zero.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from delta_log.table_config.retention import (
     deleted_file_retention_ms,
     log_retention_ms,
 )
-from delta_maintenance.units import HOUR_MS
-from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.units import HOUR_MS, format_hours
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """
-    :param configured_ms: of the table.
-    :param asked_ms: ``None``: not asked for.
-    :param cutoff_ms: what was needed at this moment or later stays.
-    :param checked: the retention may not be shorter than the table's.
-    :param log_retention_ms: how long the table's log keeps its commits.
+    """The retention of one vacuum.
+
+    :param configured_ms: the table's own retention.
+    :param asked_ms: the retention of the request; ``None``: the table's own applies.
+    :param cutoff_ms: a file that a version needed at this moment or later is kept.
+    :param checked: a retention shorter than the table's is refused.
+    :param log_retention_ms: how long the table keeps its commits.
     """
 
     configured_ms: int
@@ -43,36 +43,38 @@ class Retention:
 
     @property
     def is_longer_than_configured(self) -> bool:
-        """Checkpoints may have forgotten removals that this retention still protects."""
+        """Then checkpoints may have dropped tombstones that this retention still protects."""
         return self.retention_ms > self.configured_ms
 
 
-def retention_of(properties: Mapping[str, str], options: VacuumOptions, now_ms: int) -> Retention:
-    """
-    :raises InvalidRequest: shorter than the table's, and nobody switched the check off.
-    :raises CorruptLog: the table's own is no duration.
+def retention_of(
+    properties: Mapping[str, str],
+    now_ms: int,
+    *,
+    retain_hours: float | None = None,
+    checked: bool = True,
+    latest_cutoff_ms: int | None = None,
+) -> Retention:
+    """Decide the retention of a vacuum.
+
+    :param properties: of the table.
+    :param retain_hours: the retention of the request; ``None``: the table's own.
+    :param checked: refuse a retention shorter than the table's.
+    :param latest_cutoff_ms: cutoff of an approved plan; the vacuum goes no further.
+    :raises InvalidRequest: the retention is shorter than the table's, and `checked`.
+    :raises CorruptLog: the table's own retention is not a duration.
     """
     configured = deleted_file_retention_ms(properties)
-    log_retention = log_retention_ms(properties)
-    asked = None if options.retain_hours is None else round(options.retain_hours * HOUR_MS)
+    asked = None if retain_hours is None else round(retain_hours * HOUR_MS)
     retention = configured if asked is None else asked
-    if options.retention_check and retention < configured:
+    if checked and retention < configured:
         raise InvalidRequest(
-            f"A retention of {_hours(retention)} is shorter than the {_hours(configured)} that this table promises its "
-            f"readers and writers ({DELETED_FILE_RETENTION}): it could delete what a running query or a transaction in flight still "
-            "needs. Nothing was deleted. Ask for more, or switch the retention check off if nobody else uses the table."
+            f"A retention of {format_hours(retention)} is shorter than the {format_hours(configured)} that this table "
+            f"promises its readers and writers ({DELETED_FILE_RETENTION}): it could delete what a running query or a "
+            "transaction in flight still needs. Nothing was deleted. Ask for more, or switch the retention check off if "
+            "nobody else uses the table."
         )
     cutoff = now_ms - retention - min(CLOCK_MARGIN_MS, retention)
-    if options.approved is not None:
-        cutoff = min(cutoff, options.approved.cutoff_ms)
-    return Retention(
-        configured,
-        asked,
-        cutoff,
-        options.retention_check,
-        log_retention,
-    )
-
-
-def _hours(milliseconds: int) -> str:
-    return f"{milliseconds / HOUR_MS:g} hours"
+    if latest_cutoff_ms is not None:
+        cutoff = min(cutoff, latest_cutoff_ms)
+    return Retention(configured, asked, cutoff, checked, log_retention_ms(properties))

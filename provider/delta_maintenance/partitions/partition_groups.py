@@ -1,30 +1,37 @@
-"""Which files lie in the same partition: a code per file.
+"""Groups files by partition: one integer code per file.
 
-Protocol section "Partition Value Serialization". Partition values are compared by *typed* value, so that two
-spellings of one date or one instant are one partition. A timestamp without a zone is the exception: its
-writer's zone is not recorded, so that only the same text is certainly the same instant.
+Protocol section "Partition Value Serialization". Partition values are compared by *typed* value, so that two spellings of
+one date or one instant make one partition. A timestamp without a zone is compared as text: the log does not record the
+zone of its writer, so only equal texts are certainly the same instant.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.table_config.partition_values import parse_column
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType
-from delta_maintenance.optimize.plan.bin_packing import Int64s
 
+Int64s = npt.NDArray[np.int64]
+
+#: The end of a timestamp that names its zone.
 _WITH_ZONE = r":[0-9]{1,2}(\.[0-9]+)?\s?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$"
 
 
 def partition_groups(partition_values: pa.ChunkedArray, partition_schema: StructType) -> Int64s:
-    """A code per row of raw partition value maps; equal codes mean the same partition."""
+    """Number the partitions of some files.
+
+    :param partition_values: the raw map of each file.
+    :return: a code per file; equal codes mean the same partition.
+    """
     codes = np.zeros(len(partition_values), np.int64)
     for column in partition_schema:
         texts = pc.map_lookup(partition_values, pa.scalar(column.physical_name), "first")
         member, count = _codes(texts, column)
-        # Renumbered column by column, so that the product of the counts cannot overflow.
+        # Numbered anew after each column, so that the product of the counts cannot overflow.
         combined = pa.array(codes * count + member).dictionary_encode()
         codes = combined.indices.to_numpy().astype(np.int64)
     return codes
