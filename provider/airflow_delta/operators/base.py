@@ -23,7 +23,8 @@ from airflow_delta.operators.arguments import Argument, CheckedArguments
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
 from delta_log.printable import printable
-from delta_maintenance.contract import ENGINES, ContractError, ErrorReport, JobReport, JobSpec, places
+from delta_maintenance.contract import ENGINES, ContractError, ErrorReport, JobReport, JobSpec
+from delta_maintenance.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -148,7 +149,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         self.check_all()
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
-        hook.require_allowed(*places(self.table, self.options()))
+        hook.require_allowed(self.table, *OPERATIONS[self.operation].places(self.options()))
         storage_options = hook.storage_options
         try:
             identity = recall_or_begin(context, self.operation, self.table, time.time_ns() // 1000)

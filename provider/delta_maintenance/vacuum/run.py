@@ -15,7 +15,7 @@ repetition lists anew and deletes what is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -29,14 +29,14 @@ from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import require_not_ahead
-from delta_log.table import Table
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import CommitResult, Transaction, find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.choice import ChooseLister, EngineChoice
+from delta_maintenance.engine.choice import EngineChoice
 from delta_maintenance.errors import VacuumRefused
+from delta_maintenance.job_context import JobContext
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import OpenPlace
@@ -57,33 +57,23 @@ from delta_maintenance.vacuum.proof import Proof, prove
 from delta_maintenance.vacuum.quarantine import Purge, Quarantine, purge
 
 if TYPE_CHECKING:
-    from delta_maintenance.engine.spark import SparkEngine
+    pass
 
 
-def run(
-    spec: JobSpec,
-    table: Table,
-    choose_lister: ChooseLister,
-    make_spark_engine: Callable[[], SparkEngine],
-    progress: ProgressReporter,
-    runtime: Runtime,
-) -> JobReport:
+def run(spec: JobSpec, context: JobContext) -> JobReport:
     """Do what the spec asks.
 
     :raises DeltaLogError: see :func:`execute_plan`.
     """
-    started_ms = runtime.now_ms()
+    table, progress, runtime, started_ms = (
+        context.table,
+        context.progress,
+        context.runtime,
+        context.started_ms,
+    )
     options = VacuumOptions.from_mapping(spec.options)
     snapshot = table.snapshot()
-    report = JobReport(
-        operation=spec.operation,
-        table=spec.table,
-        status="planned",
-        run_id=spec.run_id,
-        read_version=snapshot.version,
-        transaction=spec.transaction,
-        started_ms=started_ms,
-    )
+    report = context.report(spec, "planned", snapshot.version, transaction=spec.transaction)
     identity = spec.transaction
     table_features.require(snapshot.protocol, Operation.VACUUM)
     if not spec.dry_run:
@@ -94,14 +84,14 @@ def run(
                 return replace(report, status="already_done", version=done, finished_ms=runtime.now_ms())
     choice = EngineChoice("local", "nothing is listed")
     if options.mode == "full":
-        choice = choose_lister(spec, lambda: _num_known_files(snapshot))
+        choice = context.engines.choose_lister(lambda: _num_known_files(snapshot))
     report = replace(report, engine=choice.engine, engine_reason=choice.reason)
     if choice.engine is None:
         return replace(report, status="needs_spark", finished_ms=runtime.now_ms())
     output = _Output.of(options.output, table.storage_at) if options.output is not None else None
     lister = None
     if choice.engine == "spark":
-        spark = make_spark_engine().listing(progress)
+        spark = context.engines.spark().listing(progress)
         lister = DistributedListing(table.storage, spark.run, spark.parallelism, runtime.new_id)
     found = find_candidates(table.storage, table.storage_at, snapshot, options, started_ms, progress, lister)
     if output is not None:
