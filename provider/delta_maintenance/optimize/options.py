@@ -30,7 +30,6 @@ from delta_maintenance.options import (
     option,
     plan_within,
     seconds,
-    shown,
     table_of,
 )
 
@@ -59,7 +58,7 @@ class PlanDigest(Text):
             or not set(found) <= set("0123456789abcdef")
         ):
             raise ValueError(
-                f"{shown(value)} is neither a plan nor the digest of one. Give the output of this operator with dry_run=True."
+                "it is neither a plan nor the digest of one. Give the output of this operator with dry_run=True."
             )
         return found
 

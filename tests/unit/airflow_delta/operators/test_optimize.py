@@ -224,7 +224,7 @@ def test_a_senseless_argument_is_refused_when_the_dag_is_parsed(arguments: dict[
 def test_a_senseless_rendered_template_fails_for_good_and_before_any_job(make_context: MakeContext) -> None:
     operator = Operator(target_size="{{ params.size }}", engine="local")
     operator.target_size = "huge"
-    with pytest.raises(AirflowFailException, match="target_size='huge'"):
+    with pytest.raises(AirflowFailException, match="target_size: 'huge'"):
         run(operator, make_context())
     assert operator.local.specs == []
 

@@ -83,8 +83,8 @@ def test_an_empty_text_is_refused_where_it_would_do_more(kind: str, name: str, e
     setattr(task, name, empty)
     with pytest.raises(ValueError) as caught:
         task.value_of(name)
-    written = task.arguments[name].name
-    assert str(caught.value).startswith((f"{written}=", f"{written}:"))
+    written = task.arguments[name].argument
+    assert str(caught.value).startswith(f"{written}: ")
 
 
 @pytest.mark.parametrize("empty", EMPTY)
@@ -145,7 +145,7 @@ def test_every_partition_is_asked_for_by_a_predicate() -> None:
     task = made("purge")
     task.where = ""  # type: ignore[attr-defined]
     with pytest.raises(
-        AirflowFailException, match="where='' is empty.*template.*every partition.*where='true'"
+        AirflowFailException, match="where: '' is empty.*template.*every partition.*where='true'"
     ):
         task.check_all()
     task.where = "true"  # type: ignore[attr-defined]
@@ -161,7 +161,7 @@ def test_an_empty_switch_starts_no_job(make_context: MakeContext) -> None:
 
     operator = Operator(task_id="t", table="/t", retain_hours="0", retention_check="{{ params.absent }}")
     operator.retention_check = ""
-    with pytest.raises(AirflowFailException, match="retention_check='' .*rendered to nothing"):
+    with pytest.raises(AirflowFailException, match="retention_check: '' .*rendered to nothing"):
         DeltaVacuumOperator.execute.__wrapped__(operator, make_context())  # type: ignore[attr-defined]
     assert runner.specs == []
 
@@ -181,7 +181,7 @@ def test_what_renders_to_none_is_as_empty_as_an_empty_text(kind: str, name: str)
 
     with DAG("native", schedule=None, render_template_as_native_obj=True):
         task = KINDS[kind](task_id="task", table="/data/t", **{name: "{{ params.value }}"})
-    with pytest.raises(AirflowFailException, match=f"{name}=None is empty"):
+    with pytest.raises(AirflowFailException, match=f"{name}: None is empty"):
         task.render_template_fields({"params": {"value": None}})
 
 
