@@ -46,7 +46,7 @@ import vacuum_latency
 from side_by_side import Contender
 
 from delta_log import Table
-from delta_maintenance.rewrite.row_checksum import RowChecksum
+from delta_log.arrow.row_hash import RowHash
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -136,11 +136,11 @@ def _measure(name: str, table: Path, server: S3Server, latency_ms: float, rounds
     print(f"{name:<24} {medians['delta-rs'] / medians['ours']:.2f}x, rows equal", flush=True)
 
 
-def _checksum(uri: str, options: dict[str, Any]) -> tuple[int, int, RowChecksum]:
+def _checksum(uri: str, options: dict[str, Any]) -> tuple[int, int, RowHash]:
     """Files, and all columns of all rows."""
-    snapshot, rows = Table(uri, options).snapshot(), RowChecksum()
+    snapshot, rows = Table(uri, options).snapshot(), RowHash()
     for batch in snapshot.scan():
-        rows = rows.plus(RowChecksum.of(batch))
+        rows = rows.plus(RowHash.of(batch))
     return snapshot.num_files, rows.rows, rows
 
 

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import snapshot_tables
 
 from delta_log import Table
+from delta_log.arrow.row_hash import RowHash
 from delta_log.data.deletion_vector import write_deletion_vectors
 from delta_log.data.row_bitmap import RowBitmap
-from delta_maintenance.rewrite.row_checksum import RowChecksum
 
 ROWS_OF_A_FILE = 4_000
 #: Rows that files draw theirs from; much more than a row group holds would change nothing.
@@ -142,12 +142,12 @@ def checksum(table: Path) -> dict[str, Any]:
 
     All columns of every sixteenth row by a checksum, of all rows the nulls of each column and what can be added up.
     """
-    sample, rows = RowChecksum(), 0
+    sample, rows = RowHash(), 0
     totals: dict[str, int] = {}
     for batch in Table(str(table)).snapshot().scan():
         rows += batch.num_rows
         sequence = batch.column("sequence").to_numpy()
-        sample = sample.plus(RowChecksum.of(batch.take(pa.array(np.flatnonzero(sequence % 16 == 0)))))
+        sample = sample.plus(RowHash.of(batch.take(pa.array(np.flatnonzero(sequence % 16 == 0)))))
         for name, values in zip(batch.schema.names, batch.columns, strict=True):
             totals[name] = (totals.get(name, 0) + _total(values)) % 2**64
     return {"rows": rows, "sampled_rows": sample.rows, "checksum": sample.total, "totals": totals}

@@ -23,8 +23,8 @@ from delta_log.storage.storage import EnterDirectories, FileInfo, TreePage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.run import execute_plan
 
 NOW_MS = 1_800_000_000_000
 LONG_AGO_MS = NOW_MS - 30 * 86_400_000

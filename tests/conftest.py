@@ -19,11 +19,14 @@ _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-delta-tests-")
 os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME.name
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "True"
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+# For the Spark of this process and for each spark-submit that a test starts.
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "support" / "environment" / "spark_conf")
 
 from tests.support.environment.corpus import Corpus, corpus_is_there, unpack_corpus  # noqa: E402
+from tests.support.environment.delta_spark import SharedDeltaSpark, stop_spark  # noqa: E402
 from tests.support.environment.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
-from tests.support.environment.delta_spark import start_delta_spark, stop_spark  # noqa: E402
 from tests.support.environment.prerequisites import require  # noqa: E402
+from tests.support.runs.task_context import make_context  # noqa: E402, F401 - pytest finds it here
 from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
     azure_container,
     azure_server,
@@ -57,7 +60,7 @@ _PRINTED_VERSIONS = (
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """The directory with the corpus's tables; shared by all tests, so nobody writes there."""
+    """The directory with the corpus's tables. All tests share it: write only to copies."""
     base = tmp_path_factory.getbasetemp()
     return unpack_corpus(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
@@ -74,21 +77,33 @@ def delta_spark_jars() -> tuple[Path, ...]:
     return find_delta_spark_jars()
 
 
+@pytest.fixture(scope="session")
+def shared_delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDeltaSpark]:
+    shared = SharedDeltaSpark(tmp_path_factory.mktemp("delta-spark"))
+    yield shared
+    shared.stop()
+
+
 @pytest.fixture(scope="module")
 def delta_spark_session(
-    delta_spark_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+    shared_delta_spark: SharedDeltaSpark, delta_spark_jars: tuple[Path, ...]
 ) -> Iterator[SparkSession]:
     """A Spark session with Delta Lake: `session.read.format("delta").load(path)`, `session.sql(…)`."""
-    session = start_delta_spark(delta_spark_jars, tmp_path_factory.mktemp("delta-spark"))
-    yield session
-    stop_spark(session)
+    yield shared_delta_spark.open_session(delta_spark_jars)
+    shared_delta_spark.close_session()
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """An embedded Spark session of two processors, as our engine starts it."""
+def no_other_spark(shared_delta_spark: SharedDeltaSpark) -> None:
+    """For a test file that starts a Spark session of its own: a process can have one at a time."""
     if "JAVA_HOME" not in os.environ:
         require("java", "to run Spark")
+    shared_delta_spark.stop()
+
+
+@pytest.fixture(scope="module")
+def spark(no_other_spark: None) -> Iterator[SparkSession]:
+    """An embedded Spark session with two cores, as the Spark engine starts it."""
     from delta_maintenance.engine.spark_session import spark_session
 
     session = spark_session("local[2]", "tests")
@@ -97,7 +112,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`: a file stays with one worker, with its servers and sessions, and one Airflow is enough."""
+    """With `--dist loadfile`, keeps the tests of airflow_live with one worker, so that one Airflow is enough."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]

@@ -95,7 +95,7 @@ def plan_within(value: Any) -> Any:
 class Kind:
     """What the values of an option may be.
 
-    :meth:`read` raises ``ValueError`` with a message that begins with the value, so that a caller may put a name before it.
+    The messages of :meth:`read` do not name the option: callers put its name and a colon before them.
     """
 
     #: What ``--help`` calls the value of a flag; ``None``: it lists the choices, or the flag takes no value.
@@ -180,7 +180,7 @@ class Address(Text):
         try:
             require_absolute(address)
         except InvalidRequest as error:
-            raise ValueError(f"{shown(value)} is refused: {error}") from None
+            raise ValueError(str(error)) from None
         return address
 
     def places(self, value: str) -> tuple[str, ...]:
@@ -419,9 +419,10 @@ class Option:
     @property
     def default_words(self) -> str:
         """What holds without the option; empty where there is nothing to say."""
-        if self.otherwise or self.default is None or isinstance(self.kind, Switch):
+        if self.otherwise or isinstance(self.kind, Switch):
             return self.otherwise
-        return str(self.default)
+        default = self.argument_default if self.default is None else self.default
+        return "" if default is None or default is NO_DEFAULT else str(default)
 
 
 def option(kind: Kind, help: str, *, default: Any = None, **more: Any) -> Any:  # noqa: A002 - argparse's word

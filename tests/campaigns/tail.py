@@ -1,17 +1,17 @@
-"""Event-driven DAGs at length: `python -m tests.campaigns.tail [--seconds 600] [--no-spark]`.
+"""Event-driven DAGs for ten minutes: `python -m tests.campaigns.tail [--seconds 600] [--no-spark]`.
 
-Ten tables, five on the local disk and five on an S3 server, are written to by delta-rs, delta-spark and ours, while the
-triggerer is killed three times, the scheduler started again, the DAGs paused and unpaused, the S3 server down for a
-tenth of the time, and logs cleaned: of some tables while their watchers are behind, and later while they are up to date.
-Then the runs are reckoned, for each table:
+delta-rs, delta-spark and this provider write to ten tables, five on the local disk and five on an S3 server. Meanwhile the
+campaign kills the triggerer three times, restarts the scheduler, pauses and unpauses DAGs, stops the S3 server for a tenth
+of the time, and cleans logs: first of tables whose watchers are behind, later of tables whose watchers are up to date.
+Afterwards it checks for each table:
 
-1. every version that changed data is in a range, or was deleted before it could be read, and a range says so;
-2. the ranges join, in order, and end where the log ends;
-3. a range comes again only if the triggerer was killed or the DAG paused in between, and then says so;
-4. no run was for maintenance alone, of which there was nothing else for a while;
-5. ranges tell of exactly those deletions that came before the watcher.
+1. every version that changed data is in a range that a run was told, or a range reports it as deleted;
+2. the ranges join, in order, and end at the end of the log;
+3. a range is repeated only if the triggerer was killed or the DAG was paused in between, and the event says so;
+4. no run was started by maintenance alone, although for a while there was nothing else;
+5. ranges report exactly those deletions that came before the watcher.
 
-Exit code 1 where something does not hold.
+The exit code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from tests.support import ROOT
 from tests.support.runs.tail_runs import (
     DataVersions,
     LiveAirflow,
-    Reckoner,
-    Reckoning,
+    RunReader,
+    ToldRanges,
     place_of,
     settle,
     tailed_environment,
@@ -231,13 +231,13 @@ class Story:
                 self.troubles.append(f"{name}: {type(error).__name__}: {error}")
                 print(f"       BAD: {self.troubles[-1]}", flush=True)
 
-    def verdict(self, name: str, found: Reckoning) -> list[str]:
-        """What does not hold."""
+    def verdict(self, name: str, found: ToldRanges) -> list[str]:
+        """Returns the checks that fail."""
         versions = self.versions[name]
-        # What was to be told again when it was gone is a range of its own.
+        # A range that was deleted before it could be repeated is reported separately.
         gaps = {first for first, _ in found.cleaned}
         gone_up_to = [last + 1 for _, last in found.cleaned if last + 1 not in gaps]
-        last_told = max((one.last for one in found.told), default=-1)
+        last_told = max((one.last for one in found.ranges), default=-1)
         checks = {
             "missing": found.missing(versions.gather()),
             "neither joined nor the same": found.breaks(),
@@ -256,23 +256,23 @@ def _maintenance(table: RowTable) -> int:
     return sum(count for writer, count in table.commits.items() if "maintenance" in writer)
 
 
-def report(story: Story, found: dict[str, Reckoning]) -> bool:
-    """Prints the counts; whether everything holds."""
+def report(story: Story, found: dict[str, ToldRanges]) -> bool:
+    """Prints the counts; returns whether every check holds."""
     good = not story.troubles
     sums: Counter[str] = Counter()
     for name, table in story.tables.items():
-        reckoning, bad = found[name], story.verdict(name, found[name])
+        told, bad = found[name], story.verdict(name, found[name])
         good &= not bad
-        repeats = len(reckoning.repeats())
-        marked = sum(one.repeated for one in reckoning.told)
-        gone = ", ".join(f"{first} to {last}" for first, last in reckoning.cleaned) or "none"
+        repeats = len(told.repeats())
+        marked = sum(one.repeated for one in told.ranges)
+        gone = ", ".join(f"{first} to {last}" for first, last in told.cleaned) or "none"
         sums += Counter(
             {
                 "versions that changed data": len(story.versions[name].changing),
                 "other versions": story.versions[name].latest + 1 - len(story.versions[name].changing),
-                "runs": reckoning.runs,
-                "events": reckoning.events,
-                "ranges": len(reckoning.told),
+                "runs": told.runs,
+                "events": told.events,
+                "ranges": len(told.ranges),
                 "repeated ranges": repeats,
                 "ranges marked as possibly repeated": marked,
             }
@@ -280,7 +280,7 @@ def report(story: Story, found: dict[str, Reckoning]) -> bool:
         by_writer = ", ".join(f"{count} by {writer}" for writer, count in sorted(table.commits.items()))
         print(
             f"{name}: {len(story.versions[name].changing)} of {story.versions[name].latest + 1} versions changed data "
-            f"({by_writer}); {reckoning.runs} runs, {reckoning.events} events, {repeats} ranges repeated ({marked} "
+            f"({by_writer}); {told.runs} runs, {told.events} events, {repeats} ranges repeated ({marked} "
             f"marked), deleted before they were read: {gone}" + "".join(f"\n    BAD: {what}" for what in bad)
         )
     print(", ".join(f"{count} {what}" for what, count in sums.items()))
@@ -321,8 +321,8 @@ def main() -> int:
             unpause(airflow, table)
         story = Story(airflow, store, tables)
         story.run(options.seconds)
-        reckoners = {name: Reckoner(airflow, table) for name, table in tables.items()}
-        return 0 if report(story, settle(reckoners, story.versions, _SETTLING_SECONDS)) else 1
+        readers = {name: RunReader(airflow, table) for name, table in tables.items()}
+        return 0 if report(story, settle(readers, story.versions, _SETTLING_SECONDS)) else 1
 
 
 def _tables(scratch: Path, server: S3Server) -> dict[str, RowTable]:

@@ -40,11 +40,18 @@ _SPARK = predicates([*_NAMED, *((f"st.{m.name}", m) for m in MEMBERS)], spark_li
 _ALL_VALUES = [*_NAMED, *((f"st['{m.name}']", m) for m in MEMBERS)]
 _DATAFUSION = predicates(_ALL_VALUES, datafusion_literal, "IS NOT DISTINCT FROM")
 _DUCKDB = predicates(_ALL_VALUES, duckdb_literal, "IS NOT DISTINCT FROM")
-_FEW = {
-    name: text
-    for name, text in _SPARK.items()
-    if name.startswith(("d =", "d >", "d in", "d not in '", "d same")) or name.endswith("null")
-}
+
+
+def _few(texts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the predicates on one column of doubles, and whether each column is null."""
+    return {
+        name: text
+        for name, text in texts.items()
+        if name.startswith(("d =", "d >", "d in", "d not in '", "d same")) or name.endswith("null")
+    }
+
+
+_FEW = _few(_SPARK)
 #: Columns of predicates in one query, and filters in one job.
 _TOGETHER = 60
 
@@ -132,10 +139,10 @@ def _asked(query: deltalake.QueryBuilder, text: str) -> list[tuple[object, ...]]
     return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
-def _delta_rs_filters(table: Path) -> Answers:
+def _delta_rs_filters(table: Path, texts: Mapping[str, str]) -> Answers:
     query = _delta_rs(table)
     found = {}
-    for name, text in _DATAFUSION.items():
+    for name, text in texts.items():
         column = pa.table(query.execute(f"SELECT id FROM t WHERE {text}").read_all()).column("id")
         found[name] = frozenset(column.to_pylist())
     return found
@@ -151,10 +158,10 @@ class _DuckDB:
         text = f"SELECT {', '.join(columns)} FROM read_parquet(?, hive_partitioning = false) WHERE {where}"
         return self._connection.execute(text, [self._files]).fetchall()
 
-    def filters(self) -> Answers:
+    def filters(self, texts: Mapping[str, str]) -> Answers:
         return {
             name: frozenset(int(str(row[0])) for row in self.rows(["id"], text))
-            for name, text in _DUCKDB.items()
+            for name, text in texts.items()
         }
 
 
@@ -193,20 +200,25 @@ def test_filters_return_the_same_rows_from_our_files(
     everything = frozenset(row.id for row in rows.select("id").collect())
     assert by_spark["d > '1.5'"] == by_duckdb["d > '1.5'"] == by_delta_rs["d > '1.5'"] != frozenset()
 
-    def differences(texts: Mapping[str, str], gone: frozenset[int] = frozenset()) -> dict[str, object]:
+    def differences(
+        spark: Mapping[str, str],
+        delta_rs: Mapping[str, str],
+        duckdb: Mapping[str, str],
+        gone: frozenset[int] = frozenset(),
+    ) -> dict[str, object]:
         def left(answers: Answers) -> Answers:
             return {name: found - gone for name, found in answers.items()}
 
         found = {
-            "Spark": _differences(_spark_filters(session, table, texts), left(by_spark)),
-            "delta-rs": _differences(_delta_rs_filters(table), left(by_delta_rs)),
-            "DuckDB": _differences(_DuckDB(table).filters(), left(by_duckdb)),
+            "Spark": _differences(_spark_filters(session, table, spark), left(by_spark)),
+            "delta-rs": _differences(_delta_rs_filters(table, delta_rs), left(by_delta_rs)),
+            "DuckDB": _differences(_DuckDB(table).filters(duckdb), left(by_duckdb)),
         }
         return {engine: wrong for engine, wrong in found.items() if wrong}
 
     assert run(table, verify="full").status == "committed"
     assert len(keys(table)) * 2 == num_sources
-    assert differences(_SPARK) == {}
+    assert differences(_SPARK, _DATAFUSION, _DUCKDB) == {}
     for setting in ("parquet.filter.columnindex.enabled", "spark.sql.parquet.enableVectorizedReader"):
         session.conf.set(setting, "false")
         assert _differences(_spark_filters(session, table, _FEW), by_spark) == {}, setting
@@ -215,7 +227,7 @@ def test_filters_return_the_same_rows_from_our_files(
     session.sql(f"DELETE FROM delta.`{table}` WHERE id % 4 = 1")
     gone = frozenset(n for n in everything if n % 4 == 1)
     assert run(table, "purge", run_id="purge", verify="full").status == "committed"
-    assert differences(_FEW, gone) == {}
+    assert differences(_FEW, _few(_DATAFUSION), _few(_DUCKDB), gone) == {}
 
 
 def test_spark_finds_rows_with_a_nan_by_its_own_tables_filters(

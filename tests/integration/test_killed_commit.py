@@ -12,13 +12,13 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.support import ROOT
+from tests.support.runs.commit_merged import MERGED, commit_merged
 
 from delta_log import Table
 
-MERGED = "merged.parquet"
-#: Commits a file that lies there in place of all others, with a checksum file and a checkpoint after it; dies before its
-#: n-th system call on a file of the log. Prints how many there were.
-COMMITS = """
+#: Runs `commit_merged` and dies before its n-th system call on a file of the log; prints how many calls there were.
+DYING_COMMIT = """
 import os, signal, sys
 table_uri, dies_at = sys.argv[1], int(sys.argv[2])
 calls = 0
@@ -26,36 +26,23 @@ def watch(event, arguments):
     global calls
     if not (event == "open" or event.startswith("os.")) or not arguments:
         return
-    # Files of the log are named relative to its descriptor; the directory's own name is only the way there.
+    # The commit opens the log's directory by its path, and names the files relative to that descriptor.
     name = arguments[0]
     if event == "os.listdir" if isinstance(name, int) else isinstance(name, str) and name != "_delta_log" and name[:1] != "/":
         calls += 1
         if calls == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
-from delta_log import Table
-from delta_log.log.actions import Add, Remove
-from delta_log.transaction.commit_body import Change, FileGroup
-from delta_log.runtime import Runtime
-from delta_log.table_config.features import Operation
-from delta_log.transaction.transaction import Transaction, find_transaction
+from tests.support.runs.commit_merged import commit_merged
 sys.addaudithook(watch)
-table = Table(table_uri)
-snapshot = table.snapshot()
-if find_transaction(snapshot, table.storage, "app", 1) is None:
-    now_ms, size = 1, os.path.getsize(os.path.join(table_uri, "merged.parquet"))
-    removes = [Remove(path=f["path"], size=f["size"], dataChange=False, deletionTimestamp=now_ms, partitionValues={},
-                      extendedFileMetadata=True) for f in snapshot.files().to_pylist()]
-    adds = [Add(path="merged.parquet", size=size, modificationTime=1, dataChange=False, partitionValues={})]
-    change = Change("OPTIMIZE", [FileGroup(adds, removes)], transaction=("app", 1))
-    Transaction(table.storage, snapshot, Operation.OPTIMIZE, Runtime()).commit(change)
+commit_merged(table_uri)
 print(calls)
 """
 VERSIONS = 4
 
 
 def run(table: Path, dies_at: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", COMMITS, str(table), str(dies_at)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", DYING_COMMIT, str(table), str(dies_at)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def make(table: Path) -> None:
@@ -94,8 +81,7 @@ def test_a_commit_killed_at_any_call_leaves_a_table_and_the_next_run_converges(t
         between = Table(str(table)).snapshot()
         assert sorted(between.to_arrow().column("id").to_pylist()) == list(range(2 * VERSIONS))
         assert ids(table) == list(range(2 * VERSIONS))
-        again = run(table, 0)
-        assert again.returncode == 0, again.stderr
+        commit_merged(str(table))
         after = Table(str(table)).snapshot()
         assert (after.version, after.files(["key"]).column(0).to_pylist()) == (VERSIONS, [MERGED])
         assert ids(table) == list(range(2 * VERSIONS))

@@ -9,18 +9,21 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import deltalake
-import pyarrow as pa
 import pytest
-from tests.support import ROOT
 from tests.support.checks.kept_by_rewrites import Facts, check_rewritten, facts_of
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases, corpus_is_there
+from tests.support.runs.corpus_rewrites import (
+    NOT_BY_DELTA_SPARK,
+    REFUSED,
+    OnSpark,
+    check_with_delta_rs,
+    optimised,
+    rows_by_delta_spark,
+    run_on_spark,
+)
 from tests.support.tables.tracked_rows import turn_row_tracking_on
 
 from delta_log import Table
@@ -31,14 +34,6 @@ from delta_maintenance.cli import main as cli
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Tables with live files that OPTIMIZE refuses, and the features that the refusal names.
-REFUSED = {
-    "golden-table-with-icebegCompatV2Enabled": {"icebergCompatV2"},
-    "kernel-spark-shredded-variant-preview-delta": {"variantShredding-preview", "variantType"},
-    "krs-partitioned_with_materialize_feature": {"materializePartitionColumns"},
-    "rs-table_with_liquid_clustering": {"liquid"},
-    "spark-variant-stats-with-struct-no-checkpoint": {"variantShredding-preview", "variantType"},
-}
 #: One of each kind: these are optimised by the Spark engine as well.
 ON_SPARK = (
     "dat-column_mapping",
@@ -61,14 +56,6 @@ TRACKED_ON_SPARK = (
     "golden-type-widening-nested",
     "spark-partitioned-table-with-dv-large",
 )
-
-
-def has_rows(entry: Entry) -> bool:
-    return bool(entry["readable"] and entry["data"] == "full" and entry["num_active_files"])
-
-
-def optimised(entry: Entry) -> bool:
-    return has_rows(entry) and entry["name"] not in REFUSED
 
 
 def optimize(table: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -117,17 +104,6 @@ def test_the_local_engine_keeps_row_ids_and_commit_versions(
     check(table, entry, corpus, before, report)
 
 
-def check_with_delta_rs(table: Path, entry: Entry, corpus: Corpus) -> None:
-    """The same digest by delta-rs, where it read the table before us."""
-    if entry["oracles"].get("deltalake") not in ("agree", "rows_agree"):
-        return
-    builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(table)))
-    rows = pa.table(builder.execute("SELECT * FROM t").read_all())
-    assert rows.num_rows == entry["logical_row_count"]
-    if entry["oracles"]["deltalake"] == "agree":
-        assert corpus.digest(rows) == entry["content_digest"]
-
-
 @pytest.mark.parametrize("name", sorted(REFUSED) if corpus_is_there() else [pytest.param("", id="absent")])
 def test_what_is_not_supported_is_refused_by_name_and_nothing_is_written(
     name: str, corpus: Corpus, tmp_path: Path
@@ -143,30 +119,6 @@ def test_what_is_not_supported_is_refused_by_name_and_nothing_is_written(
 
 def test_at_least_forty_tables_of_the_corpus_are_optimised(corpus: Corpus) -> None:
     assert len(corpus_cases(optimised)) >= 40
-
-
-@dataclass(frozen=True)
-class OnSpark:
-    """A copy of a table after the Spark engine."""
-
-    table: Path
-    before: Facts
-    report: dict[str, Any]
-
-
-def run_on_spark(operation: str, tables: list[Path]) -> list[OnSpark]:
-    """In a process of its own, so that there is one session for all of them and none in this process."""
-    before = [facts_of(table) for table in tables]
-    program = ROOT / "tests" / "support" / "runs" / "optimize_on_spark.py"
-    process = subprocess.run(
-        [sys.executable, str(program), operation, *map(str, tables)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    reports = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
-    return [OnSpark(*found) for found in zip(tables, before, reports, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -200,12 +152,6 @@ def test_the_spark_engine_keeps_row_ids_and_commit_versions(
     check(done.table, entry, corpus, done.before, done.report)
 
 
-#: What delta-spark itself misreads or cannot read before we touch it.
-NOT_BY_DELTA_SPARK = {
-    "krs-compacted-log-files-table": "its log compactions hold several actions for one file, and Spark takes the last",
-}
-
-
 def read_by_delta_spark(entry: Entry) -> bool:
     return optimised(entry) and entry["name"] not in NOT_BY_DELTA_SPARK
 
@@ -229,13 +175,3 @@ def test_delta_spark_reads_the_same_rows(
     assert after == before
     if entry["name"] in spark_optimised:
         assert rows_by_delta_spark(delta_spark_session, spark_optimised[entry["name"]].table) == before
-
-
-def rows_by_delta_spark(session: SparkSession, table: Path, *also: str) -> list[str]:
-    """
-    :param also: what to select beside the columns.
-    """
-    for checksum in table.rglob(".*.crc"):
-        checksum.unlink()  # Hadoop's own, and for some files of the corpus out of date
-    frame = session.read.format("delta").load(str(table)).select("*", *also)
-    return sorted(row[0] for row in frame.selectExpr("CAST(struct(*) AS STRING)").collect())

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.test_optimize_corpus import (
+from tests.support.checks.kept_by_rewrites import Facts, check_rewritten, facts_of
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases, manifest
+from tests.support.runs.corpus_rewrites import (
     NOT_BY_DELTA_SPARK,
     OnSpark,
     check_with_delta_rs,
@@ -19,8 +21,6 @@ from tests.integration.test_optimize_corpus import (
     rows_by_delta_spark,
     run_on_spark,
 )
-from tests.support.checks.kept_by_rewrites import Facts, check_rewritten, facts_of
-from tests.support.environment.corpus import Corpus, Entry, corpus_cases, manifest
 from tests.support.runs.maintenance_runs import drop_column, run
 from tests.support.tables.tracked_rows import turn_row_tracking_on
 

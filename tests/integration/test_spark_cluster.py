@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.environment.delta_spark import stop_spark
-from tests.support.environment.prerequisites import require
 from tests.support.runs.maintenance_runs import RUN_KEY
 from tests.support.tables.small_tables import write_days
 
@@ -32,10 +31,8 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, no_other_spark: None) -> Iterator[SparkSession]:
     """A machine of its own, as far as one can show that here; what it has installed fails when it is used."""
-    if "JAVA_HOME" not in os.environ:
-        require("java", "to run Spark")
     from pyspark.sql import SparkSession
 
     older = tmp_path_factory.mktemp("older")

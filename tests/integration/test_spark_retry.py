@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 from tests.support.environment.delta_spark import stop_spark
-from tests.support.environment.prerequisites import require
 from tests.support.runs.maintenance_runs import keys, run
 from tests.support.tables.small_tables import write_days
 
@@ -77,10 +76,8 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def retrying_spark(faults: Path) -> Iterator[SparkSession]:
+def retrying_spark(faults: Path, no_other_spark: None) -> Iterator[SparkSession]:
     """An embedded session that gives each task three attempts, with workers that can be made to fail."""
-    if "JAVA_HOME" not in os.environ:
-        require("java", "to run Spark")
     with pytest.MonkeyPatch.context() as patch:
         # The session overwrites it, for its workers, by what this process has.
         patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))

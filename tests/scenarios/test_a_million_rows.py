@@ -16,9 +16,9 @@ import pytest
 from tests.support.runs.maintenance_runs import run
 
 from delta_log import Table
+from delta_log.arrow.row_hash import RowHash
 from delta_log.data.deletion_vector import write_deletion_vectors
 from delta_log.data.row_bitmap import RowBitmap
-from delta_maintenance.rewrite.row_checksum import RowChecksum
 
 ROWS = 1_000_000
 #: Files of very different sizes, one of them without a row.
@@ -109,10 +109,10 @@ def test_a_million_rows_are_the_same_rows_afterwards(
         assert (stats["minValues"]["id"], stats["maxValues"]["id"]) == (bounds["min"], bounds["max"])
 
 
-def checksum(table: Path) -> RowChecksum:
-    found = RowChecksum()
+def checksum(table: Path) -> RowHash:
+    found = RowHash()
     for batch in Table(str(table)).snapshot().scan():
-        found = found.plus(RowChecksum.of(batch))
+        found = found.plus(RowHash.of(batch))
     return found
 
 

@@ -26,9 +26,9 @@ from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.quarantine import restore
-from delta_maintenance.vacuum.run import execute_plan
+from delta_maintenance.vacuum.quarantine.restoration import restore
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 DAY = "day=2024-01-01"

@@ -21,8 +21,8 @@ from delta_maintenance.log_upkeep.log_cleanup import clean_up
 from delta_maintenance.log_upkeep.log_cleanup import survey as survey_log
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.run import execute_plan
 
 NEW = (2, 4, 8)
 

@@ -27,8 +27,8 @@ from delta_maintenance.contract import JobReport
 from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import VacuumOutcome, execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.run import VacuumOutcome, execute_plan
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 

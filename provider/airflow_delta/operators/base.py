@@ -1,8 +1,8 @@
-"""What all maintenance operators share: from arguments to a job, and from its report to Airflow.
+"""Base of the maintenance operators: from arguments to a job, and from its report to Airflow.
 
-Errors are mapped to Airflow's once, here. What will fail again however often it is tried fails the task for good
-(``AirflowFailException``): a table or request that was refused, a connection or program that is missing. Everything
-else is a plain failure, and `retries` is the user's.
+Errors become Airflow's once, here. An error that a repetition cannot cure fails the task for good (``AirflowFailException``): the
+table or the request was refused, a connection or a program is missing, or the report says that the error is not retryable. Every
+other error is a plain failure, and the user's `retries` decide.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from airflow.sdk.log import mask_secret
 
 from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
 from airflow_delta.hooks.delta_table import DeltaTableHook
-from airflow_delta.operators import arguments
-from airflow_delta.operators.arguments import Argument, CheckedArguments
+from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
 from delta_log.printable import printable
-from delta_maintenance.contract import ENGINES, ContractError, ErrorReport, JobReport, JobSpec, places
+from delta_maintenance.contract import ContractError, ErrorReport, JobReport, JobSpec
+from delta_maintenance.options import DRY_RUN, ENGINE, MEMORY_LIMIT, PARALLELISM, Operation, Option, Text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,85 +34,66 @@ _DONE = ("committed", "written", "cleaned", "already_done")
 
 
 class DeltaJobOperator(CheckedArguments, BaseOperator):
-    """Has one maintenance job done on one Delta table.
+    """Runs one maintenance job on one Delta table.
 
-    :param table: address of the table: an absolute path, or a URI such as ``s3://lake/events``. (templated)
-    :param delta_conn_id: connection of type ``delta`` with the storage options; ``None``: the machine's own identity.
-        (templated)
-    :param spark_conn_id: connection that names the Spark master. (templated)
-    :param engine: ``auto``: a local process, or Spark where the job finds the work too large for that; ``local``;
-        ``spark``. (templated)
-    :param dry_run: plan only; the plan is the XCom. (templated, as attribute ``plans_only``)
-    :param memory_limit: ceiling of a local job, such as ``1GiB``. (templated)
-    :param parallelism: worker processes or Spark tasks at a time; ``None``: what the machine or cluster has. (templated)
-    :param spark_conf: Spark properties for the job; its values may be templates, not the whole. (templated)
-    :param spark_binary: the spark-submit to use, a name or path; ``None``: that of the connection.
+    A subclass names its operation; its arguments follow from the options of that.
     """
 
-    #: Name of the operation in the job's contract.
-    operation: ClassVar[str]
+    operation: ClassVar[Operation]
 
-    template_fields: Sequence[str] = (
-        "table",
-        "delta_conn_id",
-        "spark_conn_id",
-        "engine",
-        "plans_only",
-        "memory_limit",
-        "parallelism",
-        "spark_conf",
+    own_arguments: ClassVar[Sequence[Option]] = (
+        TABLE,
+        DELTA_CONN_ID,
+        Option(
+            "spark_conn_id",
+            Text(),
+            "connection that names the Spark master",
+            default="spark_default",
+            argument_default="spark_default",
+        ),
+        ENGINE,
+        DRY_RUN,
+        MEMORY_LIMIT,
+        PARALLELISM,
+        Option(
+            "spark_conf",
+            Members(),
+            "Spark properties of the job, such as spark.executor.memory",
+            templates="members",
+        ),
+        Option(
+            "spark_binary",
+            Text(),
+            "the spark-submit to use, a name or a path",
+            otherwise="that of the connection",
+            templates="none",
+        ),
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {"spark_conf": "json"}
     ui_color = "#e3f4f7"
 
-    #: How the attributes are read; subclasses add theirs.
-    arguments: ClassVar[Mapping[str, Argument]] = {
-        "table": Argument("table", arguments.read_address, required=True),
-        "delta_conn_id": arguments.DELTA_CONN_ID,
-        "spark_conn_id": Argument("spark_conn_id", arguments.read_text, required=True),
-        "engine": Argument("engine", arguments.read_one_of(ENGINES), required=True),
-        "plans_only": Argument("dry_run", arguments.read_safety_switch, required=True),
-        "memory_limit": Argument("memory_limit", arguments.read_size, required=True),
-        "parallelism": Argument("parallelism", arguments.read_count),
-        "spark_conf": Argument("spark_conf", arguments.read_mapping, fixed=True),
-        "spark_binary": Argument("spark_binary", arguments.read_text, fixed=True),
-    }
+    table: str
 
-    def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword
-        self,
-        *,
-        table: str,
-        delta_conn_id: str | None = None,
-        spark_conn_id: str = "spark_default",
-        engine: str = "auto",
-        dry_run: bool | str = False,
-        memory_limit: int | str = "1GiB",
-        parallelism: int | str | None = None,
-        spark_conf: dict[str, Any] | None = None,
-        spark_binary: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "operation" in vars(cls):
+            # A job that needs no engine has no use for Spark.
+            engine = () if ENGINE in cls.operation.settings else (replace(ENGINE, argument_default="local"),)
+            cls.own_arguments = (*engine, *cls.operation.options)
+        super().__init_subclass__(**kwargs)
+
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.table = table
-        self.delta_conn_id = delta_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.engine = engine
-        # BaseOperator has a method `dry_run`, which renders templates for `airflow tasks test --dry-run`.
-        self.plans_only = dry_run
-        self.memory_limit = memory_limit
-        self.parallelism = parallelism
-        self.spark_conf = spark_conf
-        self.spark_binary = spark_binary
         if MAINTENANCE_ALIAS not in self.outlets:
             self.outlets.append(MAINTENANCE_ALIAS)
         self._runner: JobRunner | None = None
 
     def options(self) -> dict[str, Any]:
-        """The operation's own options, as the contract names them.
+        """The options of the job spec.
 
         :raises ValueError: one of them makes no sense.
         """
-        raise NotImplementedError
+        return self.operation.spec_options(
+            {row.name: self.value_of(row.attribute) for row in self.operation.options}
+        )
 
     def local_runner(self, storage_options: Mapping[str, Any]) -> JobRunner:
         from airflow_delta.runners.local import LocalJobRunner
@@ -128,7 +109,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
                 f"Spark cannot be used here ({error}). Install airflow-provider-delta[airflow,spark]."
             ) from error
         return SparkSubmitRunner(
-            self.spark_conn_id,
+            self.value_of("spark_conn_id"),
             spark_conf=self.value_of("spark_conf") or {},
             spark_binary=self.value_of("spark_binary"),
             storage_options=storage_options,
@@ -148,10 +129,10 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         self.check_all()
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
-        hook.require_allowed(*places(self.table, self.options()))
+        hook.require_allowed(self.table, *self.operation.places(self.options()))
         storage_options = hook.storage_options
         try:
-            identity = recall_or_begin(context, self.operation, self.table, time.time_ns() // 1000)
+            identity = recall_or_begin(context, self.operation.name, self.table, time.time_ns() // 1000)
             mask_secret(identity.secret)
             spec = self._spec(context, identity, hook.allowed_roots)
             report = self._run(spec, storage_options, identity.secret)
@@ -176,7 +157,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     ) -> JobSpec:
         instance = context["ti"]
         return JobSpec(
-            operation=self.operation,
+            operation=self.operation.name,
             table=self.table,
             run_id=identity.run_id,
             options=self.options(),
@@ -224,11 +205,13 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         if error is None and report.status != "failed":
             return
         error = error or ErrorReport()
-        problem = f"{self.operation.upper()} of {self.table}: {error.message or 'failed without saying why.'}"
+        problem = (
+            f"{self.operation.name.upper()} of {self.table}: {error.message or 'failed without saying why.'}"
+        )
         if error.type:
             problem = f"{problem} [{error.type}]"
         problem = printable(problem)
-        if error.kind == "refused":
+        if error.kind == "refused" or not error.retryable:
             raise AirflowFailException(problem)
         raise AirflowException(problem)
 

@@ -1,60 +1,77 @@
-"""OPTIMIZE: many small files become few large ones, and deleted rows leave the files they were marked in."""
+"""OPTIMIZE: many small files become few large ones, and deleted rows leave the files in which they are marked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from airflow_delta.operators import arguments
-from airflow_delta.operators.arguments import Argument
-from airflow_delta.operators.rewrite import DeltaRewriteOperator
+from airflow_delta.operators.base import DeltaJobOperator
+from delta_maintenance.optimize.options import OPTIMIZE
 
 
-class DeltaOptimizeOperator(DeltaRewriteOperator):
+class DeltaOptimizeOperator(DeltaJobOperator):
     """Compacts the files of a Delta table. No row changes, and readers and writers need not stop.
 
     The XCom is the job's report: ``status``, ``version``, and ``metrics`` named as Spark names them.
-
-    :param min_file_size: files smaller than this are compacted; ``None``: a share of the target size. (templated)
-    :param max_file_size: larger files are split into files of the target size; ``None``: none is. (templated)
-    :param full: rewrite every selected file, whether it needs it or not. (templated)
-
-    Further parameters: :class:`~airflow_delta.operators.rewrite.DeltaRewriteOperator` and
-    :class:`~airflow_delta.operators.base.DeltaJobOperator`.
     """
 
-    operation = "optimize"
+    operation = OPTIMIZE
 
-    template_fields: Sequence[str] = (
-        *DeltaRewriteOperator.template_fields,
-        "min_file_size",
-        "max_file_size",
-        "full",
-    )
-    arguments: ClassVar[Mapping[str, Argument]] = {
-        **DeltaRewriteOperator.arguments,
-        "min_file_size": Argument("min_file_size", arguments.read_size),
-        "max_file_size": Argument("max_file_size", arguments.read_size),
-        "full": Argument("full", arguments.read_switch, required=True),
-    }
+    if TYPE_CHECKING:
+        table: str
+        delta_conn_id: str | None
+        spark_conn_id: str
+        engine: str
+        plans_only: bool | str
+        memory_limit: int | str
+        parallelism: int | str | None
+        spark_conf: dict[str, Any] | None
+        spark_binary: str | None
+        where: str | None
+        target_size: int | str | None
+        min_file_size: int | str | None
+        max_file_size: int | str | None
+        max_deleted_rows_ratio: float | str | None
+        full: bool | str
+        max_bytes: int | str | None
+        max_files: int | str | None
+        max_duration: int | str | None
+        quiet_minutes: int | str | None
+        hot_partitions: str | None
+        batch_size: int | str | None
+        verify: str | None
+        on_broken_source: str | None
+        remap: bool | str
+        output_uri: str | None
+        approved_plan: Any
 
-    def __init__(
-        self,
-        *,
-        min_file_size: int | str | None = None,
-        max_file_size: int | str | None = None,
-        full: bool | str = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.min_file_size = min_file_size
-        self.max_file_size = max_file_size
-        self.full = full
-        self.check_known()
-
-    def own_options(self) -> dict[str, Any]:
-        return {
-            "min_file_size_bytes": self.value_of("min_file_size"),
-            "max_file_size_bytes": self.value_of("max_file_size"),
-            "full": self.value_of("full") or None,
-        }
+        def __init__(
+            self,
+            *,
+            table: str,
+            delta_conn_id: str | None = None,
+            spark_conn_id: str = "spark_default",
+            engine: str = "auto",
+            dry_run: bool | str = False,
+            memory_limit: int | str = "1GiB",
+            parallelism: int | str | None = None,
+            spark_conf: dict[str, Any] | None = None,
+            spark_binary: str | None = None,
+            where: str | None = None,
+            target_size: int | str | None = None,
+            min_file_size: int | str | None = None,
+            max_file_size: int | str | None = None,
+            max_deleted_rows_ratio: float | str | None = None,
+            full: bool | str = False,
+            max_bytes: int | str | None = None,
+            max_files: int | str | None = None,
+            max_duration: int | str | None = None,
+            quiet_minutes: int | str | None = None,
+            hot_partitions: str | None = None,
+            batch_size: int | str | None = None,
+            verify: str | None = None,
+            on_broken_source: str | None = None,
+            remap: bool | str = False,
+            output: str | None = None,
+            approved_plan: Any = None,
+            **kwargs: Any,
+        ) -> None: ...

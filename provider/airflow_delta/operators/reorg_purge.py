@@ -2,28 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_delta.operators.rewrite import DeltaRewriteOperator
+from airflow_delta.operators.base import DeltaJobOperator
+from delta_maintenance.optimize.options import PURGE
 
 
-class DeltaReorgPurgeOperator(DeltaRewriteOperator):
+class DeltaReorgPurgeOperator(DeltaJobOperator):
     """Rewrites the files of a Delta table in which rows are only marked as deleted, or that hold columns which the table
     has dropped: ``REORG TABLE … APPLY (PURGE)``. A second run finds nothing to do.
 
     What is purged stays in the old files until a VACUUM deletes them.
 
     The XCom is the job's report: ``status``, ``version``, and ``metrics`` named as Spark names them.
-
-    :param max_deleted_rows_ratio: rewrite only files of which more than this share is deleted, and look for no dropped
-        columns; ``None``: every file with a deletion, and dropped columns. (templated)
-
-    Further parameters: :class:`~airflow_delta.operators.rewrite.DeltaRewriteOperator` and
-    :class:`~airflow_delta.operators.base.DeltaJobOperator`.
     """
 
-    operation = "purge"
+    operation = PURGE
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.check_known()
+    if TYPE_CHECKING:
+        table: str
+        delta_conn_id: str | None
+        spark_conn_id: str
+        engine: str
+        plans_only: bool | str
+        memory_limit: int | str
+        parallelism: int | str | None
+        spark_conf: dict[str, Any] | None
+        spark_binary: str | None
+        where: str | None
+        target_size: int | str | None
+        max_deleted_rows_ratio: float | str | None
+        max_bytes: int | str | None
+        max_files: int | str | None
+        max_duration: int | str | None
+        quiet_minutes: int | str | None
+        hot_partitions: str | None
+        batch_size: int | str | None
+        verify: str | None
+        on_broken_source: str | None
+        remap: bool | str
+        output_uri: str | None
+        approved_plan: Any
+
+        def __init__(
+            self,
+            *,
+            table: str,
+            delta_conn_id: str | None = None,
+            spark_conn_id: str = "spark_default",
+            engine: str = "auto",
+            dry_run: bool | str = False,
+            memory_limit: int | str = "1GiB",
+            parallelism: int | str | None = None,
+            spark_conf: dict[str, Any] | None = None,
+            spark_binary: str | None = None,
+            where: str | None = None,
+            target_size: int | str | None = None,
+            max_deleted_rows_ratio: float | str | None = None,
+            max_bytes: int | str | None = None,
+            max_files: int | str | None = None,
+            max_duration: int | str | None = None,
+            quiet_minutes: int | str | None = None,
+            hot_partitions: str | None = None,
+            batch_size: int | str | None = None,
+            verify: str | None = None,
+            on_broken_source: str | None = None,
+            remap: bool | str = False,
+            output: str | None = None,
+            approved_plan: Any = None,
+            **kwargs: Any,
+        ) -> None: ...

@@ -15,9 +15,9 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
-from airflow_delta.operators import arguments
-from airflow_delta.operators.arguments import Argument, CheckedArguments
+from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
 from delta_log.printable import printable
+from delta_maintenance.options import Option
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,36 +29,25 @@ if TYPE_CHECKING:
 class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
     """Waits for something about one Delta table.
 
-    :param table: address of the table: an absolute path, or a URI such as ``s3://lake/events``. (templated)
-    :param delta_conn_id: connection of type ``delta`` with the storage options; ``None``: the machine's own identity.
-        (templated)
     :param deferrable: wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
 
     `poke_interval`, `timeout`, `mode`, `soft_fail` and the others are Airflow's own; a deferred sensor ends at the
     earlier one of `timeout` and `execution_timeout`.
     """
 
-    template_fields: Sequence[str] = ("table", "delta_conn_id")
+    own_arguments: ClassVar[Sequence[Option]] = (TABLE, DELTA_CONN_ID)
     ui_color = "#e3f4f7"
 
-    #: How the attributes are read; subclasses add theirs.
-    arguments: ClassVar[Mapping[str, Argument]] = {
-        "table": Argument("table", arguments.read_address, required=True),
-        "delta_conn_id": arguments.DELTA_CONN_ID,
-    }
+    table: str
 
     def __init__(
         self,
         *,
-        table: str,
-        delta_conn_id: str | None = None,
         deferrable: bool | None = None,
         poke_interval: timedelta | float = 30,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
-        self.table = table
-        self.delta_conn_id = delta_conn_id
         self.deferrable = (
             conf.getboolean("operators", "default_deferrable", fallback=False)
             if deferrable is None

@@ -2,62 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from airflow_delta.operators import arguments
-from airflow_delta.operators.arguments import Argument
-from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.table_measure import TableMeasureSensor
 from airflow_delta.triggers.deletion_vector_ratio import DeltaDeletionVectorRatioTrigger
+from delta_maintenance.options import Count, Option, Ratio, Size, Switch
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 class DeltaDeletionVectorRatioSensor(TableMeasureSensor):
-    """Waits until deleted rows pass a limit; the XCom names the partitions, and a ``where`` for the purge of them.
+    """Waits until deleted rows pass a limit; the XCom names the partitions, and a ``where`` for the purge of them."""
 
-    :param ratio: deleted rows by all rows; ``None``: no such limit. (templated)
-    :param file_ratio: the share of hidden rows from which on a file counts for the next two. (templated)
-    :param files: more such files than this. (templated)
-    :param size: such files that weigh more than this together, such as ``10GiB``. (templated)
-    :param per_partition: measure each partition by itself; else the table as a whole. (templated)
-
-    Further parameters: :class:`~airflow_delta.sensors.base.DeltaTableSensor`.
-    """
-
-    template_fields: Sequence[str] = (
-        *DeltaTableSensor.template_fields,
-        "ratio",
-        "file_ratio",
-        "files",
-        "size",
-        "per_partition",
+    own_arguments = (
+        Option(
+            "ratio",
+            Ratio(),
+            "limit for the share of deleted rows; None: no such limit",
+            argument_default=0.1,
+            required=False,
+        ),
+        Option(
+            "file_ratio",
+            Ratio(),
+            "share of hidden rows from which on a file counts for the next two limits",
+            argument_default=0.1,
+        ),
+        Option("files", Count("files"), "limit for the number of such files"),
+        Option("size", Size(), "limit for the size of such files together, such as 10GiB"),
+        Option(
+            "per_partition",
+            Switch(),
+            "measure each partition by itself, instead of the table as a whole",
+            argument_default=True,
+        ),
     )
-    arguments: ClassVar[Mapping[str, Argument]] = {
-        **DeltaTableSensor.arguments,
-        "ratio": Argument("ratio", arguments.read_ratio),
-        "file_ratio": Argument("file_ratio", arguments.read_ratio, required=True),
-        "files": Argument("files", arguments.read_count),
-        "size": Argument("size", arguments.read_size),
-        "per_partition": Argument("per_partition", arguments.read_switch, required=True),
-    }
 
-    def __init__(
-        self,
-        *,
-        ratio: float | str | None = 0.1,
-        file_ratio: float | str = 0.1,
-        files: int | str | None = None,
-        size: int | str | None = None,
-        per_partition: bool | str = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.ratio = ratio
-        self.file_ratio = file_ratio
-        self.files = files
-        self.size = size
-        self.per_partition = per_partition
-        self.check_known()
+    if TYPE_CHECKING:
+        table: str
+        delta_conn_id: str | None
+        ratio: float | str | None
+        file_ratio: float | str
+        files: int | str | None
+        size: int | str | None
+        per_partition: bool | str
+
+        def __init__(
+            self,
+            *,
+            table: str,
+            delta_conn_id: str | None = None,
+            ratio: float | str | None = 0.1,
+            file_ratio: float | str = 0.1,
+            files: int | str | None = None,
+            size: int | str | None = None,
+            per_partition: bool | str = True,
+            deferrable: bool | None = None,
+            poke_interval: timedelta | float = 30,
+            **kwargs: Any,
+        ) -> None: ...
 
     def trigger(self) -> DeltaDeletionVectorRatioTrigger:
         return DeltaDeletionVectorRatioTrigger(

@@ -2,59 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from airflow_delta.operators import arguments
-from airflow_delta.operators.arguments import Argument
-from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.table_measure import TableMeasureSensor
 from airflow_delta.triggers.table_health import DeltaTableHealthTrigger
+from delta_maintenance.options import Count, Option, Size
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 class DeltaTableHealthSensor(TableMeasureSensor):
-    """Waits until a table has more of something than a limit; the XCom has the counts, and which limits they pass.
+    """Waits until a table has more of something than a limit; the XCom has the counts, and which limits they pass."""
 
-    :param small_files: files of less than `small_file_size`. (templated)
-    :param small_file_size: what a small file is, such as ``32MiB``. (templated)
-    :param commits_since_checkpoint: commits that every reader replays. (templated)
-    :param tombstones: removed files that the log still names. (templated)
-
-    Further parameters: :class:`~airflow_delta.sensors.base.DeltaTableSensor`.
-    """
-
-    template_fields: Sequence[str] = (
-        *DeltaTableSensor.template_fields,
-        "small_files",
-        "small_file_size",
-        "commits_since_checkpoint",
-        "tombstones",
+    own_arguments = (
+        Option("small_files", Count("files"), "most files that may be smaller than small_file_size"),
+        Option("small_file_size", Size(), "size below which a file is small", argument_default="32MiB"),
+        Option(
+            "commits_since_checkpoint",
+            Count("commits"),
+            "most commits that may follow the newest checkpoint; every reader replays them",
+        ),
+        Option("tombstones", Count("files"), "most removed files that the log may still name"),
     )
-    arguments: ClassVar[Mapping[str, Argument]] = {
-        **DeltaTableSensor.arguments,
-        "small_files": Argument("small_files", arguments.read_count),
-        "small_file_size": Argument("small_file_size", arguments.read_size, required=True),
-        "commits_since_checkpoint": Argument("commits_since_checkpoint", arguments.read_count),
-        "tombstones": Argument("tombstones", arguments.read_count),
-    }
 
-    def __init__(
-        self,
-        *,
-        small_files: int | str | None = None,
-        small_file_size: int | str = "32MiB",
-        commits_since_checkpoint: int | str | None = None,
-        tombstones: int | str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        if small_files is None and commits_since_checkpoint is None and tombstones is None:
+    if TYPE_CHECKING:
+        table: str
+        delta_conn_id: str | None
+        small_files: int | str | None
+        small_file_size: int | str
+        commits_since_checkpoint: int | str | None
+        tombstones: int | str | None
+
+        def __init__(
+            self,
+            *,
+            table: str,
+            delta_conn_id: str | None = None,
+            small_files: int | str | None = None,
+            small_file_size: int | str = "32MiB",
+            commits_since_checkpoint: int | str | None = None,
+            tombstones: int | str | None = None,
+            deferrable: bool | None = None,
+            poke_interval: timedelta | float = 30,
+            **kwargs: Any,
+        ) -> None: ...
+
+    def check_known(self) -> None:
+        if self.small_files is None and self.commits_since_checkpoint is None and self.tombstones is None:
             raise ValueError("No limit is given. Give small_files, commits_since_checkpoint or tombstones.")
-        self.small_files = small_files
-        self.small_file_size = small_file_size
-        self.commits_since_checkpoint = commits_since_checkpoint
-        self.tombstones = tombstones
-        self.check_known()
+        super().check_known()
 
     def trigger(self) -> DeltaTableHealthTrigger:
         limits = {

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from airflow_delta.operators import arguments
-from airflow_delta.operators.arguments import Argument
+from airflow_delta.operators.arguments import Members
 from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.baseline import Baselines
 from airflow_delta.triggers.table_version import DeltaTableVersionTrigger
 from delta_log.printable import printable
+from delta_maintenance.options import (
+    Choice,
+    Count,
+    Kind,
+    Option,
+    Switch,
+    shown,
+    text_of,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,48 +33,61 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOT_AWAITED = "other commits would end the wait than the ones that were meant"
 
 
-def read_version(name: str, value: Any) -> int:
-    version = -1 if arguments.text_of(value).strip() == "-1" else arguments.whole_number(value)
-    if version is None:
-        raise ValueError(f"{name}={arguments.quoted(value)} is not a version: a whole number from 0 on.")
-    return version
+class _Version(Kind):
+    """A version of a table; -1 stands for what was before the first."""
+
+    annotation = "int | str"
+
+    def read(self, value: Any) -> int:
+        version = -1 if text_of(value).strip() == "-1" else whole_number(value)
+        if version is None:
+            raise ValueError(f"{shown(value)} is not a version: a whole number from 0 on.")
+        return version
 
 
-def read_start(name: str, value: Any) -> int | str:
-    return value if value in ("latest", "earliest") else read_version(name, value)
+class _Start(_Version):
+    def read(self, value: Any) -> Any:
+        return value if value in ("latest", "earliest") else super().read(value)
 
 
-def read_moment(name: str, value: Any) -> datetime:
-    try:
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
-    except ValueError:
-        raise ValueError(f"{name}={value!r} is not a moment such as 2026-01-01T00:00:00+00:00.") from None
-    if not 1 < moment.year < 9999:
-        raise ValueError(f"{name}={value!r} is not a moment of the years 2 to 9998.")
-    if moment.tzinfo is None:
-        raise ValueError(f"{name}={value!r} has no time zone. Give one, such as +00:00.")
-    return moment
+class _Moment(Kind):
+    annotation = "datetime | str"
+
+    def read(self, value: Any) -> datetime:
+        try:
+            moment = value if isinstance(value, datetime) else datetime.fromisoformat(text_of(value).strip())
+        except ValueError:
+            raise ValueError(f"{shown(value)} is not a moment such as 2026-01-01T00:00:00+00:00.") from None
+        if not 1 < moment.year < 9999:
+            raise ValueError(f"{shown(value)} is not a moment of the years 2 to 9998.")
+        if moment.tzinfo is None:
+            raise ValueError(f"{shown(value)} has no time zone. Give one, such as +00:00.")
+        return moment
 
 
-def read_transaction(name: str, value: Any) -> tuple[str, int]:
-    if isinstance(value, Sequence) and len(value) == 2:
-        app_id, version = value
-        number = arguments.whole_number(version)
-        if isinstance(app_id, str) and app_id and number is not None:
-            return app_id, number
-    raise ValueError(f"{name}={arguments.quoted(value)} is not a pair of an application id and a version.")
+class _Transaction(Kind):
+    annotation = "tuple[str, int]"
+
+    def read(self, value: Any) -> tuple[str, int]:
+        if isinstance(value, Sequence) and len(value) == 2:
+            app_id, version = value
+            number = whole_number(version)
+            if isinstance(app_id, str) and app_id and number is not None:
+                return app_id, number
+        raise ValueError(f"{shown(value)} is not a pair of an application id and a version.")
 
 
-def read_names(name: str, value: Any) -> list[str]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValueError(f"{name}={value!r} is not a list of names.")  # noqa: TRY004 - as the other readers do
-    return [str(member) for member in value]
+class _Names(Kind):
+    annotation = "Sequence[str]"
+
+    def read(self, value: Any) -> list[str]:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise ValueError(f"{shown(value)} is not a list of names.")  # noqa: TRY004 - as other kinds do
+        return [str(member) for member in value]
 
 
-def read_policy(name: str, value: Any) -> str:
-    if value not in ("fail", "continue"):
-        raise ValueError(f"{name}={value!r} is neither fail nor continue.")
-    return str(value)
+class _Partitions(Members):
+    annotation = "Mapping[str, Any]"
 
 
 class DeltaTableVersionSensor(DeltaTableSensor):
@@ -73,79 +95,93 @@ class DeltaTableVersionSensor(DeltaTableSensor):
 
     By default it waits for data that is newer than where the previous successful run of this task left off for this
     table, so that the ranges of successive runs join without a gap.
-
-    :param start_from: where the first run starts: ``latest``, ``earliest`` or a version. (templated)
-    :param baseline: wait for what is newer than this version, whatever earlier runs saw. (templated)
-    :param version: wait for this version or a later one. (templated)
-    :param newer_than: wait for a commit at or after this moment, with a time zone. (templated)
-    :param transaction: ``(application id, version)``: wait until the table holds that ``txn`` or a later one; filters by
-        data do not apply. (templated)
-    :param data_change_only: maintenance does not count. (templated)
-    :param operations: only these, such as ``["WRITE", "MERGE"]``. (templated)
-    :param partitions: only commits that touched these: for each column a raw value or several. (templated)
-    :param min_rows: wait until the commits have so many rows together. (templated)
-    :param on_cleaned: ``fail``, or ``continue`` and say so in the XCom, where the log was cleaned past the baseline.
-        (templated)
-
-    Further parameters: :class:`~airflow_delta.sensors.base.DeltaTableSensor`.
     """
 
-    template_fields: Sequence[str] = (
-        *DeltaTableSensor.template_fields,
-        "start_from",
-        "baseline",
-        "version",
-        "newer_than",
-        "transaction",
-        "data_change_only",
-        "operations",
-        "partitions",
-        "min_rows",
-        "on_cleaned",
+    own_arguments = (
+        Option(
+            "start_from",
+            _Start(),
+            "where the first run starts: latest, earliest or a version",
+            argument_default="latest",
+        ),
+        Option(
+            "baseline",
+            _Version(),
+            "wait for what is newer than this version, whatever earlier runs saw",
+            absence=_NOT_AWAITED,
+        ),
+        Option("version", _Version(), "wait for this version or a later one", absence=_NOT_AWAITED),
+        Option(
+            "newer_than",
+            _Moment(),
+            "wait for a commit at or after this moment, with a time zone",
+            absence=_NOT_AWAITED,
+        ),
+        Option(
+            "transaction",
+            _Transaction(),
+            "(application id, version): wait until the table holds that txn or a later one; filters by data do not "
+            "apply",
+            absence=_NOT_AWAITED,
+        ),
+        Option(
+            "data_change_only",
+            Switch(),
+            "wait for changes of data, not for maintenance",
+            argument_default=True,
+        ),
+        Option("operations", _Names(), 'count only these, such as ["WRITE", "MERGE"]', absence=_NOT_AWAITED),
+        Option(
+            "partitions",
+            _Partitions(),
+            "count only commits that touched these: for each column a raw value or several",
+            absence=_NOT_AWAITED,
+        ),
+        Option("min_rows", Count("rows"), "wait until the commits have this many rows together"),
+        Option(
+            "on_cleaned",
+            Choice(("fail", "continue")),
+            "where the log was cleaned past the baseline, fail, or continue and say so in the XCom",
+            argument_default="fail",
+        ),
     )
-    arguments: ClassVar[Mapping[str, Argument]] = {
-        **DeltaTableSensor.arguments,
-        "start_from": Argument("start_from", read_start, required=True),
-        "baseline": Argument("baseline", read_version, absence=_NOT_AWAITED),
-        "version": Argument("version", read_version, absence=_NOT_AWAITED),
-        "newer_than": Argument("newer_than", read_moment, absence=_NOT_AWAITED),
-        "transaction": Argument("transaction", read_transaction, absence=_NOT_AWAITED),
-        "data_change_only": Argument("data_change_only", arguments.read_switch, required=True),
-        "operations": Argument("operations", read_names, absence=_NOT_AWAITED),
-        "partitions": Argument("partitions", arguments.read_mapping, absence=_NOT_AWAITED),
-        "min_rows": Argument("min_rows", arguments.read_count),
-        "on_cleaned": Argument("on_cleaned", read_policy, required=True),
-    }
 
-    def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword
-        self,
-        *,
-        start_from: int | str = "latest",
-        baseline: int | str | None = None,
-        version: int | str | None = None,
-        newer_than: datetime | str | None = None,
-        transaction: tuple[str, int] | None = None,
-        data_change_only: bool | str = True,
-        operations: Sequence[str] | None = None,
-        partitions: Mapping[str, Any] | None = None,
-        min_rows: int | str | None = None,
-        on_cleaned: str = "fail",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.start_from = start_from
-        self.baseline = baseline
-        self.version = version
-        self.newer_than = newer_than
-        self.transaction = transaction
-        self.data_change_only = data_change_only
-        self.operations = operations
-        self.partitions = partitions
-        self.min_rows = min_rows
-        self.on_cleaned = on_cleaned
-        self._wait: TableWait | None = None
-        self._trigger: DeltaTableVersionTrigger | None = None
-        self.check_known()
+    if TYPE_CHECKING:
+        table: str
+        delta_conn_id: str | None
+        start_from: int | str
+        baseline: int | str | None
+        version: int | str | None
+        newer_than: datetime | str | None
+        transaction: tuple[str, int] | None
+        data_change_only: bool | str
+        operations: Sequence[str] | None
+        partitions: Mapping[str, Any] | None
+        min_rows: int | str | None
+        on_cleaned: str
+
+        def __init__(
+            self,
+            *,
+            table: str,
+            delta_conn_id: str | None = None,
+            start_from: int | str = "latest",
+            baseline: int | str | None = None,
+            version: int | str | None = None,
+            newer_than: datetime | str | None = None,
+            transaction: tuple[str, int] | None = None,
+            data_change_only: bool | str = True,
+            operations: Sequence[str] | None = None,
+            partitions: Mapping[str, Any] | None = None,
+            min_rows: int | str | None = None,
+            on_cleaned: str = "fail",
+            deferrable: bool | None = None,
+            poke_interval: timedelta | float = 30,
+            **kwargs: Any,
+        ) -> None: ...
+
+    _wait: TableWait | None = None
+    _trigger: DeltaTableVersionTrigger | None = None
 
     def look(self, context: Context) -> Outcome | None:
         from airflow_delta.triggers.table_wait import refusal

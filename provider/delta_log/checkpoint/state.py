@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from delta_log.arrow.row_hash import Fingerprint
+from delta_log.arrow.row_hash import RowHash
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
 from delta_log.log.checkpoint_reader import OtherActions
 from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
@@ -102,10 +102,10 @@ class CheckpointState:
         return [name for name, same in found.items() if not same]
 
 
-def fingerprint_of(batches: Iterable[pa.RecordBatch]) -> Fingerprint:
-    total = Fingerprint()
+def row_hash_of(batches: Iterable[pa.RecordBatch]) -> RowHash:
+    total = RowHash()
     for batch in batches:
-        total = total.plus(Fingerprint.of(batch))
+        total = total.plus(RowHash.of(batch, ordered_maps=False))
     return total
 
 

@@ -6,7 +6,7 @@ the old pointer or a complete new checkpoint:
 1. the gate, and whether a complete checkpoint is there already: that one is left alone, and compared with the log;
 2. a staged checkpoint (:mod:`delta_log.checkpoint.staged`), which no reader can see; of a V2 checkpoint it is what changed
    (:mod:`delta_log.checkpoint.sidecar_reuse`), or everything where the checkpoint before is of no use;
-3. it is read back and compared with the replayed state: other actions one by one, files by a fingerprint; a version
+3. it is read back and compared with the replayed state: other actions one by one, files by a hash of their rows; a version
    checksum that disagrees with the state stops it, too;
 4. it is created by put-if-absent, and thereby visible; sidecars that it took over must still be there, and the table must
    still be the one that was read (:mod:`delta_log.snapshot.table_identity`), before and after;
@@ -30,7 +30,7 @@ from delta_log.checkpoint.schema import CheckpointSchema, StatsForms
 from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS
 from delta_log.checkpoint.sidecar_reuse import SidecarReuse, find_reuse, missing
 from delta_log.checkpoint.staged import StagedCheckpoint, TopFormat
-from delta_log.checkpoint.state import CheckpointState, fingerprint_of
+from delta_log.checkpoint.state import CheckpointState, row_hash_of
 from delta_log.errors import (
     CorruptLog,
     DeltaLogError,
@@ -310,8 +310,8 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
     reader = CheckpointReader(storage, checkpoint)
     other, policy = reader.other, _policy_of(checkpoint)
     wrong = state.differences(other)
-    live = fingerprint_of(_by_key(reader.batches("add", ("path", *_IDENTITY[1:])), storage.uri))
-    if live != fingerprint_of(state.adds(_IDENTITY)):
+    live = row_hash_of(_by_key(reader.batches("add", ("path", *_IDENTITY[1:])), storage.uri))
+    if live != row_hash_of(state.adds(_IDENTITY)):
         wrong.append("add")
     if wrong:
         raise CheckpointMismatch(checkpoint.files[0].key, tuple(wrong), published=True)

@@ -13,8 +13,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from delta_log.arrow.row_hash import Fingerprint
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState, fingerprint_of
+from delta_log.arrow.row_hash import RowHash
+from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState, row_hash_of
 from delta_log.errors import CorruptLog, TableError, UnsupportedFeature, VersionNotFound
 from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions, UnreadableCheckpoint
 from delta_log.log.data_path import decode_paths
@@ -56,7 +56,7 @@ class CheckpointContent:
 
     other: OtherActions
     counts: Counts = field(default_factory=Counts)
-    live: Fingerprint = field(default_factory=Fingerprint)
+    live: RowHash = field(default_factory=RowHash)
 
 
 def read_whole(storage: Storage, checkpoint: Checkpoint) -> CheckpointContent:
@@ -68,11 +68,11 @@ def read_whole(storage: Storage, checkpoint: Checkpoint) -> CheckpointContent:
     other, keys = reader.other, tuple(file.key for file in checkpoint.files)
     if other.protocol is None or other.metadata is None:
         raise UnreadableCheckpoint(keys[0], "it holds no protocol or no metadata", keys)
-    counts, live = Counts(), Fingerprint()
+    counts, live = Counts(), RowHash()
     for batch in reader.batches("add", ADD_COLUMNS):
         counts = counts.plus(Counts.of(batch))
         arrays = [decode_paths(batch.column("path"), storage.uri), *map(batch.column, IDENTITY[1:])]
-        live = live.plus(Fingerprint.of(pa.record_batch(arrays, list(IDENTITY))))
+        live = live.plus(RowHash.of(pa.record_batch(arrays, list(IDENTITY)), ordered_maps=False))
     for _ in reader.batches("remove", REMOVE_COLUMNS):
         pass
     return CheckpointContent(other, counts, live)
@@ -93,7 +93,7 @@ def audit(
         return witness
     try:
         wrong = CheckpointState.of(older, now_ms).differences(content.other)
-        if fingerprint_of(older.file_batches(IDENTITY)) != content.live:
+        if row_hash_of(older.file_batches(IDENTITY)) != content.live:
             wrong.append("add")
     except CorruptLog:
         return witness  # what it would be compared with is broken, and no version below can be read any more

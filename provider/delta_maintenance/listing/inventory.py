@@ -28,16 +28,16 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, listing_of
 
-OpenPlace = Callable[[str], Storage]
+OpenStorage = Callable[[str], Storage]
 
 _BATCH_ROWS = 1 << 16
 _ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
 _MILLISECONDS = pa.timestamp("ms", "UTC")
 
 
-def read_inventory(uri: str, open_place: OpenPlace, table_uri: str, hidden: HiddenNames) -> Listing:
+def read_inventory(uri: str, open_storage: OpenStorage, table_uri: str, hidden: HiddenNames) -> Listing:
     """
-    :param open_place: opens the directory that the inventory lies in.
+    :param open_storage: opens the directory that the inventory lies in.
     :raises InvalidRequest: not an inventory, or one of another table.
     """
     read = _manifest_rows if uri.endswith("/manifest.json") else _plain_rows
@@ -45,7 +45,7 @@ def read_inventory(uri: str, open_place: OpenPlace, table_uri: str, hidden: Hidd
 
     def counted() -> Iterator[pa.RecordBatch]:
         nonlocal rows, below
-        for total, batch in read(uri, open_place, table_uri):
+        for total, batch in read(uri, open_storage, table_uri):
             rows, below = rows + total, below + batch.num_rows
             yield batch
 
@@ -66,10 +66,10 @@ def _refusal(uri: str, why: str) -> InvalidRequest:
 _Rows = Iterator[tuple[int, pa.RecordBatch]]
 
 
-def _plain_rows(uri: str, open_place: OpenPlace, table_uri: str) -> _Rows:
+def _plain_rows(uri: str, open_storage: OpenStorage, table_uri: str) -> _Rows:
     """How many rows were read, and those below the root."""
     directory, _, name = uri.rstrip("/").rpartition("/")
-    storage = open_place(directory or "/")
+    storage = open_storage(directory or "/")
     names = [name] if storage.head(name) is not None else []
     names = names or [
         info.key for info in storage.list_from(name) if info.size and info.name[:1] not in ("_", ".")
@@ -88,9 +88,9 @@ def _plain_rows(uri: str, open_place: OpenPlace, table_uri: str) -> _Rows:
             yield batch.num_rows, _batch(keys, _column(files, "length"), times).filter(inside)
 
 
-def _manifest_rows(uri: str, open_place: OpenPlace, table_uri: str) -> _Rows:
+def _manifest_rows(uri: str, open_storage: OpenStorage, table_uri: str) -> _Rows:
     root, date, name = uri.rsplit("/", 2)
-    storage = open_place(root)
+    storage = open_storage(root)
     try:
         manifest = json.loads(storage.read(f"{date}/{name}"))
         source = str(manifest["sourceBucket"])

@@ -7,7 +7,7 @@ snapshot and not in the listing, and so is no candidate; the other way round it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.storage.storage import TreePage
+from delta_log.storage.storage import Storage, TreePage
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
 from delta_maintenance.listing.key_columns import directories_of, may_contain, names_beginning
 from delta_maintenance.partitions.partition_scope import PartitionScope
+from delta_maintenance.progress import ProgressReporter
 
 #: ``size`` in bytes, ``modification_time_ms`` by the store's clock; both null where the listing did not tell.
 LISTING_SCHEMA = pa.schema([("key", pa.string()), ("size", pa.int64()), ("modification_time_ms", pa.int64())])
 _BATCH_ROWS = 1 << 16
+#: Files between two messages of progress.
+_REPORTED_FILES = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,6 +219,29 @@ class ListingCollector:
         self._batches.append(batch)
         self._num_held += batch.num_rows
         self.num_visible += batch.num_rows
+
+
+def list_files(
+    storage: Storage,
+    hidden: HiddenNames,
+    scope: PartitionScope | None,
+    progress: ProgressReporter,
+    on_page: Callable[[ListingCollector], None] | None = None,
+) -> Listing:
+    """List a table in this process.
+
+    :param on_page: called after every page.
+    """
+    collector, reported = ListingCollector(hidden, scope), 0
+    progress.message("listing")
+    for page in storage.list_tree(collector.enter):
+        collector.take(page)
+        if on_page is not None:
+            on_page(collector)
+        if collector.num_files >= reported + _REPORTED_FILES:
+            reported = collector.num_files
+            progress.message(f"listing: {reported:,} files so far")
+    return collector.listing()
 
 
 def listing_of(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:

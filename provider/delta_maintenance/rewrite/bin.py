@@ -28,6 +28,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from delta_log.arrow.row_hash import RowHash
 from delta_log.data.data_file import DataFile
 from delta_log.errors import AccessDenied, DeltaLogError, StorageError, SymbolicLinkRefused, TableError
 from delta_log.storage.opening import is_on_disk
@@ -38,7 +39,6 @@ from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
 from delta_maintenance.rewrite.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.output_files import Outputs, write_outputs
-from delta_maintenance.rewrite.row_checksum import RowChecksum
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 MANIFEST_DIRECTORY = "_maintenance"
@@ -149,13 +149,13 @@ def _compare(task: RewriteTask, storage: Storage, stored: StructType, written: O
     :raises RewriteMismatch: they hold other rows than those that were read.
     :raises BoundsMismatch: what they say of their rows is not so.
     """
-    schema, found, checks = arrow_schema(stored, physical=True), RowChecksum(), []
+    schema, found, checks = arrow_schema(stored, physical=True), RowHash(), []
     for output in written.files:
         data_file = DataFile(storage, output.key, task.mapping_mode)
         checks.append(BoundsCheck(task.bin_id, storage, output, stored))
         for rows in data_file.read(stored.fields, physical=True):
             batch = pa.record_batch(list(rows.arrays), schema=schema)
-            found = found.plus(RowChecksum.of(batch))
+            found = found.plus(RowHash.of(batch))
             checks[-1].update(batch)
     if found != written.read:
         raise RewriteMismatch(task.bin_id, written.read.rows, found.rows)

@@ -13,13 +13,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from delta_log.arrow.row_hash import RowHash
 from delta_log.data.data_file import DataFile
 from delta_log.errors import DeltaLogError
 from delta_log.log.data_path import encode_path, hive_directory
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema
 from delta_maintenance.rewrite.live_rows import LiveRows
-from delta_maintenance.rewrite.row_checksum import RowChecksum
 from delta_maintenance.rewrite.spark_metadata import spark_metadata
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask
 from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings, Written
@@ -33,13 +33,13 @@ class Outputs:
 
     files: tuple[OutputFile, ...]
     rows: int
-    read: RowChecksum
+    read: RowHash
 
 
 def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Outputs:
     """Write all rows; there is no file without any."""
     written: list[tuple[str, Written]] = []
-    read = RowChecksum()
+    read = RowHash()
     cut = _Cut(iter(live), _rows_of_a_file(task, storage))
     with contextlib.ExitStack() as undo:
         while cut.has_more():
@@ -55,7 +55,7 @@ def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Output
             ):
                 for batch in cut.piece():
                     if task.verify == "full":
-                        read = read.plus(RowChecksum.of(batch))
+                        read = read.plus(RowHash.of(batch))
                     writer.write(batch)
                 written.append((key, writer.close()))
         files = tuple(_output(task, storage, key, file) for key, file in written)

@@ -1,4 +1,4 @@
-"""The texts of commits that a vacuum has to know, whose log may be cleaned at any moment."""
+"""Reading commits that a vacuum needs to know, although a log cleanup may delete them at any moment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from delta_maintenance.errors import VacuumRefused
 def commit_bodies(
     storage: Storage, keys: list[str], so_far: str = "Nothing was deleted. Run again."
 ) -> Iterator[bytes]:
-    """
-    :param so_far: what to say of the vacuum's deletions.
-    :raises VacuumRefused: a commit is gone; what it removed is not known.
+    """Read the content of commits.
+
+    :param so_far: the end of the error message, which says what the vacuum has deleted so far.
+    :raises VacuumRefused: a commit is gone, so what it removed is unknown.
     """
     try:
         yield from storage.read_many(keys)

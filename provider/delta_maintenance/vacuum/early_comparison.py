@@ -1,4 +1,4 @@
-"""Which files of a listing are not protected, found out on another core while the rest of it is still to come."""
+"""Comparing the first files of a listing with the protected files, on another core, while the listing continues."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from delta_maintenance.listing.listing import LISTING_SCHEMA, ListingCollector
 from delta_maintenance.vacuum.plan.planner import unprotected
 from delta_maintenance.vacuum.plan.protected_files import ProtectedFiles
 
-_LOOKED_AT_ONCE = 1 << 13
-#: Fewer are not worth a comparison of their own.
+_LOOKED_UP_ROWS = 1 << 13
+#: A comparison of fewer files costs more than it saves.
 _LEAST_FILES = 1 << 15
 
 
 class EarlyComparison:
-    """Compares what a listing has by now with what was protected when it began.
+    """Compares the files that a listing has so far with what was protected when the listing began.
 
-    Every comparison goes through the hashes of all protected keys. So there are few: each waits for an eighth as many
-    files as are protected.
-    What comes of them is an advance: :meth:`unprotected` leaves it aside where something else is protected by then.
+    Every comparison reads the hashes of all protected keys. So each waits until the listing has new files for an eighth of
+    the protected ones. If something else is protected when the listing has ended, :meth:`unprotected` ignores the early
+    results and compares anew.
     """
 
     def __init__(
@@ -34,18 +34,21 @@ class EarlyComparison:
         least_files: int = _LEAST_FILES,
     ) -> None:
         """
-        :param protected: on its way in the pool, in which the comparisons are made, too; ``None``: none is made before the
-            listing has ended.
+        :param pool: has one thread, which makes the comparisons after it has read the protected files.
+        :param protected: the protected files, once the pool has read them; ``None``: nothing is compared early.
         """
         self._storage, self._pool, self._protected, self._least_files = storage, pool, protected, least_files
         self._parts: list[Future[pa.Table]] = []
         self._batches = self._rows = 0
 
     def offer(self, collector: ListingCollector) -> None:
-        """Take what a listing has by now, if that is worth while; the same collector every time."""
+        """Start a comparison of the files that a listing has so far, if the last one has ended and it pays.
+
+        :param collector: the same one in every call.
+        """
         if self._protected is None or not all(future.done() for future in (self._protected, *self._parts)):
             return
-        if self._protected.exception() is not None:  # to be found out again where the listing has ended
+        if self._protected.exception() is not None:  # the log is read again after the listing
             return
         protected = self._protected.result()
         batches = collector.held(self._batches)
@@ -56,14 +59,14 @@ class EarlyComparison:
             self._batches, self._rows = self._batches + len(batches), self._rows + rows
 
     def unprotected(self, files: pa.Table, protected: ProtectedFiles) -> pa.Table:
-        """Those of some files that are not protected, once; where any were compared before, with times and sizes.
+        """Select the files that are not protected. May be called once; rows that were compared early have times and sizes.
 
-        :param files: of the whole listing; what was offered comes first.
+        :param files: of the whole listing; those that were offered come first.
         """
         if not self._parts or self._protected is None or protected is not self._protected.result():
             return unprotected(files, protected)
         rest = self._compared(files.slice(self._rows), protected)
-        # No copy is kept longer than it is needed.
+        # Forgotten here, so that each copy is freed as soon as the caller is done with it.
         parts, self._parts = self._parts, []
         return pa.concat_tables([*(part.result() for part in parts), rest])
 
@@ -72,9 +75,9 @@ class EarlyComparison:
 
 
 def with_times(storage: Storage, found: pa.Table) -> pa.Table:
-    """Rows of a listing with times and sizes, looked up where it told none.
+    """Look up the times and sizes that a listing did not tell.
 
-    What is gone meanwhile, or has become a link or lies behind one, is left out.
+    Files that are gone meanwhile are left out, as are symbolic links and files behind them.
     """
     unknown = pc.is_null(found.column("modification_time_ms"))
     if not found.num_rows or not pc.any(unknown).as_py():
@@ -86,8 +89,8 @@ def with_times(storage: Storage, found: pa.Table) -> pa.Table:
 
 
 def _looked_up(storage: Storage, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
-    for start in range(0, len(keys), _LOOKED_AT_ONCE):
-        part = keys.slice(start, _LOOKED_AT_ONCE).combine_chunks()
+    for start in range(0, len(keys), _LOOKED_UP_ROWS):
+        part = keys.slice(start, _LOOKED_UP_ROWS).combine_chunks()
         sizes, times = storage.sizes_and_times(part.to_pylist())
         found = pa.record_batch(
             [part, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())], schema=LISTING_SCHEMA

@@ -1,9 +1,9 @@
-"""Temporary files that killed processes left in a table, and where a vacuum looks for them.
+"""Temporary files that killed processes left in a table, and the directories in which a vacuum looks for them.
 
-A storage knows which files are its own temporary ones and when they have served
-(:meth:`~delta_log.storage.storage.Storage.remove_leftovers`). They lie beside what was to be written: in the log, in the directories of
-manifests and quarantines, and, with hidden names, among the data. Only those directories of data are looked into in which the
-vacuum's listing met something hidden.
+A storage knows which files are its own temporary files, and how old such a file must be
+(:meth:`~delta_log.storage.storage.Storage.remove_leftovers`). A temporary file lies beside the file that was to be
+written: in the log, in the directories of manifests and quarantines, and, under a hidden name, among the data. Directories
+of data are searched only if the vacuum's listing found something hidden in them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from delta_log.storage.storage import KeySpan, Storage
 from delta_maintenance.listing.listing import Listing
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
-from delta_maintenance.vacuum.quarantine import QUARANTINE_DIRECTORY
+from delta_maintenance.vacuum.quarantine.quarantine import QUARANTINE_DIRECTORY
 
-#: Each run has a directory of its own in these.
-_OF_RUNS = (MANIFEST_DIRECTORY, QUARANTINE_DIRECTORY)
+#: Each run has its own subdirectory in these.
+_DIRECTORIES_BY_RUN = (MANIFEST_DIRECTORY, QUARANTINE_DIRECTORY)
 
 
 def remove_leftovers(
     storage: Storage, listing: Listing, now_ms: int, progress: ProgressReporter, *, dry_run: bool
 ) -> int:
-    """How many there were. What cannot be tidied up is no failure of a vacuum."""
+    """Delete old temporary files, and return their number. If the store fails, the next run deletes them."""
     try:
-        found = storage.remove_leftovers(_places(storage, listing), now_ms, dry_run=dry_run)
+        found = storage.remove_leftovers(_searched_directories(storage, listing), now_ms, dry_run=dry_run)
     except StorageError as error:
         progress.message(f"temporary files are left for another run: {error}")
         return 0
@@ -38,23 +38,23 @@ def remove_leftovers(
     return len(found)
 
 
-def _places(storage: Storage, listing: Listing) -> Iterator[str]:
+def _searched_directories(storage: Storage, listing: Listing) -> Iterator[str]:
     yield from ("", LOG_DIRECTORY)
     if storage.has_directories:
-        for directory in _OF_RUNS:
+        for directory in _DIRECTORIES_BY_RUN:
             yield directory
             yield from _directories_in(storage, directory)
         yield from sorted(listing.untouched - {""})
 
 
 def _directories_in(storage: Storage, directory: str) -> list[str]:
-    met: list[str] = []
+    found: list[str] = []
 
-    def told(directories: Sequence[str]) -> tuple[()]:
-        met.extend(directories)
+    def note(directories: Sequence[str]) -> tuple[()]:
+        found.extend(directories)
         return ()
 
     with suppress(SymbolicLinkRefused):
-        for _ in storage.list_part(KeySpan(f"{directory}/"), told):
+        for _ in storage.list_part(KeySpan(f"{directory}/"), note):
             pass
-    return met
+    return found

@@ -1,10 +1,11 @@
-"""The lite VACUUM's candidates: what the log's own commits removed, from where the last vacuum stopped to the cutoff.
+"""The files of a lite VACUUM: what the commits removed, from where the last vacuum stopped up to the cutoff.
 
-Nothing is listed, so it costs what has happened since, not what the table holds; and it finds neither orphans nor empty
-directories. It needs every commit since the last vacuum, and refuses where some were cleaned. On a disk each file is
-looked at right away; on an object store, where that is a request for each, not before it is about to be deleted.
+Nothing is listed. So the cost depends on what has happened since the last vacuum, and not on the size of the table. In
+return, orphans and empty directories are not found. Every commit since the last vacuum is needed; if a log cleanup has
+deleted one of them, the vacuum is refused. On a disk each file is looked at right away. On an object store, where a look
+is a request, it is looked at just before it is deleted.
 
-``_last_vacuum_info`` remembers the newest version whose removals are all deleted.
+``_last_vacuum_info`` holds the newest version up to which all removed files have been deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LINES_BYTES = 1 << 20
 
 
 def last_settled_version(storage: Storage) -> int | None:
-    """Up to which version a vacuum has deleted everything that was removed; ``None``: nobody noted it."""
+    """Read up to which version a vacuum has deleted all removed files; ``None`` if no vacuum has noted it."""
     try:
         found = json.loads(storage.read(LAST_VACUUM_INFO)).get(_SETTLED)
     except (FileNotFoundError, ValueError, AttributeError, RecursionError):
@@ -42,7 +43,7 @@ def last_settled_version(storage: Storage) -> int | None:
 
 
 def remember_settled_version(storage: Storage, version: int) -> None:
-    """Note it, unless a later one is noted already."""
+    """Note up to which version all removed files are deleted, unless a later version is noted already."""
     known = last_settled_version(storage)
     if known is None or known < version:
         storage.put(LAST_VACUUM_INFO, json.dumps({_SETTLED: version}).encode())
@@ -51,16 +52,41 @@ def remember_settled_version(storage: Storage, version: int) -> None:
 def removed_files(
     storage: Storage, commits: Mapping[int, LogFile], settled_version: int | None, hidden: HiddenNames
 ) -> Listing:
-    """What commits removed, and their change data, whether it is still there or not; sizes are those of the log.
+    """Collect the files that commits removed, and their change data, whether these are still there or not.
 
-    :param commits: all that the log holds.
-    :param settled_version: the newest one that was committed before the cutoff.
+    :param commits: all commits of the log.
+    :param settled_version: the newest version that was committed before the cutoff.
+    :return: a listing with the sizes that the log gives, and without times.
     :raises VacuumRefused: commits since the last vacuum are missing.
     """
-    last = last_settled_version(storage)
+    files = _unsettled_commits(commits, last_settled_version(storage), settled_version)
+    batches = [
+        _named(decode_actions(removals, file.key), storage.uri)
+        for file, removals in _removals(storage, files)
+        if removals
+    ]
+    named = pa.Table.from_batches(batches, _NAMED_SCHEMA)
+    # A file can be named several times; a deletion vector has no size in the log.
+    once = named.group_by("key").aggregate([("size", "max")]).sort_by("key")
+    keys = once.column("key").combine_chunks()
+    external = pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))
+    kept = pc.invert(pc.or_(external, hidden.mask(keys)))
+    keys = keys.filter(kept)
+    columns = [keys, once.column("size_max").filter(kept), pa.nulls(len(keys), pa.int64())]
+    return Listing(pa.table(columns, schema=LISTING_SCHEMA), num_directories=len(directories_of(keys)))
+
+
+def _unsettled_commits(
+    commits: Mapping[int, LogFile], last: int | None, settled_version: int | None
+) -> list[LogFile]:
+    """Select the commits after the last vacuum and up to the settled version.
+
+    :param last: the version that the last vacuum noted.
+    :raises VacuumRefused: a commit is missing.
+    """
     first = 0 if last is None else last + 1
     wanted = range(first, 0 if settled_version is None else settled_version + 1)
-    # Where the log begins later, what was cleaned from it is older than what is there.
+    # A commit that was cleaned from the log is older than those that are left. So it is settled, even if they are not.
     begins_later = first < min(commits, default=first + 1)
     missing = first if begins_later else next((version for version in wanted if version not in commits), None)
     if missing is not None:
@@ -71,26 +97,15 @@ def removed_files(
             f"A lite vacuum needs every commit since the last vacuum; version {missing} is not in the log, and {since}. "
             "Nothing was deleted. Run a full vacuum once."
         )
-    # Nothing was in the table before version 0, so it cannot have removed anything, and it is often the largest.
-    files = [commits[version] for version in wanted if version]
-    batches = [
-        _named(decode_actions(removals, file.key), storage.uri)
-        for file, removals in _removals(storage, files)
-        if removals
-    ]
-    named = pa.Table.from_batches(batches, _NAMED_SCHEMA)
-    # A deletion vector has no size in the log, and a file may be named often.
-    once = named.group_by("key").aggregate([("size", "max")]).sort_by("key")
-    keys = once.column("key").combine_chunks()
-    external = pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))
-    kept = pc.invert(pc.or_(external, hidden.mask(keys)))
-    keys = keys.filter(kept)
-    columns = [keys, once.column("size_max").filter(kept), pa.nulls(len(keys), pa.int64())]
-    return Listing(pa.table(columns, schema=LISTING_SCHEMA), num_directories=len(directories_of(keys)))
+    # Version 0 is skipped: it cannot have removed anything, and it is often the largest commit.
+    return [commits[version] for version in wanted if version]
 
 
 def _named(actions: Sequence[Action], table_uri: str) -> pa.RecordBatch:
-    """The files of removes and of change data, and the vectors of removes; addresses, if they are elsewhere."""
+    """Extract the files of ``remove`` and ``cdc`` actions, and the deletion vectors of ``remove`` actions.
+
+    :return: keys below the root; a file elsewhere is given by its address.
+    """
     files = [action.remove or action.cdc for action in actions]
     paths = decode_paths(pa.array([file.path for file in files if file is not None], pa.string()), table_uri)
     sizes = pa.array([file.size for file in files if file is not None], pa.int64())
@@ -104,8 +119,8 @@ def _named(actions: Sequence[Action], table_uri: str) -> pa.RecordBatch:
 
 
 def _removals(storage: Storage, files: Sequence[LogFile]) -> Iterator[tuple[LogFile, bytes]]:
-    """Of each commit the lines that may hold what it removed: in one that adds a million files, there are few."""
-    # On a disk a large commit need not be held.
+    """Read the lines of each commit that may be ``remove`` or ``cdc`` actions; a commit that adds files has few of them."""
+    # On a disk, a large commit is read line by line, so that it is never in memory as a whole.
     large = {file.key for file in files if storage.concurrency < 2 and file.info.size > _LINES_BYTES}
     bodies = storage.read_many([file.key for file in files if file.key not in large])
     for file in files:
@@ -117,19 +132,6 @@ def _removals(storage: Storage, files: Sequence[LogFile]) -> Iterator[tuple[LogF
 
 
 def _removing(lines: Iterable[bytes]) -> bytes:
-    # A line is one action, and most are seen by their beginning to be adds.
+    # A line is one action. The cheap test of its beginning excludes most adds.
     rest = (line for line in lines if not line.startswith(b'{"add":{'))
     return b"".join(line for line in rest if b'"remove"' in line or b'"cdc"' in line)
-
-
-def not_behind_links(storage: Storage, files: pa.Table) -> pa.Table:
-    """Of some files that were not listed, those that are no symbolic links, and to which none leads.
-
-    Where times are not known yet, the look at each file leaves such ones out
-    (:meth:`~delta_log.storage.storage.Storage.sizes_and_times`).
-    """
-    is_known = pc.is_valid(files.column("modification_time_ms"))
-    if not storage.has_directories or not pc.any(is_known, min_count=0).as_py():
-        return files
-    links = storage.symbolic_links(files.column("key").to_pylist())
-    return files.filter(pa.array([link is None for link in links], pa.bool_()))

@@ -26,7 +26,6 @@ from delta_maintenance.options import (
     Text,
     option,
     plan_within,
-    shown,
     table_of,
 )
 
@@ -70,7 +69,7 @@ class PrintedPlan(Kind):
             isinstance(found.get(member), int) for member in self._members
         ):
             raise ValueError(
-                f"{shown(value)} is not the plan of a vacuum. Give the output of a DeltaVacuumOperator with dry_run=True."
+                "it is not the plan of a vacuum. Give the output of a DeltaVacuumOperator with dry_run=True."
             )
         return {member: found[member] for member in self._members}
 

@@ -1,7 +1,4 @@
-"""Bringing files back that a VACUUM put into quarantine, from a wish to a report. The log is not changed.
-
-See :mod:`delta_maintenance.vacuum.quarantine`.
-"""
+"""The job that brings files back from quarantine, from its spec to its report. The log is not changed."""
 
 from __future__ import annotations
 
@@ -11,48 +8,50 @@ from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.vacuum.options import RESTORE_QUARANTINE, RestoreOptions
-from delta_maintenance.vacuum.quarantine import restore
+from delta_maintenance.vacuum.quarantine.restoration import Restoration, restore
 
 _SHOWN_CONFLICTS = 10
 
 
 def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtime) -> JobReport:
-    """Do what the spec asks.
+    """Restore one quarantine of a table, or all.
 
-    :raises QuarantineRefused: the log vouches for none of what is there.
-    :raises DeltaLogError: the store failed; repeating goes on.
+    :raises QuarantineRefused: the log vouches for none of the quarantines that hold files.
+    :raises DeltaLogError: the store failed; running again continues.
     """
     started_ms = runtime.now_ms()
     name = RestoreOptions.from_spec(RESTORE_QUARANTINE, spec.options).name
     snapshot = table.snapshot()
     if not spec.dry_run:
         table.storage.require_writable()
-    found = restore(table.storage, HiddenNames.of(snapshot), name, progress, dry_run=spec.dry_run)
-    if spec.dry_run:
-        status = "planned"
-    else:
-        status = "restored" if found.num_files or found.num_present else "nothing_to_do"
+    restoration = restore(table.storage, HiddenNames.of(snapshot), name, progress, dry_run=spec.dry_run)
     return JobReport(
         operation=spec.operation,
         table=spec.table,
-        status=status,
+        status=_status(restoration, dry_run=spec.dry_run),
         run_id=spec.run_id,
         read_version=snapshot.version,
         metrics={
-            "numRestoredFiles": found.num_files,
-            "sizeOfRestoredData": found.size_bytes,
-            "numPresentFiles": found.num_present,
-            "numConflictingFiles": len(found.conflicts),
-            "numRefusedFiles": found.num_refused,
-            "numUnnamedFiles": found.num_unnamed,
-            "numRefusedQuarantines": len(found.refused),
+            "numRestoredFiles": restoration.num_files,
+            "sizeOfRestoredData": restoration.size_bytes,
+            "numPresentFiles": restoration.num_present,
+            "numConflictingFiles": len(restoration.conflicts),
+            "numRefusedFiles": restoration.num_refused,
+            "numUnnamedFiles": restoration.num_unnamed,
+            "numRefusedQuarantines": len(restoration.refused),
         },
         plan={
-            "quarantines": found.names,
-            "conflicts": found.conflicts[:_SHOWN_CONFLICTS],
-            "leftFiles": found.examples,
-            "refusedQuarantines": dict(list(found.refused.items())[:_SHOWN_CONFLICTS]),
+            "quarantines": restoration.names,
+            "conflicts": restoration.conflicts[:_SHOWN_CONFLICTS],
+            "leftFiles": restoration.examples,
+            "refusedQuarantines": dict(list(restoration.refused.items())[:_SHOWN_CONFLICTS]),
         },
         started_ms=started_ms,
         finished_ms=runtime.now_ms(),
     )
+
+
+def _status(restoration: Restoration, *, dry_run: bool) -> str:
+    if dry_run:
+        return "planned"
+    return "restored" if restoration.num_files or restoration.num_present else "nothing_to_do"

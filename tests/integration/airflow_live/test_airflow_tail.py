@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.support.runs.tail_runs import DataVersions, Reckoner, TailedTable, Writers, settle, unpause
+from tests.support.runs.tail_runs import DataVersions, RunReader, TailedTable, Writers, settle, unpause
 
 from delta_log import Table
 from delta_log.snapshot.deletion_ratio import deleted_rows
@@ -56,14 +56,14 @@ def test_every_data_version_wakes_its_dag_though_the_triggerer_is_killed_and_the
     airflow: LiveAirflow, tailed_tables: dict[str, TailedTable]
 ) -> None:
     versions = {name: DataVersions(table) for name, table in tailed_tables.items()}
-    reckoners = {name: Reckoner(airflow, table) for name, table in tailed_tables.items()}
+    readers = {name: RunReader(airflow, table) for name, table in tailed_tables.items()}
     for table in tailed_tables.values():
         airflow.wait_for_dag(f"tail_{table.name}")
         unpause(airflow, table)
     writers = Writers(tailed_tables, dict.fromkeys(tailed_tables, 1.0))
     writers.start()
     try:
-        settle(reckoners, versions, 60)
+        settle(readers, versions, 60)
         airflow.kill("triggerer")
         crash = datetime.now(UTC)
         airflow.start_component("triggerer")
@@ -74,13 +74,13 @@ def test_every_data_version_wakes_its_dag_though_the_triggerer_is_killed_and_the
         wait_until_healthy(airflow)
     finally:
         writers.stop()
-    found = settle(reckoners, versions, _PATIENCE_SECONDS)
-    for name, reckoning in found.items():
-        assert reckoning.missing(versions[name].gather()) == []
-        assert reckoning.breaks() == []
-        assert reckoning.out_of_order() == []
-        assert reckoning.unexplained_repeats([crash]) == []
-        assert reckoning.runs_without_data == 0
+    found = settle(readers, versions, _PATIENCE_SECONDS)
+    for name, told in found.items():
+        assert told.missing(versions[name].gather()) == []
+        assert told.breaks() == []
+        assert told.out_of_order() == []
+        assert told.unexplained_repeats([crash]) == []
+        assert told.runs_without_data == 0
         unpause(airflow, tailed_tables[name], paused=True)
     # Maintenance alone starts no run, nor does anything else by now.
     tailed_tables["one"].commit_by_ours(data_change=False)

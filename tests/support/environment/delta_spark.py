@@ -1,6 +1,6 @@
-"""Delta Lake's own implementation on the JVM, as a reader of what we write.
+"""delta-spark, Delta Lake's own implementation on the JVM: it reads what we write, and writes what we read.
 
-The product never needs it. Its JARs come from Maven Central by `mvn dependency:copy`, once per environment.
+The product never needs it. Maven fetches its JARs once per environment (`mvn dependency:copy`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DELTA_VERSION = "4.4.0"
+#: For a session of a few minutes, as in spark_conf/spark-defaults.conf; a benchmark needs the optimizing compiler.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def delta_spark_jars() -> tuple[Path, ...]:
-    """For the installed PySpark: its minor release is part of the artifact's name."""
+    """Finds or fetches the JARs for the installed PySpark, whose minor release is part of the artifact's name."""
     spark = ".".join(version("pyspark").split(".")[:2])
     artifacts = (f"delta-spark_{spark}_2.13", "delta-storage")
     home = Path(sys.prefix) / "share" / f"delta-spark-{DELTA_VERSION}"
@@ -36,7 +38,7 @@ def delta_spark_jars() -> tuple[Path, ...]:
 def _fetch(artifacts: list[str], home: Path) -> None:
     maven = require("mvn", f"to fetch Delta Lake {DELTA_VERSION} for Spark")
     home.mkdir(parents=True, exist_ok=True)
-    # In a directory of its own: Maven must meet no pom.xml, and a JAR appears whole or not at all.
+    # Maven runs in an empty directory, where it finds no pom.xml. A JAR is moved only when it is complete.
     with tempfile.TemporaryDirectory(dir=home) as scratch:
         for artifact in artifacts:
             command = [
@@ -51,28 +53,14 @@ def _fetch(artifacts: list[str], home: Path) -> None:
                 command, cwd=scratch, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
             )
             if done.returncode:
-                lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["it said nothing"]
-                absent("a Maven repository", f"{artifact} could not be had: {lines[0][:300]}")
+                lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["no output"]
+                absent("a Maven repository", f"{artifact} could not be fetched: {lines[0][:300]}")
         for jar in Path(scratch).glob("*.jar"):
             jar.replace(home / jar.name)
 
 
-def stop_spark(session: SparkSession) -> None:
-    """Ends the session and its JVM: a JVM keeps the JARs it was started with, and the next session wants others."""
-    from pyspark import SparkContext
-
-    session.stop()
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
-    # It ends when its input does.
-    gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=60)
-
-
-def start_delta_spark(jars: tuple[Path, ...], scratch: Path) -> SparkSession:
-    """A session in this process; there can be only one. `stop_spark` ends it."""
+def start_delta_spark(jars: tuple[Path, ...], scratch: Path, java_options: str = "") -> SparkSession:
+    """Starts a session in this process, which can have only one. `stop_spark` ends it."""
     if "JAVA_HOME" not in os.environ:
         require("java", "to run Spark")
     from pyspark.sql import SparkSession
@@ -90,10 +78,10 @@ def start_delta_spark(jars: tuple[Path, ...], scratch: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": f"{java_options} -Dderby.system.home={scratch}".strip(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # The tables are tiny, and a task costs more than its work.
+        # The tables are tiny: a task costs more than its work.
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
     }
@@ -101,3 +89,46 @@ def start_delta_spark(jars: tuple[Path, ...], scratch: Path) -> SparkSession:
     session = builder.config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def stop_spark(session: SparkSession) -> None:
+    """Ends the session and its JVM. A JVM keeps the JARs that it started with, and the next session needs others."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    # The JVM ends when its standard input ends.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=60)
+
+
+class SharedDeltaSpark:
+    """One delta-spark JVM for all test files of a process: starting one takes longer than most files' queries.
+
+    Each file gets a session of its own, so that settings and views of one file do not reach the next.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._first: SparkSession | None = None
+
+    def open_session(self, jars: tuple[Path, ...]) -> SparkSession:
+        if self._first is None:
+            self._first = start_delta_spark(jars, self._scratch, SHORT_LIVED_JVM)
+        return self._first.newSession()
+
+    def close_session(self) -> None:
+        """Forgets the active session: code under test in other files must not find one and use it."""
+        if self._first is not None:
+            jvm = self._first.sparkContext._jvm
+            assert jvm is not None
+            jvm.org.apache.spark.sql.SparkSession.clearActiveSession()
+
+    def stop(self) -> None:
+        """Ends the JVM. A test file that starts a Spark of its own calls this first."""
+        if self._first is not None:
+            stop_spark(self._first)
+            self._first = None

@@ -32,8 +32,8 @@ from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.run import execute_plan
 from tests.support.explorer.history import Effect, Violation, hidden_rows
 from tests.support.explorer.world import NOW_MS, Actor, ActorStorage, Context
 

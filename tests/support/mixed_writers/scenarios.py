@@ -37,12 +37,12 @@ from delta_log.table import Table
 from tests.support.environment.delta_spark import delta_spark_jars
 from tests.support.mixed_writers.fleet import Writer, run_fleet
 from tests.support.mixed_writers.parts import link_log_store, lock_log_store, locking_delta_rs
-from tests.support.mixed_writers.reckoning import (
-    Reckoning,
+from tests.support.mixed_writers.verdict import (
+    Verdict,
+    judge,
     read_by_delta_rs,
     read_by_delta_spark,
     read_by_us,
-    reckon,
 )
 from tests.support.servers.dynamodb import DynamoDBServer
 from tests.support.servers.s3 import S3Server
@@ -61,16 +61,16 @@ class Site:
     dynamodb: Callable[[], DynamoDBServer]
 
 
-def local(site: Site, commits: int, seconds: float) -> Reckoning:
+def local(site: Site, commits: int, seconds: float) -> Verdict:
     table = str(site.directory / "table")
     write_deltalake(table, _SCHEMA.empty_table())
     writers = [Writer("rs", "delta-rs", table, {}, _PAUSE_SECONDS), Writer("ours", "ours", table, {})]
     journals = run_fleet(writers, commits, site.directory / "fleet", seconds)
     readers = {"ours": read_by_us(table, {}), "delta-rs": read_by_delta_rs(table, {})}
-    return reckon(Table(table), journals, readers).require()
+    return judge(Table(table), journals, readers).require()
 
 
-def local_rewrites(site: Site, commits: int, seconds: float) -> Reckoning:
+def local_rewrites(site: Site, commits: int, seconds: float) -> Verdict:
     table = str(site.directory / "table")
     write_deltalake(table, _SCHEMA.empty_table(), partition_by=["writer"])
     writers = [
@@ -81,10 +81,10 @@ def local_rewrites(site: Site, commits: int, seconds: float) -> Reckoning:
     ]
     journals = run_fleet(writers, commits, site.directory / "fleet", seconds)
     readers = {"ours": read_by_us(table, {}), "delta-rs": read_by_delta_rs(table, {})}
-    return reckon(Table(table), journals, readers).require(may_lose=["changes"])
+    return judge(Table(table), journals, readers).require(may_lose=["changes"])
 
 
-def local_vectors(site: Site, commits: int, seconds: float, *, remap: bool = False) -> Reckoning:
+def local_vectors(site: Site, commits: int, seconds: float, *, remap: bool = False) -> Verdict:
     table = str(site.directory / "table")
     store = link_log_store(site.directory)
     spark = Writer(
@@ -106,10 +106,10 @@ def local_vectors(site: Site, commits: int, seconds: float, *, remap: bool = Fal
         "delta-rs": read_by_delta_rs(table, {}),
         "delta-spark": read_by_delta_spark(replace(spark, name="reader"), site.directory / "reader"),
     }
-    return _with_or_without(reckon(Table(table), journals, readers), remap)
+    return _with_or_without(judge(Table(table), journals, readers), remap)
 
 
-def local_remap(site: Site, commits: int, seconds: float) -> Reckoning:
+def local_remap(site: Site, commits: int, seconds: float) -> Verdict:
     return local_vectors(site, commits, seconds, remap=True)
 
 
@@ -127,11 +127,11 @@ def _compacting_beside_delta_spark(table: str, options: Mapping[str, Any], remap
     )
 
 
-def _with_or_without(result: Reckoning, remap: bool) -> Reckoning:
+def _with_or_without(result: Verdict, remap: bool) -> Verdict:
     return result.require(may_lose=[] if remap else ["spark"], remaps=remap)
 
 
-def s3(site: Site, commits: int, seconds: float) -> Reckoning:
+def s3(site: Site, commits: int, seconds: float) -> Verdict:
     server = site.s3()
     table = f"s3://{server.make_bucket()}/table"
     write_deltalake(table, _SCHEMA.empty_table(), storage_options=server.delta_rs_options)
@@ -144,10 +144,10 @@ def s3(site: Site, commits: int, seconds: float) -> Reckoning:
         "ours": read_by_us(table, server.storage_options),
         "delta-rs": read_by_delta_rs(table, server.delta_rs_options),
     }
-    return reckon(Table(table, server.storage_options), journals, readers).require()
+    return judge(Table(table, server.storage_options), journals, readers).require()
 
 
-def s3_half_lock(site: Site, commits: int, seconds: float) -> Reckoning:
+def s3_half_lock(site: Site, commits: int, seconds: float) -> Verdict:
     server, locks = site.s3(), site.dynamodb()
     table = f"s3://{server.make_bucket()}/table"
     options = {**server.storage_options, "lock": locks.lock_options(locks.create_lock_table())}
@@ -161,10 +161,10 @@ def s3_half_lock(site: Site, commits: int, seconds: float) -> Reckoning:
         "ours": read_by_us(table, options),
         "delta-rs": read_by_delta_rs(table, server.delta_rs_options),
     }
-    return reckon(Table(table, options), journals, readers).require()
+    return judge(Table(table, options), journals, readers).require()
 
 
-def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) -> Reckoning:
+def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) -> Verdict:
     server, locks = site.s3(), site.dynamodb()
     # One spelling for all three: the address is the key of the lock.
     table = f"s3a://{server.make_bucket()}/table"
@@ -214,7 +214,7 @@ def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) ->
         "delta-rs": read_by_delta_rs(table, server.delta_rs_options),
         "delta-spark": read_by_delta_spark(replace(spark, name="reader"), site.directory / "reader"),
     }
-    result = reckon(Table(table, options), journals, readers)
+    result = judge(Table(table, options), journals, readers)
     entries = locks.entries(lock_table)
     assert {entry["tablePath"] for entry in entries} == {table}
     assert [entry["fileName"] for entry in entries] == [f"{v:020d}.json" for v in range(result.versions)]
@@ -222,7 +222,7 @@ def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) ->
     return _with_or_without(result, remap)
 
 
-def s3_lock_remap(site: Site, commits: int, seconds: float) -> Reckoning:
+def s3_lock_remap(site: Site, commits: int, seconds: float) -> Verdict:
     return s3_lock(site, commits, seconds, remap=True)
 
 
@@ -255,7 +255,7 @@ def _create_with_deletion_vectors(table: Table) -> None:
     assert table.storage.put_if_absent(commit_key(0), body.encode())
 
 
-SCENARIOS: dict[str, Callable[[Site, int, float], Reckoning]] = {
+SCENARIOS: dict[str, Callable[[Site, int, float], Verdict]] = {
     "local": local,
     "local-rewrites": local_rewrites,
     "local-vectors": local_vectors,

@@ -25,15 +25,11 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
+from delta_maintenance.vacuum.execution import VacuumOutcome, execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
-from delta_maintenance.vacuum.quarantine import (
-    QUARANTINE_DIRECTORY,
-    Quarantine,
-    purge,
-    quarantines,
-    restore,
-)
-from delta_maintenance.vacuum.run import VacuumOutcome, execute_plan
+from delta_maintenance.vacuum.quarantine.purge import purge
+from delta_maintenance.vacuum.quarantine.quarantine import QUARANTINE_DIRECTORY, Quarantine, list_quarantines
+from delta_maintenance.vacuum.quarantine.restoration import restore
 from tests.support.tables.vacuum_histories import DAY_MS, NOW_MS, PROTOCOL, RUNTIME, History, metadata
 
 KEYS = ("p=1/b", "p=1/orphan")
@@ -74,7 +70,7 @@ def run(examples: int, seed: int) -> Counter[str]:
     :raises AssertionError: one of them did harm; the message names it.
     """
     history = _history()
-    (quarantine,) = quarantines(history.storage)
+    (quarantine,) = list_quarantines(history.storage)
     start = dict(history.storage.objects)
     outcomes: Counter[str] = Counter()
     for number in range(examples):
@@ -105,7 +101,7 @@ def _check(
 ) -> str:
     storage = history.storage
     storage.objects, storage._clock_ms = dict(start), NOW_MS
-    for key in chance.choice([[quarantine.manifest_key], [quarantine.lines_key], []]):
+    for key in chance.choice([[quarantine.manifest_key], [quarantine.file_list_key], []]):
         body, written_ms = start[key]
         mutate = chance.choice([_bytes_changed, _field_changed])
         storage.objects[key] = mutate(body, chance), written_ms

@@ -1,7 +1,7 @@
-"""Writers of tailed tables, and the reckoning: were a DAG's runs told of every version that changed data, and why twice?
+"""Tables that event-driven DAGs follow, their writers, and which version ranges the DAG's runs were told.
 
-Runs are asked for the asset events that they consumed. Commits are made in the log alone, by delta-rs and by ours; no
-data file has to exist for a tail.
+The ranges come from the asset events that each run consumed. The writers, delta-rs and this provider, commit to the log
+alone: a follower of the log reads no data file.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from live_airflow import LiveAirflow, LiveAirflowError
 __all__ = [
     "DataVersions",
     "LiveAirflow",
-    "Reckoner",
-    "Reckoning",
+    "RunReader",
     "TailedTable",
+    "ToldRanges",
     "Writers",
     "patiently",
     "place_of",
@@ -49,9 +49,10 @@ _STATS = '{"numRecords":10}'
 
 @dataclass
 class TailedTable:
-    """One table, and what was committed to it.
+    """A table that a DAG follows.
 
-    :param conn: an Airflow connection, ``None`` for a local disk.
+    :param conn: the Airflow connection; ``None`` for a local disk.
+    :param commits: number of commits by writer.
     """
 
     name: str
@@ -85,7 +86,7 @@ class TailedTable:
         self._count("delta-rs")
 
     def commit_by_ours(self, *, data_change: bool = True) -> None:
-        """An append, or one file in the place of another."""
+        """Appends a file or, without a data change, replaces one."""
         from delta_log import Table
         from delta_log.log.actions import Add, Remove
         from delta_log.runtime import Runtime
@@ -114,7 +115,7 @@ class TailedTable:
         self._count("ours" if data_change else "ours, maintenance")
 
     def clean_log(self, keep: int) -> int:
-        """A checkpoint, and the commits before it gone but for some; how many are gone."""
+        """Writes a checkpoint and deletes all but ``keep`` commits before it; returns how many were deleted."""
         from deltalake import DeltaTable
 
         from delta_log import Table
@@ -133,11 +134,11 @@ class TailedTable:
 
 
 @dataclass(frozen=True)
-class Told:
-    """One range that a run was told of.
+class ToldRange:
+    """A range of versions that one asset event told a run.
 
-    :param versions: of its commits.
-    :param at: when Airflow took the event.
+    :param versions: those with a commit in the event.
+    :param at: when Airflow stored the event.
     """
 
     first: int
@@ -153,7 +154,7 @@ class Told:
         return self.first, self.last
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], at: str) -> Told:
+    def of(cls, found: Mapping[str, Any], at: str) -> ToldRange:
         return cls(
             found["firstVersion"],
             found["lastVersion"],
@@ -166,51 +167,52 @@ class Told:
 
 
 @dataclass
-class Reckoning:
-    """What the runs of one DAG were told.
+class ToldRanges:
+    """All ranges that the runs of one DAG were told.
 
-    :param told: in the order of the events, of which there are ``events``.
-    :param runs_without_data: runs that were told of no commit that changed data, nor of any that are gone.
+    :param ranges: in the order of the events.
+    :param events: number of asset events.
+    :param runs_without_data: number of runs whose events held neither a data change nor deleted commits.
     """
 
-    told: list[Told]
+    ranges: list[ToldRange]
     runs: int
     events: int
     runs_without_data: int
 
     @property
     def cleaned(self) -> list[tuple[int, int]]:
-        """Versions that were told as gone from the log, first and last of each range."""
-        return sorted({one.cleaned for one in self.told if one.cleaned is not None})
+        """First and last version of each range that an event reported as deleted from the log."""
+        return sorted({one.cleaned for one in self.ranges if one.cleaned is not None})
 
     def missing(self, versions: Iterable[int]) -> list[int]:
-        """Those of which no run was told anything."""
-        known = {version for one in self.told for version in one.versions}
+        """Returns those of ``versions`` that no event mentioned."""
+        known = {version for one in self.ranges for version in one.versions}
         gone = {version for first, last in self.cleaned for version in range(first, last + 1)}
         return sorted(set(versions) - known - gone)
 
     def breaks(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """Neighbours among the ranges between which there is a gap, or an overlap."""
-        distinct = sorted({one.bounds for one in self.told})
+        """Returns pairs of neighbouring ranges with a gap or an overlap between them."""
+        distinct = sorted({one.bounds for one in self.ranges})
         return [(a, b) for a, b in pairwise(distinct) if b[0] != a[1] + 1]
 
     def out_of_order(self) -> list[tuple[int, int]]:
-        """Ranges that came after a later one for the first time."""
-        firsts = list(dict.fromkeys(one.bounds for one in self.told))
+        """Returns ranges whose first event came after that of a later range."""
+        firsts = list(dict.fromkeys(one.bounds for one in self.ranges))
         return [b for a, b in pairwise(firsts) if b < a]
 
-    def repeats(self) -> list[tuple[Told, Told]]:
-        """Ranges that came again, after which one they did."""
-        earlier: dict[tuple[int, int], Told] = {}
+    def repeats(self) -> list[tuple[ToldRange, ToldRange]]:
+        """Returns each range that was told again, as (earlier, repeated)."""
+        earlier: dict[tuple[int, int], ToldRange] = {}
         found = []
-        for one in self.told:
+        for one in self.ranges:
             if one.bounds in earlier:
                 found.append((earlier[one.bounds], one))
             earlier[one.bounds] = one
         return found
 
     def unexplained_repeats(self, interruptions: Sequence[datetime]) -> list[tuple[int, int]]:
-        """Ranges that came again without anything in between that explains it, or without a word of it."""
+        """Returns repeated ranges that are not marked as such, or that no interruption in between explains."""
         return [
             again.bounds
             for before, again in self.repeats()
@@ -218,21 +220,23 @@ class Reckoning:
         ]
 
 
-class Reckoner:
-    """Asks Airflow what the runs of one table's DAG were told; of a run with data only once."""
+class RunReader:
+    """Reads the events of one DAG's runs from Airflow. A run whose events had data is not read again."""
 
     def __init__(self, airflow: LiveAirflow, table: TailedTable) -> None:
         self._airflow, self._dag_id = airflow, f"tail_{table.name}"
-        self._events: dict[int, list[Told]] = {}
+        self._events: dict[int, list[ToldRange]] = {}
         self._has_data: dict[str, bool] = {}
 
-    def reckon(self) -> Reckoning:
+    def read(self) -> ToldRanges:
         for run in self._all_runs():
             if self._has_data.get(run):
                 continue
             path = f"/api/v2/dags/{self._dag_id}/dagRuns/{quote(run, safe='')}/upstreamAssetEvents"
             of_run = {
-                event["id"]: [Told.of(one, event["timestamp"]) for one in event["extra"]["payload"]["found"]]
+                event["id"]: [
+                    ToldRange.of(one, event["timestamp"]) for one in event["extra"]["payload"]["found"]
+                ]
                 for event in patiently(self._airflow, "GET", path)["asset_events"]
             }
             self._events.update(of_run)
@@ -240,7 +244,7 @@ class Reckoner:
             self._has_data[run] = any(one.with_data or one.cleaned is not None for one in told)
         told = [one for _, ranges in sorted(self._events.items()) for one in ranges]
         without_data = sum(not has_data for has_data in self._has_data.values())
-        return Reckoning(told, len(self._has_data), len(self._events), without_data)
+        return ToldRanges(told, len(self._has_data), len(self._events), without_data)
 
     def _all_runs(self) -> list[str]:
         runs: list[str] = []
@@ -253,7 +257,7 @@ class Reckoner:
 
 
 def place_of(airflow: LiveAirflow, table: TailedTable) -> int:
-    """The version up to which the watcher of a table has looked, and Airflow has stored what it made of it."""
+    """Returns the version up to which Airflow has stored the watcher's progress, -1 if it has stored none."""
     (asset,) = patiently(airflow, "GET", f"/api/v2/assets?name_pattern={quote(_asset_name(table))}")["assets"]
     stored = patiently(airflow, "GET", f"/api/v2/assets/{asset['id']}/state-store?limit=100")
     values = [entry["value"] for entry in stored["asset_state_store"]]
@@ -262,12 +266,12 @@ def place_of(airflow: LiveAirflow, table: TailedTable) -> int:
 
 
 def _asset_name(table: TailedTable) -> str:
-    """As in the DAG file `tail_cases.py`."""
+    """Returns the asset's name in the DAG file `tail_cases.py`."""
     return f"tailed {table.name}"
 
 
 def patiently(airflow: LiveAirflow, method: str, path: str, body: Any = None) -> Any:
-    """Airflow answers 500 about a run that it is just creating, and late where the machine is busy."""
+    """Repeats a read-only or idempotent request: Airflow answers 500 about a run that it is just creating."""
     for _ in range(9):
         try:
             return airflow.call(method, path, body)
@@ -277,7 +281,7 @@ def patiently(airflow: LiveAirflow, method: str, path: str, body: Any = None) ->
 
 
 class DataVersions:
-    """Which versions of a table changed data, by the bare actions; gathered now and then, since logs are cleaned."""
+    """Collects the versions that changed data from the commits themselves, before a cleanup deletes those."""
 
     def __init__(self, table: TailedTable) -> None:
         from delta_log import Table
@@ -305,15 +309,15 @@ class DataVersions:
 
 
 def tailed_environment(tables: Iterable[TailedTable]) -> dict[str, str]:
-    """For the DAG file `tail_cases.py`."""
+    """Returns the environment variables that the DAG file `tail_cases.py` reads."""
     described = [{"name": table.name, "uri": table.uri, "conn": table.conn} for table in tables]
     return {"TAILED_TABLES": json.dumps(described)}
 
 
 class Writers:
-    """Commit to tables until they are stopped, each table at its own pace; a commit that fails is not made.
+    """Threads that commit to one table each until they are stopped.
 
-    :param seconds_between: of each table.
+    :param seconds_between: mean pause between two commits, by table.
     """
 
     def __init__(self, tables: Mapping[str, TailedTable], seconds_between: Mapping[str, float]) -> None:
@@ -343,14 +347,14 @@ class Writers:
 
 
 def settle(
-    reckoners: Mapping[str, Reckoner], versions: Mapping[str, DataVersions], seconds: float
-) -> dict[str, Reckoning]:
-    """What the runs were told, when all was told or the time is over."""
+    readers: Mapping[str, RunReader], versions: Mapping[str, DataVersions], seconds: float
+) -> dict[str, ToldRanges]:
+    """Waits until the runs were told every version that changed data, or the time is over; returns the ranges."""
     deadline = time.monotonic() + seconds
-    found: dict[str, Reckoning] = {}
-    missing = list(reckoners)
+    found: dict[str, ToldRanges] = {}
+    missing = list(readers)
     while True:
-        found |= {name: reckoners[name].reckon() for name in missing}
+        found |= {name: readers[name].read() for name in missing}
         missing = [name for name in missing if found[name].missing(versions[name].gather())]
         if not missing or time.monotonic() > deadline:
             return found

@@ -254,7 +254,7 @@ def test_no_asset_has_a_credential_in_its_name() -> None:
 @pytest.mark.parametrize("field", ["table", "output", "inventory"])
 def test_a_rendered_credential_ends_the_task_before_its_fields_are_stored(field: str) -> None:
     """Airflow stores what it shows as Rendered Templates right after it has rendered."""
-    arguments = {"table": "/data/t", field: "{{ params.address }}"}
+    arguments: dict[str, Any] = {"table": "/data/t", field: "{{ params.address }}"}
     operator = DeltaVacuumOperator(task_id="t", **arguments)
     with pytest.raises(AirflowFailException, match=f"{field}: .*carries credentials") as caught:
         operator.render_template_fields({"params": {"address": WITH_SECRET}})

@@ -67,6 +67,7 @@ class KilledAtWork(DeltaOptimizeOperator):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+TEMPLATES: dict[str, Any] = {name: f"{{{{ params.{name} }}}}" for name in ARGUMENTS}
 for dag_id, operator in {
     "optimize": DeltaOptimizeOperator,
     "fails_after_commit": FailsAfterCommit,
@@ -89,7 +90,7 @@ for dag_id, operator in {
             retries=2,
             retry_delay=timedelta(seconds=1),
             spark_binary=PROGRAMS.get(dag_id),
-            **{name: f"{{{{ params.{name} }}}}" for name in ARGUMENTS},
+            **TEMPLATES,
         )
 
 with DAG("after_maintenance", schedule=maintenance_asset(os.environ["FOLLOWED_TABLE"])):

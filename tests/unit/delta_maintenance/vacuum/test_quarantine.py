@@ -36,7 +36,8 @@ from delta_maintenance.cli import main as cli
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.quarantine import QUARANTINE_DIRECTORY, purge, quarantines
+from delta_maintenance.vacuum.quarantine.purge import purge
+from delta_maintenance.vacuum.quarantine.quarantine import QUARANTINE_DIRECTORY, list_quarantines
 
 NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 NOTHING = pa.chunked_array([], pa.string())
@@ -163,7 +164,7 @@ def test_a_later_run_deletes_what_has_waited_long_enough(table: Path) -> None:
 def test_what_the_table_needs_again_is_not_deleted(table: Path) -> None:
     report = done(run_vacuum(table, **NO_CHECK, quarantine=True))
     storage = Table(str(table)).storage
-    (quarantine,) = quarantines(storage)
+    (quarantine,) = list_quarantines(storage)
     assert quarantine.since_ms is not None
     (((key, *_), _),) = quarantine.files()
     needed = pa.chunked_array([[key]], pa.string())

@@ -69,7 +69,7 @@ def test_looking_after_the_log_is_asked_for_by_switches(make_context: MakeContex
     assert set(names) <= set(DeltaCheckpointOperator.template_fields)
     for name in names:
         Operator(local=runner, **{name: "{{ params.upkeep }}"})
-        with pytest.raises(ValueError, match=f"{name}='perhaps'"):
+        with pytest.raises(ValueError, match=f"{name}: 'perhaps'"):
             Operator(local=runner, **{name: "perhaps"})
 
 

@@ -36,8 +36,10 @@ KINDS: dict[str, Callable[..., Any]] = {
 }
 #: By operator or sensor, the attributes that refuse an empty text.
 REFUSING = {
-    "optimize": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan full",
-    "purge": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan",
+    "optimize": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan full "
+    "max_bytes max_files max_duration quiet_minutes hot_partitions",
+    "purge": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan "
+    "max_bytes max_files max_duration quiet_minutes hot_partitions",
     "vacuum": "table delta_conn_id spark_conn_id engine plans_only memory_limit retain_hours retention_check lite where "
     "require_proof approved_plan quarantine",
     "checkpoint": "table delta_conn_id engine plans_only full if_due compact_log cleanup_log repair_checksum",
@@ -48,8 +50,7 @@ REFUSING = {
 }
 #: Those that protect nothing: an empty text means that they are absent.
 ABSENT = {
-    "optimize": "target_size max_deleted_rows_ratio max_bytes max_files max_duration batch_size quiet_minutes "
-    "hot_partitions on_broken_source output_uri parallelism spark_conf spark_binary min_file_size max_file_size",
+    "optimize": "target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary min_file_size max_file_size",
     "vacuum": "inventory output_uri purge_quarantine_hours parallelism spark_conf spark_binary",
     "checkpoint": "policy top_format",
     "version": "min_rows",
@@ -83,8 +84,8 @@ def test_an_empty_text_is_refused_where_it_would_do_more(kind: str, name: str, e
     setattr(task, name, empty)
     with pytest.raises(ValueError) as caught:
         task.value_of(name)
-    written = task.arguments[name].name
-    assert str(caught.value).startswith((f"{written}=", f"{written}:"))
+    written = task.arguments[name].argument
+    assert str(caught.value).startswith(f"{written}: ")
 
 
 @pytest.mark.parametrize("empty", EMPTY)
@@ -145,7 +146,7 @@ def test_every_partition_is_asked_for_by_a_predicate() -> None:
     task = made("purge")
     task.where = ""  # type: ignore[attr-defined]
     with pytest.raises(
-        AirflowFailException, match="where='' is empty.*template.*every partition.*where='true'"
+        AirflowFailException, match="where: '' is empty.*template.*every partition.*where='true'"
     ):
         task.check_all()
     task.where = "true"  # type: ignore[attr-defined]
@@ -161,7 +162,7 @@ def test_an_empty_switch_starts_no_job(make_context: MakeContext) -> None:
 
     operator = Operator(task_id="t", table="/t", retain_hours="0", retention_check="{{ params.absent }}")
     operator.retention_check = ""
-    with pytest.raises(AirflowFailException, match="retention_check='' .*rendered to nothing"):
+    with pytest.raises(AirflowFailException, match="retention_check: '' .*rendered to nothing"):
         DeltaVacuumOperator.execute.__wrapped__(operator, make_context())  # type: ignore[attr-defined]
     assert runner.specs == []
 
@@ -181,7 +182,7 @@ def test_what_renders_to_none_is_as_empty_as_an_empty_text(kind: str, name: str)
 
     with DAG("native", schedule=None, render_template_as_native_obj=True):
         task = KINDS[kind](task_id="task", table="/data/t", **{name: "{{ params.value }}"})
-    with pytest.raises(AirflowFailException, match=f"{name}=None is empty"):
+    with pytest.raises(AirflowFailException, match=f"{name}: None is empty"):
         task.render_template_fields({"params": {"value": None}})
 
 

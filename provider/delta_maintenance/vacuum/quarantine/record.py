@@ -1,11 +1,11 @@
-"""What a quarantine says of itself, and whether the log vouches for it.
+"""The record of a quarantine: what it says about itself, and whether a commit of the log vouches for it.
 
-A quarantine lies in the table's directory, where others may write. So what it says is data until the log vouches for it:
-``manifest.json`` holds the digest of ``files.jsonl``, and the commits ``VACUUM START`` and ``VACUUM END`` hold the digest of
-``manifest.json``. Only what both digests cover is restored. The digest is in ``VACUUM START``, which is committed before the
-first file is deleted, so that an interrupted vacuum can be restored as well.
+A quarantine lies in the table's directory, where others may write. So its record proves nothing by itself. The file list
+``files.jsonl`` is covered by a digest in ``manifest.json``, and the manifest by a digest in the commits ``VACUUM START`` and
+``VACUUM END``. Only files that both digests cover are restored. ``VACUUM START`` is committed before the first file is
+deleted, so the files of an interrupted vacuum can be restored as well.
 
-A record that cannot be read says nothing, and is an error of that quarantine alone.
+An unreadable record makes only its own quarantine unusable.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _LARGEST = 2**63 - 1
 
 
 class QuarantineManifest(msgspec.Struct, frozen=True, rename="camel"):
-    """``manifest.json``, as far as somebody relies on it; the other members are for people.
+    """The members of ``manifest.json`` that code relies on; the other members are for people.
 
-    :param version: that the vacuum was planned on; its commits are newer.
+    :param version: the version that the vacuum was planned on; the vacuum's commits are newer.
     :param files_digest: SHA-256 of ``files.jsonl``; earlier builds wrote none.
     """
 
@@ -59,9 +59,9 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 def read_manifest(storage: Storage, key: str) -> tuple[QuarantineManifest, str]:
-    """A manifest and its digest.
+    """Read a manifest and compute its digest.
 
-    :raises FileNotFoundError: there is none.
+    :raises FileNotFoundError: the manifest is absent.
     :raises ValueError: it cannot be read; the message says why.
     """
     data = storage.read(key, 0, _MANIFEST_BYTES)
@@ -74,10 +74,10 @@ def read_manifest(storage: Storage, key: str) -> tuple[QuarantineManifest, str]:
     return manifest, hashlib.sha256(data).hexdigest()
 
 
-def write_record(storage: Storage, plan: VacuumPlan, lines_key: str) -> str:
-    """``files.jsonl``; gives its digest."""
+def write_file_list(storage: Storage, plan: VacuumPlan, key: str) -> str:
+    """Write ``files.jsonl``, and return its digest."""
     digest = hashlib.sha256()
-    with storage.open_write(lines_key) as file:
+    with storage.open_write(key) as file:
         for lines in plan.lines():
             file.write(lines)
             digest.update(lines)
@@ -85,22 +85,23 @@ def write_record(storage: Storage, plan: VacuumPlan, lines_key: str) -> str:
 
 
 def write_manifest(storage: Storage, key: str, manifest: Mapping[str, Any]) -> str:
-    """``manifest.json``; gives its digest."""
+    """Write ``manifest.json``, and return its digest."""
     data = json.dumps(manifest).encode()
     storage.put(key, data)
     return hashlib.sha256(data).hexdigest()
 
 
-def recorded_keys(storage: Storage, lines_key: str, digest: str) -> pa.ChunkedArray:
-    """The keys of the files that a record names.
+def keys_in_file_list(storage: Storage, key: str, digest: str) -> pa.ChunkedArray:
+    """Read the keys that a file list names.
 
-    :raises FileNotFoundError: there is no record.
-    :raises ValueError: it is not the one of that digest, or cannot be read.
+    :param digest: the digest that the list must have.
+    :raises FileNotFoundError: the list is absent.
+    :raises ValueError: it has another digest, or cannot be read.
     """
-    # Before the digest is known nothing is held, however large a thing lies there.
-    for _ in _checked(_chunks(storage, lines_key), digest):
+    # The first pass checks the digest and keeps nothing in memory, since the file may be of any size.
+    for _ in _with_digest(_chunks(storage, key), digest):
         pass
-    found = [_keys_of(lines) for lines in _lines(_checked(_chunks(storage, lines_key), digest))]
+    found = [_keys_of(lines) for lines in _lines(_with_digest(_chunks(storage, key), digest))]
     return pa.chunked_array(found, pa.string())
 
 
@@ -110,7 +111,11 @@ def _chunks(storage: Storage, key: str) -> Iterator[bytes]:
             yield chunk
 
 
-def _checked(chunks: Iterable[bytes], digest: str) -> Iterator[bytes]:
+def _with_digest(chunks: Iterable[bytes], digest: str) -> Iterator[bytes]:
+    """Pass chunks through.
+
+    :raises ValueError: after the last chunk, if their digest is another one.
+    """
     found = hashlib.sha256()
     for chunk in chunks:
         found.update(chunk)
@@ -135,19 +140,19 @@ def _keys_of(lines: list[bytes]) -> pa.Array:
         raise ValueError(f"a line of files.jsonl cannot be read ({error})") from error
 
 
-def vouched_for(storage: Storage, wanted: Mapping[str, str], after_version: int) -> set[str]:
-    """Names of quarantines that a vacuum's commit vouches for.
+def vouched_names(storage: Storage, digests: Mapping[str, str], after_version: int) -> set[str]:
+    """Find the quarantines that a vacuum's commit vouches for.
 
-    :param wanted: digest of the manifest by name.
-    :param after_version: only commits after it are looked at.
+    :param digests: by name of the quarantine, the digest of its manifest.
+    :param after_version: only later commits are read.
     """
-    missing = dict(wanted)
+    missing = dict(digests)
     found: set[str] = set()
     versions = [version for version in sorted(list_log(storage).commits) if version > after_version]
     for start in range(0, len(versions), _COMMITS_AT_ONCE):
         keys = [commit_key(version) for version in versions[start : start + _COMMITS_AT_ONCE]]
         for key, body in zip(keys, _bodies(storage, keys), strict=True):
-            name, digest = _named_in(key, body)
+            name, digest = _quarantine_in(key, body)
             if name is not None and missing.get(name) == digest:
                 found.add(name)
                 del missing[name]
@@ -159,7 +164,7 @@ def vouched_for(storage: Storage, wanted: Mapping[str, str], after_version: int)
 def _bodies(storage: Storage, keys: list[str]) -> Iterator[bytes]:
     try:
         yield from list(storage.read_many(keys))
-    except FileNotFoundError:  # one was cleaned from the log meanwhile, and vouches for nothing any more
+    except FileNotFoundError:  # a commit that was cleaned from the log meanwhile vouches for nothing
         for key in keys:
             try:
                 yield storage.read(key)
@@ -167,7 +172,8 @@ def _bodies(storage: Storage, keys: list[str]) -> Iterator[bytes]:
                 yield b""
 
 
-def _named_in(key: str, body: bytes) -> tuple[str | None, str | None]:
+def _quarantine_in(key: str, body: bytes) -> tuple[str | None, str | None]:
+    """Read the name and the manifest digest of the quarantine that a commit names, if it names one."""
     if DIGEST_PARAMETER.encode() not in body:
         return None, None
     try:

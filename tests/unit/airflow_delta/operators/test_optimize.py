@@ -150,6 +150,8 @@ def test_engine_spark_goes_straight_there(make_context: MakeContext) -> None:
         (failed(kind="refused", type="NotATable", message="no table", retryable=False), True),
         (failed(kind="conflict", type="ConcurrentDeleteRead", message="lost", retryable=True), False),
         (failed(kind="failed", type="StorageError", message="down", retryable=True), False),
+        (failed(kind="failed", type="LiveFilesMissing", message="gone", retryable=False), True),
+        (failed(kind="failed", type="Unforeseen", message="said nothing of a repetition"), False),
         (JobCannotStart("no spark-submit"), True),
         (JobLost("exit code 1", ("boom",)), False),
     ],
@@ -224,7 +226,7 @@ def test_a_senseless_argument_is_refused_when_the_dag_is_parsed(arguments: dict[
 def test_a_senseless_rendered_template_fails_for_good_and_before_any_job(make_context: MakeContext) -> None:
     operator = Operator(target_size="{{ params.size }}", engine="local")
     operator.target_size = "huge"
-    with pytest.raises(AirflowFailException, match="target_size='huge'"):
+    with pytest.raises(AirflowFailException, match="target_size: 'huge'"):
         run(operator, make_context())
     assert operator.local.specs == []
 
@@ -237,7 +239,7 @@ def test_every_template_field_is_an_attribute_and_every_argument_but_a_program_i
 
 def test_templates_that_render_to_nothing_are_absent_where_less_is_done_without_them() -> None:
     operator = DeltaOptimizeOperator(task_id="optimize", table="/t")
-    operator.target_size, operator.parallelism, operator.hot_partitions = "None", " ", ""
+    operator.target_size, operator.parallelism, operator.batch_size = "None", " ", ""
     assert operator.options() == {}
     assert operator.value_of("parallelism") is None
 

@@ -48,7 +48,7 @@ def test_every_option_reaches_the_job_under_the_name_of_the_contract() -> None:
         "approved_digest": DIGEST,
     }
     assert purge().options() == {}
-    assert DeltaReorgPurgeOperator.operation == "purge"
+    assert DeltaReorgPurgeOperator.operation.name == "purge"
 
 
 def test_the_job_knows_every_option_that_an_operator_can_send() -> None:

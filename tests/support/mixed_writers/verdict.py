@@ -25,7 +25,7 @@ Reader = Callable[[Sequence[int]], dict[int, Rows]]
 
 
 @dataclass(slots=True)
-class Reckoning:
+class Verdict:
     """What was counted; printed by the campaign.
 
     :ivar rebased_over: the operations of the commits that came in between, and how many of each.
@@ -60,7 +60,7 @@ class Reckoning:
         told += [f"read by {name}: {count} versions" for name, count in self.versions_read.items()]
         return told
 
-    def require(self, *, may_lose: Collection[str] = (), remaps: bool = False) -> Reckoning:
+    def require(self, *, may_lose: Collection[str] = (), remaps: bool = False) -> Verdict:
         """Hold it against what is promised of compactions.
 
         :param may_lose: writers who delete rows, so that bins with theirs may be lost; appends never cost any.
@@ -78,7 +78,7 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {what}" for what, n in sorted(counts.items())) or "none"
 
 
-def reckon(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, Reader]) -> Reckoning:
+def judge(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, Reader]) -> Verdict:
     """Compare the log with what its writers were told, and what each reader makes of each version with the log.
 
     :raises AssertionError: a commit is lost, doubled or overwritten, or a reader sees other rows than were committed.
@@ -101,7 +101,7 @@ def reckon(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, 
     assert told <= known, f"nobody did {sorted(told - known)}"
     mine = [entry for tries in entries.values() for entry in tries if "version" in entry]
     assert sorted(entry["version"] for entry in mine) == sorted(ours)
-    result = Reckoning(
+    result = Verdict(
         versions=len(expected),
         rows=expected[-1][0],
         commits={name: sum("failed" not in entry for entry in tries) for name, tries in entries.items()},

@@ -1,0 +1,85 @@
+"""What a vacuum deletes besides the files of its plan: old quarantines, and temporary files of killed processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from delta_log.errors import DeltaLogError
+from delta_log.storage.storage import Storage
+from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.vacuum.candidates import PlannedVacuum
+from delta_maintenance.vacuum.leftovers import remove_leftovers
+from delta_maintenance.vacuum.live_files import live_keys
+from delta_maintenance.vacuum.quarantine.purge import Purge, purge
+
+
+@dataclass(frozen=True, slots=True)
+class Housekeeping:
+    """What was deleted, or would be.
+
+    :param purged: ``None`` if the options do not ask for a purge, or if it failed.
+    :param num_leftovers: temporary files.
+    :param warning: why old quarantines stay, if their purge failed after the vacuum was committed.
+    """
+
+    purged: Purge | None = None
+    num_leftovers: int = 0
+    warning: str | None = None
+
+    @property
+    def has_deleted(self) -> bool:
+        return bool(self.num_leftovers or (self.purged is not None and self.purged.num_files))
+
+    def planned(self) -> dict[str, Any]:
+        """What the plan of a dry run says."""
+        found: dict[str, Any] = (
+            {"numTemporaryFilesToDelete": self.num_leftovers} if self.num_leftovers else {}
+        )
+        if self.purged is not None:
+            found |= {
+                "numQuarantinedFilesToDelete": self.purged.num_files,
+                "sizeOfQuarantinedDataToDelete": self.purged.size_bytes,
+            }
+        return found | self.facts()
+
+    def facts(self) -> dict[str, Any]:
+        return self.purged.facts() if self.purged is not None else {}
+
+    def metrics(self) -> dict[str, int]:
+        found = {"numDeletedTemporaryFiles": self.num_leftovers} if self.num_leftovers else {}
+        purged = self.purged
+        if purged is not None:
+            found |= {"numPurgedFiles": purged.num_files, "sizeOfPurgedData": purged.size_bytes}
+            found |= {"numNeededFilesInQuarantine": purged.num_needed} if purged.num_needed else {}
+            found |= {"numBrokenQuarantines": len(purged.broken)} if purged.broken else {}
+        return found
+
+
+def keep_house(
+    storage: Storage,
+    planned: PlannedVacuum,
+    progress: ProgressReporter,
+    *,
+    dry_run: bool,
+    is_committed: bool = False,
+) -> Housekeeping:
+    """Delete quarantines that are older than the options say, and old temporary files.
+
+    :param is_committed: the log says that the vacuum is done. A failed purge is then a warning and no error.
+    :raises DeltaLogError: the purge failed, and the vacuum has committed nothing.
+    """
+    basis = planned.basis
+    hours = basis.options.purge_quarantine_hours
+    purged = warning = None
+    try:
+        if hours is not None:
+            protected = live_keys(basis.snapshot.refreshed(), storage.uri)
+            purged = purge(storage, hours, basis.now_ms, protected, progress, dry_run=dry_run)
+    except (DeltaLogError, OSError) as error:
+        if not is_committed:
+            raise
+        warning = f"old quarantines were not deleted: {error}"
+        progress.message(warning)
+    num_leftovers = remove_leftovers(storage, basis.listing, basis.now_ms, progress, dry_run=dry_run)
+    return Housekeeping(purged, num_leftovers, warning)
