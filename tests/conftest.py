@@ -26,6 +26,7 @@ from tests.support.environment.corpus import Corpus, corpus_is_there, unpack_cor
 from tests.support.environment.delta_spark import SharedDeltaSpark, stop_spark  # noqa: E402
 from tests.support.environment.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
 from tests.support.environment.prerequisites import require  # noqa: E402
+from tests.support.runs.task_context import make_context  # noqa: E402, F401 - pytest finds it here
 from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
     azure_container,
     azure_server,
@@ -59,7 +60,7 @@ _PRINTED_VERSIONS = (
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """The directory with the corpus's tables; shared by all tests, so nobody writes there."""
+    """The directory with the corpus's tables. All tests share it: write only to copies."""
     base = tmp_path_factory.getbasetemp()
     return unpack_corpus(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
@@ -111,7 +112,7 @@ def spark(no_other_spark: None) -> Iterator[SparkSession]:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`: a file stays with one worker, with its servers and sessions, and one Airflow is enough."""
+    """With `--dist loadfile`, keeps the tests of airflow_live with one worker, so that one Airflow is enough."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]

@@ -18,9 +18,11 @@ from tests.support import ROOT
 
 from delta_log.version import VERSION
 
+_PACKAGES = ("delta_log", "delta_maintenance", "airflow_delta")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-#: Whose index is asked is the business of the machine that asks. Written in parts, since this file is searched, too.
+#: Each machine is configured with the registries it uses, so no file may name one. This list is written in parts,
+#: since this file is searched, too.
 REGISTRIES = [
     ".".join(parts)
     for parts in (
@@ -45,7 +47,7 @@ def requirements() -> list[Requirement]:
 
 
 def locked() -> dict[str, set[str]]:
-    """Name to versions: one each, or one for each range of Pythons."""
+    """Returns the locked versions by name; several where they differ by Python release."""
     versions: dict[str, set[str]] = {}
     for name, version in re.findall(
         r"^([\w.-]+)==([^\s;]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE
@@ -55,7 +57,7 @@ def locked() -> dict[str, set[str]]:
 
 
 def files() -> Iterator[Path]:
-    """What a clone holds, and what is about to be added to it."""
+    """Returns the files of the repository, those not yet added included."""
     skipped = re.compile(r"(^|/)(\.git|\.venv|dist|_build|__pycache__|\.hypothesis|\.\w+_cache)(/|$)")
     for path in sorted(ROOT.rglob("*")):
         if path.is_file() and not skipped.search(path.relative_to(ROOT).as_posix()):
@@ -104,9 +106,33 @@ def test_the_changelog_has_an_entry_for_this_version() -> None:
     assert f"\n## [{VERSION}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("package", ["delta_log", "delta_maintenance", "airflow_delta"])
+@pytest.mark.parametrize("package", _PACKAGES)
 def test_every_package_says_that_it_is_typed(package: str) -> None:
     assert (ROOT / "provider" / package / "py.typed").is_file()
+
+
+#: What the directories of tests/unit mirror.
+_MIRRORED = {"support": ROOT / "tests", **dict.fromkeys(_PACKAGES, ROOT / "provider")}
+
+
+def _unit_tests() -> list[str]:
+    unit = ROOT / "tests" / "unit"
+    return [path.relative_to(unit).as_posix() for path in sorted(unit.rglob("test_*.py"))]
+
+
+@pytest.mark.parametrize("path", _unit_tests())
+def test_a_unit_test_has_the_name_of_a_module(path: str) -> None:
+    """What tests several modules belongs into tests/scenarios."""
+    directory, _, file = path.rpartition("/")
+    home = _MIRRORED[directory.partition("/")[0]] / directory
+    name = file.removeprefix("test_").removesuffix(".py")
+    assert (home / f"{name}.py").exists() or (home / name).is_dir(), path
+
+
+def test_no_test_imports_another() -> None:
+    imported = re.compile(r"^\s*(?:from|import) tests\.(?:unit|integration|scenarios)\b", re.MULTILINE)
+    found = [path for path in (ROOT / "tests").rglob("*.py") if imported.search(path.read_text())]
+    assert found == []
 
 
 def test_dev_alone_prints_help_and_makes_nothing(tmp_path: Path) -> None:

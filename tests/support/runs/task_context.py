@@ -1,20 +1,23 @@
-"""The context that a task is given."""
+"""The context that Airflow gives to a task, as far as our operators and sensors use it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from airflow_delta.testing import FakeStateStore
+if TYPE_CHECKING:
+    from airflow_delta.testing import FakeStateStore
 
 
 @pytest.fixture
 def make_context() -> Callable[..., dict[str, Any]]:
-    """A task's context; pass the store of an earlier one for another try of the same task instance."""
+    """Makes a task's context; with the store of an earlier one, that of another try of the same task instance."""
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    from airflow_delta.testing import FakeStateStore
 
     def make(store: FakeStateStore | None = None, max_tries: int = 0, **instance: Any) -> dict[str, Any]:
         names = {"dag_id": "nightly", "task_id": "optimize", "run_id": "manual__1", **instance}
