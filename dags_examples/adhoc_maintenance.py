@@ -1,4 +1,4 @@
-"""Maintenance on demand: a form offers what a person may choose, and the connection's allowed roots hold the rest off.
+"""Maintenance on demand: a form offers the choices, and the connection's allowed roots refuse every other address.
 
 The connection ``sales`` has type ``delta`` and ``{"allowed_roots": "s3://lake/sales"}`` in its extra.
 """
@@ -29,7 +29,7 @@ with DAG(
             minLength=1,
             description="Predicate on partition columns; true: every partition",
         ),
-        "dry_run": Param(True, type="boolean", description="Only say what would be done"),
+        "dry_run": Param(True, type="boolean", description="Plan only: say what would be done"),
     },
 ):
 
@@ -37,7 +37,7 @@ with DAG(
     def choose(params: Any = None) -> str:
         return str(params["operation"])
 
-    # The person who fills in the form chooses neither the connection nor what the job runs with.
+    # The form decides neither the connection nor what the job runs with.
     common: dict[str, Any] = {
         "table": "{{ params.table }}",
         "delta_conn_id": "sales",

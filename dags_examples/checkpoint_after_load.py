@@ -1,6 +1,7 @@
-"""After a bulk load, a checkpoint: whoever opens the table next reads one file instead of every commit of the load.
+"""Write a checkpoint after a bulk load: the next reader opens one file instead of every commit of the load.
 
-Then the part of the log goes that no version in retention needs, and the version's checksum file is put right."""
+The task then deletes the part of the log that no version in retention needs, and repairs the version's checksum file.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ with DAG(
 
     @task
     def load() -> None:
-        """Whatever writes to the table."""
+        """Writes to the table."""
 
     load() >> DeltaCheckpointOperator(
         task_id="checkpoint",

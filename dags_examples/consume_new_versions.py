@@ -1,4 +1,4 @@
-"""Run when data has arrived in a table: within a poll interval of the commit, and never for its maintenance."""
+"""Run when data has arrived in a table: within a poll interval of the commit, and not for commits of maintenance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with DAG("consume_new_versions", schedule=[events], catchup=False):
 
     @task
     def consume(triggering_asset_events: Any = None) -> list[list[int]]:
-        """There may be several events, and several ranges in each; they follow each other without a gap."""
+        """Go through all events and all ranges in each: they follow each other without a gap."""
         ranges = []
         for event in triggering_asset_events[events]:
             for found in event.extra["payload"]["found"]:

@@ -1,4 +1,4 @@
-"""Every night, the small files that a day of writes has left become large ones.
+"""Compact the small files of a day into large ones, every night.
 
 ``./dev demo`` runs this DAG on a table of its own, given as the parameter `table`.
 """

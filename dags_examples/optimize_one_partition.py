@@ -1,4 +1,4 @@
-"""When a day is complete, its partition is compacted: of the whole table, only those files are touched."""
+"""Compact the partition of a day once the day is complete. Files of other partitions are not touched."""
 
 from __future__ import annotations
 

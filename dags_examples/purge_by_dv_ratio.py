@@ -1,6 +1,6 @@
-"""Every night, files of which a tenth and more is marked as deleted are written anew, in batches and within an hour.
+"""Rewrite files with more than a tenth of deleted rows, every night, in batches and within an hour.
 
-Deletes and updates of a table with deletion vectors only mark rows, and every reader has to skip what was marked.
+Deletes and updates of a table with deletion vectors only mark rows, and every reader has to skip the marked ones.
 """
 
 from __future__ import annotations

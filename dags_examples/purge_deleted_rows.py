@@ -1,4 +1,4 @@
-"""When deletes have piled up in some partitions of a table, the files of just those are rewritten without them."""
+"""Rewrite the partitions of a table in which many rows are marked as deleted, as soon as a limit is passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan a vacuum, ask a person, and delete what was agreed to: no more than that, whatever has happened since."""
+"""Plan a vacuum, ask a person, and delete no more than was approved."""
 
 from __future__ import annotations
 

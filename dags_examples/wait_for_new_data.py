@@ -1,4 +1,4 @@
-"""A classic DAG on a schedule, which goes on when its table has data that the run before did not see."""
+"""Wait, in a scheduled DAG, until the table has data that the previous run did not see."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ with DAG(
 
     @task
     def load(found: Any) -> list[int]:
-        """Exactly these versions, no more and no less."""
+        """Load exactly the versions that the sensor found."""
         return [commit["version"] for commit in found["commits"]]
 
     load(new_data.output)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "provider"))
+sys.path[:0] = [str(ROOT / "provider"), str(ROOT / "docs")]
 
 from delta_log.version import VERSION  # noqa: E402  (found by the path above)
 
@@ -21,7 +21,7 @@ author = "The airflow-provider-delta developers"
 copyright = author
 release = version = VERSION
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "option_tables"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 autodoc_typehints = "description"

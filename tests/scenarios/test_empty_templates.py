@@ -36,8 +36,10 @@ KINDS: dict[str, Callable[..., Any]] = {
 }
 #: By operator or sensor, the attributes that refuse an empty text.
 REFUSING = {
-    "optimize": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan full",
-    "purge": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan",
+    "optimize": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan full "
+    "max_bytes max_files max_duration quiet_minutes hot_partitions",
+    "purge": "table delta_conn_id spark_conn_id engine plans_only memory_limit where verify remap approved_plan "
+    "max_bytes max_files max_duration quiet_minutes hot_partitions",
     "vacuum": "table delta_conn_id spark_conn_id engine plans_only memory_limit retain_hours retention_check lite where "
     "require_proof approved_plan quarantine",
     "checkpoint": "table delta_conn_id engine plans_only full if_due compact_log cleanup_log repair_checksum",
@@ -48,8 +50,7 @@ REFUSING = {
 }
 #: Those that protect nothing: an empty text means that they are absent.
 ABSENT = {
-    "optimize": "target_size max_deleted_rows_ratio max_bytes max_files max_duration batch_size quiet_minutes "
-    "hot_partitions on_broken_source output_uri parallelism spark_conf spark_binary min_file_size max_file_size",
+    "optimize": "target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary min_file_size max_file_size",
     "vacuum": "inventory output_uri purge_quarantine_hours parallelism spark_conf spark_binary",
     "checkpoint": "policy top_format",
     "version": "min_rows",

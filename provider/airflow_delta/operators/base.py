@@ -1,8 +1,8 @@
-"""What all maintenance operators share: from arguments to a job, and from its report to Airflow.
+"""Base of the maintenance operators: from arguments to a job, and from its report to Airflow.
 
-Errors are mapped to Airflow's once, here. What will fail again however often it is tried fails the task for good
-(``AirflowFailException``): a table or request that was refused, a connection or program that is missing. Everything
-else is a plain failure, and `retries` is the user's.
+Errors become Airflow's once, here. An error that a repetition cannot cure fails the task for good (``AirflowFailException``): the
+table or the request was refused, a connection or a program is missing, or the report says that the error is not retryable. Every
+other error is a plain failure, and the user's `retries` decide.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         if error.type:
             problem = f"{problem} [{error.type}]"
         problem = printable(problem)
-        if error.kind == "refused":
+        if error.kind == "refused" or not error.retryable:
             raise AirflowFailException(problem)
         raise AirflowException(problem)
 

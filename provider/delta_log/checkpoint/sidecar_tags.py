@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from delta_log.checkpoint.key_filter import KeyFilter
 from delta_log.log.actions import Sidecar
-from delta_log.snapshot.live_files import Counts
+from delta_log.snapshot.counts import Counts
 from delta_log.storage.storage import Storage
 
 TAG = "delta-maintenance.sidecar"

@@ -33,7 +33,7 @@ from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import LOG_DIRECTORY, SIDECAR_DIRECTORY, LogFile, LogFileKind
 from delta_log.log.log_segment import Checkpoint
 from delta_log.runtime import Runtime
-from delta_log.snapshot.live_files import Counts
+from delta_log.snapshot.counts import Counts
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.storage.wrapped import WrappedStorage
 

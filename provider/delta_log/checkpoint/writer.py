@@ -51,7 +51,7 @@ from delta_log.log.last_checkpoint import (
 )
 from delta_log.log.log_segment import Checkpoint, find_log_segment, list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot.live_files import Counts
+from delta_log.snapshot.counts import Counts
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import require_same_log, taken_back
 from delta_log.snapshot.version_checksum import disagreements, read_version_checksum

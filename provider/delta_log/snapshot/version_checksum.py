@@ -17,7 +17,7 @@ from delta_log.log.actions import DomainMetadata, Int64, Metadata, Protocol, Set
 from delta_log.log.file_names import checksum_key
 from delta_log.snapshot.commit_info import ICT_ENABLED
 from delta_log.snapshot.completed_actions import complete_metadata, complete_protocol
-from delta_log.snapshot.live_files import Counts
+from delta_log.snapshot.counts import Counts
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.file_histogram import SIZE_BOUNDARIES
 from delta_log.storage.storage import Storage

@@ -8,20 +8,20 @@ Directories of a hierarchical namespace, and the marks that Hadoop's client leav
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from delta_log.errors import AccessDenied, StorageError
+from delta_log.storage.backoff import Backoff
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
     TOKEN,
     ContentChanged,
     CreationConflict,
+    ObjectEnd,
     ObjectStorage,
-    Tail,
     Upload,
 )
 from delta_log.storage.remote import file_info
@@ -31,7 +31,6 @@ from delta_log.storage.storage import FileInfo, KeySpan
 _EXISTS = ("BlobAlreadyExists", "ConditionNotMet")
 _ABSENT = ("BlobNotFound", "ResourceNotFound", "PathNotFound")
 _NO_SOURCE = (*_ABSENT, "CannotVerifyCopySource")
-_COPY_POLL_SECONDS = 0.5
 
 
 class AzureStorage(ObjectStorage):
@@ -40,6 +39,8 @@ class AzureStorage(ObjectStorage):
     has_key_ranges = False
     # The client puts a blob in one request up to 64 MiB, and cuts by itself what is larger.
     multipart_bytes = 32 << 20
+    #: Between two questions whether a copy is done.
+    while_copying: Backoff = Backoff(0.5)
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         super().__init__(table_uri, storage_options)
@@ -91,13 +92,13 @@ class AzureStorage(ObjectStorage):
                 raise ContentChanged(self._uri_of(key)) from error
             raise
 
-    async def _read_tail(self, key: str, length: int) -> Tail:
+    async def _read_tail(self, key: str, length: int) -> ObjectEnd:
         """Two requests: this store has no ranges that count from the end."""
         found = await self._properties(key)
         if found is None:
             raise FileNotFoundError(key)
         data = await self._read(key, max(0, found.size - length), length, found.etag) if found.size else b""
-        return Tail(data, found.size, found.etag)
+        return ObjectEnd(data, found.size, found.etag)
 
     async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
         found = await self._properties(key)
@@ -169,7 +170,7 @@ class AzureStorage(ObjectStorage):
             raise
         status = answer["copy_status"]
         while status == "pending":
-            await asyncio.sleep(_COPY_POLL_SECONDS)
+            await self.while_copying.wait(0)
             status = (await blob.get_blob_properties()).copy.status
         if status != "success":
             raise OSError(f"the copy ended as {status}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from delta_log.errors import AccessDenied, InvalidRequest, StorageError
 from delta_log.storage.object_listing import SpanPage
-from delta_log.storage.object_store import TOKEN, ContentChanged, ObjectStorage, Tail, Upload
+from delta_log.storage.object_store import TOKEN, ContentChanged, ObjectEnd, ObjectStorage, Upload
 from delta_log.storage.remote import file_info
 from delta_log.storage.storage import FileInfo, KeySpan
 
@@ -63,7 +63,7 @@ class GcsStorage(ObjectStorage):
                 return b""
             raise
 
-    async def _read_tail(self, key: str, length: int) -> Tail:
+    async def _read_tail(self, key: str, length: int) -> ObjectEnd:
         try:
             return await self._get(key, f"bytes=-{length}")
         except FileNotFoundError:
@@ -71,10 +71,10 @@ class GcsStorage(ObjectStorage):
         except Exception:  # the same of an empty object
             found = await self._head(key)
             if found is not None and found[0].size == 0:
-                return Tail(b"", 0, None)
+                return ObjectEnd(b"", 0, None)
             raise
 
-    async def _get(self, key: str, wanted: str | None, tag: str | None = None) -> Tail:
+    async def _get(self, key: str, wanted: str | None, tag: str | None = None) -> ObjectEnd:
         """A range of an object; its tag is its generation."""
         url = f"{self._fs._location}/download/storage/v1/b/{{}}/o/{{}}"
         asked = {"Range": wanted} if wanted is not None else {}
@@ -87,7 +87,7 @@ class GcsStorage(ObjectStorage):
                 raise ContentChanged(self._uri_of(key)) from error
             raise
         _, _, size = headers.get("Content-Range", "").rpartition("/")
-        return Tail(bytes(content), int(size or len(content)), headers.get("X-Goog-Generation"))
+        return ObjectEnd(bytes(content), int(size or len(content)), headers.get("X-Goog-Generation"))
 
     async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
         try:

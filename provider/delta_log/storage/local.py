@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import IO, Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from delta_log.storage import local_leftovers
 from delta_log.storage.local_directory import DirectoryWalk
 from delta_log.storage.local_listing import LocalPage
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage, require_key
+from delta_log.storage.store_clock import store_clock_ms
 
 #: What ``link`` says where there are no hard links; POSIX leaves the choice.
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
@@ -322,7 +324,9 @@ class LocalStorage(Storage):
         self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
     ) -> list[str]:
         with _local_errors(self.root), DirectoryWalk(self.root) as walk:
-            return local_leftovers.remove_leftovers(walk, directories, now_ms, dry_run=dry_run)
+            return local_leftovers.remove_leftovers(
+                walk, directories, now_ms, partial(store_clock_ms, self), dry_run=dry_run
+            )
 
 
 def _directory_of(key: str) -> str:

@@ -28,6 +28,7 @@ from typing import IO
 from delta_log.errors import CorruptLog, InvalidRequest, StorageError
 from delta_log.storage.dynamodb_lock import EXPIRY_SECONDS, LockEntry, LockTable
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage
+from delta_log.storage.store_clock import store_clock_ms
 from delta_log.storage.wrapped import WrappedStorage
 
 _LOG_DIRECTORY = "_delta_log"
@@ -317,7 +318,8 @@ class LockedStorage(WrappedStorage):
         if not dry_run:
             # An entry that is not complete may still be copied from its file.
             self._repair_latest()
-            before_ms = self._store_clock_ms() - _DAY_MS
+            clock_ms = store_clock_ms(self._inner, f"{_LOG_DIRECTORY}/{_TEMPORARY_DIRECTORY}", self._new_id)
+            before_ms = clock_ms - _DAY_MS
             old = [info for info in old if info.modification_time_ms < before_ms]
         served = [info.key for info in old if self._is_decided(_commit_of(info))]
         if not dry_run:
@@ -327,16 +329,6 @@ class LockedStorage(WrappedStorage):
     def _is_decided(self, commit_name: str) -> bool:
         following = self._inner.list_from(_LOG_DIRECTORY, commit_name)
         return any(_COMMIT.fullmatch(info.key) for info in following)
-
-    def _store_clock_ms(self) -> int:
-        """What time an object gets that is written now."""
-        key = f"{_LOG_DIRECTORY}/{_TEMPORARY_DIRECTORY}/clock.{self._new_id()}"
-        self._inner.put(key, b"")
-        try:
-            written = self._inner.head(key)
-        finally:
-            self._delete_quietly(key)
-        return written.modification_time_ms if written is not None else 0
 
 
 def _commit_of(temporary: FileInfo) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import random
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
@@ -26,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.errors import DeltaLogError, StorageError
+from delta_log.storage.backoff import Backoff
 from delta_log.storage.object_listing import SpanPage, list_object_tree, list_span_tree
 from delta_log.storage.remote import RemoteStorage, opened
 from delta_log.storage.storage import (
@@ -41,7 +41,6 @@ from delta_log.storage.storage import (
 TOKEN = "deltaput"  # noqa: S105 - no secret
 _MAX_CONFLICTS = 20
 _MAX_DELETED_AT_ONCE = 1000
-_MAX_WAIT_SECONDS = 2.0
 
 
 class CreationConflict(StorageError):
@@ -62,8 +61,11 @@ class ContentChanged(StorageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """The last bytes of an object, its size, and what tells its content from another one under the same key."""
+class ObjectEnd:
+    """The last bytes of an object, its size, and its tag.
+
+    :param tag: tells this content from another one under the same key. ``None``: the store gave none.
+    """
 
     data: bytes
     size: int
@@ -101,6 +103,10 @@ class ObjectStorage(RemoteStorage):
     parallel_parts: int = 3
     #: At most so many keys in one page of a listing; ``None``: as many as the store likes.
     page_keys: int | None = None
+    #: Before a creation is repeated that the store did not decide.
+    after_conflict: Backoff = Backoff(0.02, 2.0)
+    #: Before content is asked for again whose connection broke.
+    after_broken_read: Backoff = Backoff(0.1, 2.0)
 
     @abstractmethod
     async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
@@ -112,7 +118,7 @@ class ObjectStorage(RemoteStorage):
         """
 
     @abstractmethod
-    async def _read_tail(self, key: str, length: int) -> Tail:
+    async def _read_tail(self, key: str, length: int) -> ObjectEnd:
         """The last bytes of an object, at most ``length``; by one request, where the store can do that.
 
         :raises FileNotFoundError: no such object.
@@ -173,7 +179,7 @@ class ObjectStorage(RemoteStorage):
     def open_read(self, key: str) -> Any:
         """Parquet's footer is at the end, and a small file is read whole by the same request."""
         with self._errors(key, may_be_absent=True):
-            tail: Tail = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
+            tail: ObjectEnd = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
         if len(tail.data) == tail.size:
             return pa.BufferReader(tail.data)
 
@@ -272,8 +278,7 @@ class ObjectStorage(RemoteStorage):
                         return file.finish()
                 except CreationConflict as conflict:
                     last = conflict
-                    seconds = min(_MAX_WAIT_SECONDS, 0.02 * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311
-                    self._wait_for(asyncio.sleep, seconds)
+                    self._wait_for(self.after_conflict.wait, attempt)
             raise last
 
 

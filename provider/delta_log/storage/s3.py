@@ -9,7 +9,6 @@ Refused: directory buckets, whose listings have no order and know no StartAfter.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -25,8 +24,8 @@ from delta_log.storage.object_store import (
     TOKEN,
     ContentChanged,
     CreationConflict,
+    ObjectEnd,
     ObjectStorage,
-    Tail,
     Upload,
 )
 from delta_log.storage.remote import file_info
@@ -94,10 +93,10 @@ class S3Storage(ObjectStorage):
             asked["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
         return (await self._get(key, asked)).data
 
-    async def _read_tail(self, key: str, length: int) -> Tail:
+    async def _read_tail(self, key: str, length: int) -> ObjectEnd:
         return await self._get(key, {"Range": f"bytes=-{length}"})
 
-    async def _get(self, key: str, asked: Mapping[str, str]) -> Tail:
+    async def _get(self, key: str, asked: Mapping[str, str]) -> ObjectEnd:
         """A range of an object; empty, and of an object without size, where it is beyond the end."""
         for attempt in range(_MAX_READS):
             try:
@@ -105,7 +104,7 @@ class S3Storage(ObjectStorage):
             except OSError as error:
                 status, code = _answer_of(error)
                 if status == 416:  # Range Not Satisfiable
-                    return Tail(b"", 0, None)
+                    return ObjectEnd(b"", 0, None)
                 if status == 412:
                     raise ContentChanged(self._uri_of(key)) from error
                 if code == "NoSuchBucket":
@@ -118,10 +117,10 @@ class S3Storage(ObjectStorage):
                     raise
             else:
                 _, _, size = answer.get("ContentRange", "").rpartition("/")
-                return Tail(content, int(size or len(content)), answer.get("ETag"))
+                return ObjectEnd(content, int(size or len(content)), answer.get("ETag"))
             finally:
                 answer["Body"].close()
-            await asyncio.sleep(0.1 * 2**attempt)
+            await self.after_broken_read.wait(attempt)
         raise AssertionError
 
     async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:

@@ -1,10 +1,10 @@
-"""Whether this machine's clock may be believed about the age of a file.
+"""Compares this machine's clock with the store's before a file is deleted for its age.
 
-The store says when a file was written, and this machine says what time it is. Where this machine's clock is ahead, young
-files look old. What the store writes now cannot be older than what this machine calls now, so one written object tells; it
-is looked at before anything is deleted for its age. A clock that is behind deletes too little, which does no harm.
+The store says when a file was written, and this machine says what time it is. If this machine's clock is ahead, young files
+look old. A file that the store writes now shows the difference. A clock that is behind makes a caller delete too little, which
+does no harm.
 
-On a disk of this machine both clocks are one, so that nothing can be found out about it.
+On a disk of this machine both clocks are one, and the comparison finds nothing.
 """
 
 from __future__ import annotations
@@ -15,25 +15,19 @@ from delta_log.errors import ClockAhead, StorageError
 from delta_log.runtime import Runtime
 from delta_log.storage.storage import Storage
 
-#: Differences between clocks that are taken for granted; retentions have the same margin.
+#: A difference between clocks up to this is ignored; retentions have the same margin.
 CLOCK_MARGIN_MS = 5 * 60_000
 _RUNTIME = Runtime()
 
 
-def require_store_clock(
-    storage: Storage,
-    now_ms: int,
-    directory: str,
-    *,
-    new_id: Callable[[], str] = _RUNTIME.new_id,
-) -> None:
-    """Write a small file, see when the store says that it was written, and delete it.
+def store_clock_ms(storage: Storage, directory: str, new_id: Callable[[], str] = _RUNTIME.new_id) -> int:
+    """Returns the time that the store gives to a small file written now; the file is deleted again.
 
-    :param now_ms: by this machine's clock, before this call.
-    :param directory: where the file is written. In the log, a cleanup takes one that was left for what it is.
-    :raises ClockAhead: see :func:`require_not_ahead`.
+    :param directory: where the file is written; empty for the root. Choose one whose cleanup removes the file if this process
+        is killed: the log, or on a disk any directory that :meth:`Storage.remove_leftovers` is given.
     """
-    key = f"{directory}/.clock.{new_id()}.tmp".lstrip("/")
+    # The name is of the pattern of temporary files on a disk (`delta_log.storage.local_leftovers`).
+    key = f"{directory}/.clock.{new_id().replace('-', '')}.tmp".lstrip("/")
     storage.put(key, b"What time is it?")
     try:
         written = storage.head(key)
@@ -41,7 +35,19 @@ def require_store_clock(
         storage.delete([key])
     if written is None:
         raise StorageError(f"{key} was written a moment ago and is not there any more. Run again.", key)
-    require_not_ahead(now_ms, written.modification_time_ms)
+    return written.modification_time_ms
+
+
+def require_store_clock(
+    storage: Storage, now_ms: int, directory: str, *, new_id: Callable[[], str] = _RUNTIME.new_id
+) -> None:
+    """Refuses where this machine's clock is ahead of the store's.
+
+    :param now_ms: by this machine's clock, before this call.
+    :param directory: see :func:`store_clock_ms`.
+    :raises ClockAhead: see :func:`require_not_ahead`.
+    """
+    require_not_ahead(now_ms, store_clock_ms(storage, directory, new_id))
 
 
 def require_not_ahead(now_ms: int, written_ms: int) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
 import pyarrow as pa
 
-from delta_log.errors import CorruptLog, UnsupportedFeature, brief
+from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature, brief
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
@@ -251,6 +251,21 @@ def arrow_field(column: StructField, *, physical: bool = False) -> pa.Field:
 def arrow_schema(struct: StructType, *, physical: bool = False) -> pa.Schema:
     """The columns of a struct as an Arrow schema."""
     return pa.schema([arrow_field(column, physical=physical) for column in struct])
+
+
+def selected_arrow_schema(struct: StructType, columns: Sequence[str] | None) -> pa.Schema:
+    """Some columns of a struct (default: all) as an Arrow schema.
+
+    :raises InvalidRequest: there is no such column.
+    """
+    if columns is None:
+        return arrow_schema(struct)
+    try:
+        return pa.schema([arrow_field(struct.field(name)) for name in columns])
+    except KeyError as error:
+        raise InvalidRequest(
+            f"There is no column {error}. The columns are {', '.join(struct.names)}."
+        ) from None
 
 
 def _arrow_type(data_type: DataType, physical: bool, nested: Mapping[str, Any], path: str) -> pa.DataType:

@@ -1,7 +1,12 @@
-"""Doubles and contracts at the seams of :mod:`delta_log`, for tests of this project and of its users."""
+"""Storages for tests, and the tests of a storage: for this project and for projects that build on it.
 
-from delta_log.testing.storage_contract import Fault as Fault
-from delta_log.testing.storage_contract import FaultyStorage as FaultyStorage
-from delta_log.testing.storage_contract import MemoryStorage as MemoryStorage
+* :class:`MemoryStorage` keeps every promise of :class:`~delta_log.storage.storage.Storage` in memory;
+* :class:`FaultyStorage` wraps any storage and fails at the call that a test chooses;
+* :class:`StorageContract` holds the tests that every storage has to pass.
+"""
+
+from delta_log.testing.faulty_storage import Fault as Fault
+from delta_log.testing.faulty_storage import FaultyStorage as FaultyStorage
+from delta_log.testing.faulty_storage import TornListings as TornListings
+from delta_log.testing.memory_storage import MemoryStorage as MemoryStorage
 from delta_log.testing.storage_contract import StorageContract as StorageContract
-from delta_log.testing.storage_contract import TornListings as TornListings

@@ -1,4 +1,4 @@
-"""Doubles at the seam of the lock table, and its contract, for this project's tests and for whoever builds on it."""
+"""Lock tables for tests, and the tests that every lock table has to pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST = f"{0:020d}.json"
 
 
 class MemoryLockTable(LockTable):
-    """Keeps every promise of :class:`~delta_log.storage.dynamodb_lock.LockTable` in a dictionary; thread-safe."""
+    """Keeps every promise of :class:`~delta_log.storage.dynamodb_lock.LockTable` in a dictionary. It is thread-safe."""
 
     def __init__(self) -> None:
         self.entries: dict[str, LockEntry] = {}
@@ -37,7 +37,7 @@ class MemoryLockTable(LockTable):
 
 
 class FaultyLockTable(LockTable):
-    """Another lock table, with a hook around each call; see :class:`~delta_log.testing.FaultyStorage`."""
+    """Forwards each call to another lock table, with hooks as in :class:`~delta_log.testing.FaultyStorage`."""
 
     def __init__(
         self,
@@ -76,7 +76,10 @@ class FaultyLockTable(LockTable):
 
 
 class LockTableContract:
-    """What :class:`~delta_log.storage.dynamodb_lock.LockTable` promises, as tests; subclass with a ``lock`` fixture of an empty one."""
+    """Tests the promises of :class:`~delta_log.storage.dynamodb_lock.LockTable`.
+
+    A subclass gives a ``lock`` fixture, which returns an empty lock table.
+    """
 
     def test_an_empty_table_has_no_entry(self, lock: LockTable) -> None:
         lock.require_usable()

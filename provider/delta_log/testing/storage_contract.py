@@ -1,239 +1,25 @@
-"""Doubles at the storage seam, for this project's tests and for those of whoever builds on it.
-
-* :class:`MemoryStorage` keeps every promise of :class:`~delta_log.storage.storage.Storage` in memory;
-* :class:`FaultyStorage` wraps any storage and fails at the call that a test chooses;
-* :class:`StorageContract` is the suite that every storage has to pass: subclass it and give a ``storage`` fixture.
-"""
+"""The tests that every storage has to pass."""
 
 from __future__ import annotations
 
 import io
 import random
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
-from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage, require_key
-from delta_log.storage.wrapped import WrappedStorage
-
-
-class MemoryStorage(Storage):
-    """A store in a dictionary; thread-safe, strongly consistent, with a clock that ticks by one at each write."""
-
-    concurrency = 1
-
-    def __init__(self, uri: str = "memory://table") -> None:
-        self.uri = uri
-        self.objects: dict[str, tuple[bytes, int]] = {}
-        self._lock = threading.Lock()
-        self._clock_ms = 0
-
-    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        try:
-            data = self.objects[key][0]
-        except KeyError:
-            raise FileNotFoundError(key) from None
-        return data[start : None if length is None else start + length]
-
-    def open_read(self, key: str) -> Any:
-        return pa.BufferReader(self.read(key))
-
-    @contextmanager
-    def open_write(self, key: str) -> Iterator[Any]:
-        require_key(key)
-        buffer = io.BytesIO()
-        yield buffer
-        if not self.put_if_absent(key, buffer.getvalue()):
-            raise StorageError(f"{key} is there already", key)
-
-    def put(self, key: str, data: bytes) -> None:
-        require_key(key)
-        with self._lock:
-            self._clock_ms += 1
-            self.objects[key] = (data, self._clock_ms)
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        require_key(key)
-        with self._lock:
-            if key in self.objects:
-                return False
-            self._clock_ms += 1
-            self.objects[key] = (data, self._clock_ms)
-            return True
-
-    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        prefix = f"{directory}/" if directory else ""
-        with self._lock:
-            names = sorted(
-                key[len(prefix) :]
-                for key in self.objects
-                if key.startswith(prefix)
-                and "/" not in key[len(prefix) :]
-                and key[len(prefix) :] >= start_name
-            )
-        for name in names:
-            info = self.head(prefix + name)
-            if info is not None:
-                yield info
-
-    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        with self._lock:
-            objects = {key: (len(data), time_ms) for key, (data, time_ms) in self.objects.items()}
-        remaining = [""]
-        while remaining:
-            directory = remaining.pop()
-            below = [key for key in objects if key.startswith(directory)]
-            keys = sorted(key for key in below if "/" not in key[len(directory) :])
-            yield TreePage(keys, [objects[key][0] for key in keys], [objects[key][1] for key in keys])
-            names = {key[len(directory) :].partition("/")[0] for key in below if "/" in key[len(directory) :]}
-            remaining += [f"{entered}/" for entered in enter(sorted(directory + name for name in names))]
-
-    def head(self, key: str) -> FileInfo | None:
-        found = self.objects.get(key)
-        return None if found is None else FileInfo(key, key.rpartition("/")[2], len(found[0]), found[1])
-
-    def delete(self, keys: Iterable[str]) -> None:
-        with self._lock:
-            for key in keys:
-                require_key(key)
-                self.objects.pop(key, None)
-
-
-class Fault(Exception):
-    """What :class:`FaultyStorage` raises where a process is meant to die; nothing in the product catches it."""
-
-
-class FaultyStorage(WrappedStorage):
-    """Another storage, with a hook before each call. One call is made at a time.
-
-    :param before: called with the method's name and its key; what it raises is raised in the place of the call.
-    :param after: the same after the call took effect, for outcomes that the caller never learns.
-
-    What asks for many keys at once calls the hooks for each of them, as ``read`` and ``head`` do.
-    """
-
-    def __init__(
-        self,
-        inner: Storage,
-        before: Callable[[str, str], None] | None = None,
-        after: Callable[[str, str], None] | None = None,
-    ) -> None:
-        super().__init__(inner)
-        self._before, self._after = before, after
-        self.concurrency, self.reads_while_listing = 1, False
-
-    def _call(self, name: str, key: str, call: Callable[[], Any]) -> Any:
-        if self._before is not None:
-            self._before(name, key)
-        result = call()
-        if self._after is not None:
-            self._after(name, key)
-        return result
-
-    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        return bytes(self._call("read", key, lambda: self._inner.read(key, start, length)))
-
-    def read_many(self, keys: list[str]) -> Iterator[bytes]:
-        return map(self.read, keys)
-
-    def open_read(self, key: str) -> Any:
-        return self._call("open_read", key, lambda: self._inner.open_read(key))
-
-    def open_write(self, key: str) -> Any:
-        return self._call("open_write", key, lambda: self._inner.open_write(key))
-
-    def put(self, key: str, data: bytes) -> None:
-        self._call("put", key, lambda: self._inner.put(key, data))
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        return bool(self._call("put_if_absent", key, lambda: self._inner.put_if_absent(key, data)))
-
-    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        return iter(
-            self._call("list_from", directory, lambda: list(self._inner.list_from(directory, start_name)))
-        )
-
-    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        return iter(self._call("list_tree", "", lambda: list(self._inner.list_tree(enter))))
-
-    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
-        return iter(self._call("list_part", span.prefix, lambda: list(self._inner.list_part(span, enter))))
-
-    def head(self, key: str) -> FileInfo | None:
-        found: FileInfo | None = self._call("head", key, lambda: self._inner.head(key))
-        return found
-
-    def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
-        return map(self.head, keys)
-
-    def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
-        sizes: list[int | None] = []
-        times: list[int | None] = []
-        for key in keys:
-            found = self._call("head", key, partial(self._inner.sizes_and_times, [key]))
-            sizes += found[0]
-            times += found[1]
-        return sizes, times
-
-    def symbolic_links(self, keys: Sequence[str]) -> Iterator[str | None]:
-        for key in keys:
-            yield self._call("symbolic_links", key, partial(next, self._inner.symbolic_links([key])))
-
-    def delete(self, keys: Iterable[str]) -> None:
-        for key in list(keys):
-            self._call("delete", key, partial(self._inner.delete, [key]))
-
-    def take_back(self, key: str, data: bytes) -> None:
-        Storage.take_back(self, key, data)
-
-    def copy(self, source: str, target: str) -> bool:
-        return bool(self._call("copy", source, lambda: self._inner.copy(source, target)))
-
-    def remove_dir(self, directory: str) -> bool:
-        return bool(self._call("remove_dir", directory, lambda: self._inner.remove_dir(directory)))
-
-    def remove_leftovers(
-        self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
-    ) -> list[str]:
-        return list(
-            self._call(
-                "remove_leftovers",
-                "",
-                lambda: self._inner.remove_leftovers(directories, now_ms, dry_run=dry_run),
-            )
-        )
-
-
-class TornListings(FaultyStorage):
-    """A disk whose directories are written to while they are listed: the last of the new files is shown, the others not.
-
-    :param meanwhile: called during each listing, to write what others write then.
-    """
-
-    def __init__(self, inner: Storage, meanwhile: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self._meanwhile = meanwhile
-
-    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        before = {info.name for info in self._inner.list_from(directory, start_name)}
-        self._meanwhile()
-        after = list(self._inner.list_from(directory, start_name))
-        new = [info for info in after if info.name not in before]
-        return (info for info in after if not self.is_hidden(new, info))
-
-    def is_hidden(self, new: list[FileInfo], info: FileInfo) -> bool:
-        return info in new[:-1]
+from delta_log.storage.storage import FileInfo, KeySpan, Storage
+from delta_log.testing.faulty_storage import Fault
 
 
 class StorageContract:
-    """What :mod:`delta_log.storage.storage` promises, as tests; subclass with a ``storage`` fixture of an empty store.
+    """Tests the promises of :mod:`delta_log.storage.storage`.
+
+    A subclass gives a ``storage`` fixture, which returns an empty store.
 
     :cvar race_rounds: how many keys the racing writers race for.
     :cvar large_bytes: of a content that is put in parts, where the store has them.
@@ -243,11 +29,11 @@ class StorageContract:
     large_bytes = 12 << 20
 
     def reopened(self, storage: Storage) -> Storage:
-        """Another door to the same store, as another process would have."""
+        """Returns the same store as another process would open it."""
         return storage
 
     def in_small_parts(self, storage: Storage) -> Storage:
-        """Make a large content consist of several parts; no store takes parts below 5 MiB."""
+        """Makes a large content consist of several parts; no store takes parts below 5 MiB."""
         storage.require_writable()
         if hasattr(storage, "part_bytes"):
             storage.multipart_bytes = storage.part_bytes = 5 << 20  # type: ignore[attr-defined]
@@ -326,7 +112,7 @@ class StorageContract:
                 continue
             raise AssertionError(f"{read} did not raise FileNotFoundError")
 
-    def test_put_overwrites_and_everybody_sees_it_at_once(self, storage: Storage) -> None:
+    def test_put_overwrites_and_every_reader_sees_it_at_once(self, storage: Storage) -> None:
         other = self.reopened(storage)
         storage.put("dir/a", b"old and longer")
         assert other.read("dir/a") == b"old and longer"
@@ -394,7 +180,7 @@ class StorageContract:
                 assert sum(outcomes) == 1
                 assert storage.read(key) == bodies[outcomes.index(True)]
 
-    def test_nobody_sees_a_part_of_what_is_being_created(self, storage: Storage) -> None:
+    def test_no_reader_sees_a_part_of_what_is_being_created(self, storage: Storage) -> None:
         body = self.large(2)
         self.in_small_parts(storage)
         done = threading.Event()
@@ -487,7 +273,7 @@ class StorageContract:
     # -- listing a tree ----------------------------------------------------------------------------------
 
     def tree(self, storage: Storage, refused: Container[str] = ()) -> dict[str, FileInfo]:
-        """Every file below the root, as a listing of the tree and :meth:`Storage.head_many` tell."""
+        """Returns every file below the root, checked against :meth:`Storage.head_many`."""
         found: dict[str, FileInfo] = {}
         for page in storage.list_tree(lambda keys: [key for key in keys if key not in refused]):
             told = [None] * len(page.keys) if page.sizes is None else list(page.sizes)
@@ -512,7 +298,7 @@ class StorageContract:
         assert all(info.size == len(key.encode()) for key, info in found.items())
 
     def part(self, storage: Storage, span: KeySpan, met: list[str] | None = None) -> list[str]:
-        """The keys of a part; of a shallow one also the directories, in ``met``."""
+        """Returns the keys of a part; the directories of a shallow part go to ``met``."""
 
         def enter(directories: Sequence[str]) -> Sequence[str]:
             (met if met is not None else []).extend(directories)

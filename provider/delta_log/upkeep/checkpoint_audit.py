@@ -20,7 +20,7 @@ from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions, Unre
 from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import checksum_key
 from delta_log.log.log_segment import Checkpoint, LogListing, LogSegment, segment_of
-from delta_log.snapshot.live_files import Counts
+from delta_log.snapshot.counts import Counts
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.version_checksum import disagreements, read_version_checksum
 from delta_log.storage.storage import Storage

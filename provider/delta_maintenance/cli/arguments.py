@@ -14,7 +14,17 @@ from delta_log.errors import brief
 from delta_log.version import VERSION
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, TransactionId
 from delta_maintenance.operations import OPERATIONS
-from delta_maintenance.options import ENGINE, HOW_TO_RUN, Count, Operation, Option, Switch, whole_number
+from delta_maintenance.options import (
+    ENGINE,
+    HOW_TO_RUN,
+    Count,
+    Kind,
+    Operation,
+    Option,
+    Switch,
+    Text,
+    whole_number,
+)
 
 Command = Callable[[argparse.Namespace], Any]
 
@@ -73,34 +83,58 @@ def _add_reading_options(parser: argparse.ArgumentParser, name: str) -> None:
     )
 
 
+class _Transaction(Kind):
+    metavar = "APP_ID:VERSION"
+
+    def read(self, value: Any) -> TransactionId:
+        return TransactionId.parse(value)
+
+
+#: What the command line alone has, since an operator takes it from its connection, or from Airflow.
+_OF_ENGINES = (
+    Option(
+        "master", Text("URL"), "the Spark master", otherwise="$SPARK_MASTER, or local[*]", group=HOW_TO_RUN
+    ),
+    Option(
+        "transaction",
+        _Transaction(),
+        "name of this piece of work; if the table has it already, do nothing",
+        group=HOW_TO_RUN,
+        flag="--txn",
+    ),
+)
+_OF_RESUMABLE = (
+    Option(
+        "run_id",
+        Text("ID"),
+        f"go on where the run of this name stopped, if it had the same key (${RUN_KEY_VARIABLE})",
+        otherwise="a new run",
+        group=HOW_TO_RUN,
+    ),
+)
+
+
+def rows_of(operation: Operation) -> tuple[Option, ...]:
+    """The rows of an operation that have a flag, in the order of ``--help``."""
+    rows = (
+        *operation.options,
+        *operation.settings,
+        *(_OF_ENGINES if ENGINE in operation.settings else ()),
+        *(_OF_RESUMABLE if operation.is_resumable else ()),
+    )
+    return tuple(row for row in rows if row.flag is not None)
+
+
 def _add_operation(parser: argparse.ArgumentParser, operation: Operation) -> None:
-    """Add the flags of an operation, and those of the engines where it needs one."""
     groups: dict[str, Any] = {"": parser}
-    for row in (*operation.options, *operation.settings):
+    for row in rows_of(operation):
         if row.group not in groups:
             groups[row.group] = parser.add_argument_group(row.group)
         _add_flag(groups[row.group], row)
-    if ENGINE not in operation.settings:
-        return
-    how = groups[HOW_TO_RUN]
-    how.add_argument("--master", metavar="URL", help="Spark master (default: $SPARK_MASTER, or local[*])")
-    how.add_argument(
-        "--txn",
-        type=_transaction,
-        metavar="APP_ID:VERSION",
-        help="name of this piece of work; if it was done before, do nothing",
-    )
-    if operation.is_resumable:
-        how.add_argument(
-            "--run-id",
-            metavar="ID",
-            help=f"of a run that died: go on where it stopped, if it had the same key (${RUN_KEY_VARIABLE})",
-        )
 
 
 def _add_flag(group: Any, row: Option) -> None:
-    if row.flag is None:
-        return
+    assert row.flag is not None
     about: dict[str, Any] = {"dest": row.name, "default": row.default, "help": flag_help(row)}
     if isinstance(row.kind, Switch):
         about["action"] = "store_false" if row.flag.startswith("--no-") else "store_true"
@@ -147,11 +181,6 @@ def _timestamp(text: str) -> datetime:
     except ValueError:
         raise ValueError(f"{brief(text)!r} is not a time such as 2026-01-31T12:00:00Z") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
-
-
-@_argument
-def _transaction(text: str) -> TransactionId:
-    return TransactionId.parse(text)
 
 
 @_argument

@@ -168,7 +168,7 @@ def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         table=options.table,
         run_id=given.get("run_id") or f"cli-{runtime.new_id()}",
         options=operation.spec_options(given),
-        transaction=given.get("txn"),
+        transaction=given.get("transaction"),
         **{"engine": "local", **{row.name: given[row.name] for row in operation.settings}},
     )
     # Without a cluster to go to, "auto" stays here however much there is to do.

@@ -119,12 +119,14 @@ class OptimizeOptions(Options):
         "read at most this much in one run; what removes most files for its bytes goes first",
         otherwise="no limit",
         group=_HOW_MUCH,
+        absence="there is no limit, for which to write 1PiB",
     )
     max_files: int | None = option(
         Count("files", lowest=2),
         "replace at most this many files in one run",
         otherwise="no limit",
         group=_HOW_MUCH,
+        absence="there is no limit, for which to write 1000000000",
     )
     max_duration_seconds: int | None = option(
         seconds(),
@@ -133,18 +135,21 @@ class OptimizeOptions(Options):
         group=_HOW_MUCH,
         flag="--max-duration",
         argument="max_duration",
+        absence="there is no limit, for which to write 100000000",
     )
     quiet_minutes: int | None = option(
         minutes(),
         "a partition is hot if it was written to within this time",
         otherwise="no partition is hot",
         group=_HOW_MUCH,
+        absence="partitions are rewritten while others write to them",
     )
     hot_partitions: str = option(
         Choice(HOT_PARTITIONS),
         "last: rewrite hot partitions last; wait: leave them for another run",
         default="last",
         group=_HOW_MUCH,
+        absence="hot partitions are rewritten in this run, for which to write last",
     )
     batch_size_bytes: int | None = option(
         Size(),

@@ -150,6 +150,8 @@ def test_engine_spark_goes_straight_there(make_context: MakeContext) -> None:
         (failed(kind="refused", type="NotATable", message="no table", retryable=False), True),
         (failed(kind="conflict", type="ConcurrentDeleteRead", message="lost", retryable=True), False),
         (failed(kind="failed", type="StorageError", message="down", retryable=True), False),
+        (failed(kind="failed", type="LiveFilesMissing", message="gone", retryable=False), True),
+        (failed(kind="failed", type="Unforeseen", message="said nothing of a repetition"), False),
         (JobCannotStart("no spark-submit"), True),
         (JobLost("exit code 1", ("boom",)), False),
     ],
@@ -237,7 +239,7 @@ def test_every_template_field_is_an_attribute_and_every_argument_but_a_program_i
 
 def test_templates_that_render_to_nothing_are_absent_where_less_is_done_without_them() -> None:
     operator = DeltaOptimizeOperator(task_id="optimize", table="/t")
-    operator.target_size, operator.parallelism, operator.hot_partitions = "None", " ", ""
+    operator.target_size, operator.parallelism, operator.batch_size = "None", " ", ""
     assert operator.options() == {}
     assert operator.value_of("parallelism") is None
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from delta_log.log import log_replay
+from delta_log.log import action_columns
 from delta_log.log.action_columns import ActionColumns, deletion_vector_ids
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.log.file_columns import action_batch
@@ -59,12 +59,12 @@ def test_a_snapshot_is_the_same_whether_its_tail_is_columns_or_objects(
     )
     commit(storage, 1, [remove("p=1/f%200"), remove("plain", deletionVector=None, size=7)])
     commit(storage, 2, [remove("p=1/f%201"), add("p=1/f%201", deletionVector=VECTOR)])
-    monkeypatch.setattr(log_replay, "MANY_ACTIONS", opening)
+    monkeypatch.setattr(action_columns, "MANY_ACTIONS", opening)
     snapshot = Snapshot(storage, find_log_segment(storage))
     commit(storage, 3, [remove("p=1/f%201", deletionVector=VECTOR), remove("p=1/f%202"), add("p=1/f%200")])
-    monkeypatch.setattr(log_replay, "MANY_ACTIONS", refreshing)
+    monkeypatch.setattr(action_columns, "MANY_ACTIONS", refreshing)
     refreshed = snapshot.refreshed()
-    monkeypatch.setattr(log_replay, "MANY_ACTIONS", 1000)
+    monkeypatch.setattr(action_columns, "MANY_ACTIONS", 1000)
     assert rows_of(refreshed) == rows_of(Snapshot(storage, find_log_segment(storage)))
     assert refreshed.num_files == 4
     assert [row["key"] for row in refreshed.tombstones(["key"]).to_pylist()][:2] == ["p=1/f 1", "p=1/f 2"]

@@ -1,0 +1,123 @@
+"""Two directives: tables of options, made from those that the command line and the operators follow.
+
+``options`` takes the name of a command, ``arguments`` that of an operator or sensor (or of their base class). Rows with a heading
+of their own in ``--help`` have it here, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+
+from delta_maintenance.cli.arguments import rows_of
+from delta_maintenance.operations import OPERATIONS
+from delta_maintenance.options import Option, Switch
+
+_MODULES = (
+    "airflow_delta.operators",
+    "airflow_delta.sensors",
+    "airflow_delta.operators.base",
+    "airflow_delta.sensors.base",
+)
+
+
+def flag_tables(rows: Iterable[Option]) -> list[str]:
+    """Lines of Markdown with the flags of a command."""
+    return _tables("option", rows, lambda row: f"`{_flag(row)}`", _default)
+
+
+def argument_tables(rows: Iterable[Option]) -> list[str]:
+    """Lines of Markdown with the arguments of an operator or sensor."""
+    return _tables("argument", rows, lambda row: f"`{row.argument}`", _argument_default)
+
+
+def _flag(row: Option) -> str:
+    if isinstance(row.kind, Switch):
+        return str(row.flag)
+    return f"{row.flag} {'|'.join(row.kind.choices) or row.kind.metavar}"
+
+
+def _default(row: Option) -> str:
+    return _with_code(row.otherwise) or (f"`{row.default_words}`" if row.default_words else "")
+
+
+def _argument_default(row: Option) -> str:
+    if isinstance(row.kind, Switch):
+        return f"`{row.argument_default}`"
+    return _default(row)
+
+
+def _tables(
+    what: str, rows: Iterable[Option], name: Callable[[Option], str], default: Callable[[Option], str]
+) -> list[str]:
+    groups: dict[str, list[Option]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    return [line for group, members in groups.items() for line in _table(group, what, members, name, default)]
+
+
+def _table(
+    group: str,
+    what: str,
+    rows: Iterable[Option],
+    name: Callable[[Option], str],
+    default: Callable[[Option], str],
+) -> Iterator[str]:
+    if group:
+        yield from (f"**{_sentence(group)}**", "")
+    yield from (f"| {what} | default | |", "|---|---|---|")
+    for row in rows:
+        help_text = (row.flag_help or row.help) if what == "option" else row.help
+        cells = (name(row), default(row), _sentence(help_text))
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    yield ""
+
+
+def _sentence(text: str) -> str:
+    """A line of help as a sentence. The word of a choice at its beginning stays as it is."""
+    text = _with_code(text)
+    return text if re.match(r"\w+: ", text) else f"{text[0].upper()}{text[1:]}"
+
+
+def _with_code(text: str) -> str:
+    """Text with the names of properties, variables and files as code."""
+    return re.sub(r"(?<![\w.])(delta\.\w+|spark\.[\w.]+\w|\$\w+|\w+\.json|[a-z]+_[a-z_]+)", r"`\1`", text)
+
+
+class _Tables(Directive):  # type: ignore[misc]
+    required_arguments = 1
+
+    def lines(self, name: str) -> list[str]:
+        raise NotImplementedError
+
+    def run(self) -> list[Any]:
+        source = StringList(self.lines(self.arguments[0]), source="option_tables")
+        holder = nodes.container()
+        self.state.nested_parse(source, self.content_offset, holder)
+        return list(holder.children)
+
+
+class _Options(_Tables):
+    def lines(self, name: str) -> list[str]:
+        return flag_tables(rows_of(OPERATIONS[name]))
+
+
+class _Arguments(_Tables):
+    def lines(self, name: str) -> list[str]:
+        (found,) = {
+            getattr(import_module(path), name) for path in _MODULES if hasattr(import_module(path), name)
+        }
+        return argument_tables(found.own_arguments)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Sphinx calls it."""
+    app.add_directive("options", _Options)
+    app.add_directive("arguments", _Arguments)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
