@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A developer's own Airflow is never touched. Set before anything imports Airflow, which reads it at import.
 _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-delta-tests-")
@@ -40,9 +40,9 @@ from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Property tests are judged by what they find, never by how long one example took on a busy machine.
-settings.register_profile("no_deadline", settings(), deadline=None)
-settings.load_profile("no_deadline")
+# A property test fails by what it finds, never because a busy machine takes long for an example or for generating it.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 _SLOWEST_FILES = 15
 #: Distributions whose version each run prints.
