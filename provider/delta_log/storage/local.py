@@ -337,7 +337,7 @@ def _read_at(descriptor: int, start: int, length: int) -> bytes:
     data = os.pread(descriptor, length, start) if length else b""
     if len(data) == length:
         return data
-    # One system call may give less than it was asked for.
+    # One system call may return less than it was asked for.
     parts, missing = [data], length - len(data)
     while missing and (part := os.pread(descriptor, missing, start + length - missing)):
         parts.append(part)
@@ -381,7 +381,7 @@ def _local_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def _write_errors(path: str) -> Iterator[None]:
-    """Where nothing has to be there yet, an absence is a failure like any other."""
+    """Turns each error of a system call into a :class:`StorageError`; a missing file is one, too."""
     try:
         yield
     except OSError as error:
@@ -389,7 +389,7 @@ def _write_errors(path: str) -> Iterator[None]:
 
 
 def _named(error: OSError, path: str) -> Exception:
-    """The error of a system call as one of this package; absence stays what it is."""
+    """Turns an error of a system call into an error of this package; a missing file stays one."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return FileNotFoundError(path)
     return _failure(error, path)
