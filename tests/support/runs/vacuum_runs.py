@@ -57,9 +57,7 @@ def files_below(table: Path) -> set[str]:
 def contents(directory: Path) -> dict[str, bytes]:
     """The content of every file below a directory."""
     return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file()
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
     }
 
 
@@ -71,7 +69,9 @@ def live_files(table: Path) -> set[str]:
 def plan_on(storage: Storage, now_ms: int = NOW_MS, **options: Any) -> PlannedVacuum:
     """Plan a vacuum of a table in any storage."""
     snapshot = Snapshot(storage, find_log_segment(storage))
-    return find_candidates(storage, open_storage, snapshot, VacuumOptions(**options), now_ms, SilentProgress())
+    return find_candidates(
+        storage, open_storage, snapshot, VacuumOptions(**options), now_ms, SilentProgress()
+    )
 
 
 def vacuum_on(storage: Storage, now_ms: int = NOW_MS, **options: Any) -> VacuumOutcome:
