@@ -64,15 +64,6 @@ def line_prefix(prefix: str, nonce: str | None) -> str:
     return f"{prefix}{nonce} " if nonce else prefix
 
 
-OPERATIONS = (
-    "optimize",
-    "purge",
-    "checkpoint",
-    "vacuum",
-    "restore-quarantine",
-    "cleanup-log",
-    "compact-log",
-)
 ENGINES = ("auto", "local", "spark")
 CHECKPOINT_POLICIES = ("classic", "v2")
 CHECKPOINT_TOP_FORMATS = ("json", "parquet")
@@ -157,8 +148,6 @@ class JobSpec:
     contract_version: int = CONTRACT_VERSION
 
     def __post_init__(self) -> None:
-        if self.operation not in OPERATIONS:
-            raise ContractError(f"operation {self.operation!r} is not one of {', '.join(OPERATIONS)}.")
         if self.engine not in ENGINES:
             raise ContractError(f"engine {self.engine!r} is not one of {', '.join(ENGINES)}.")
         run_id: object = self.run_id
@@ -192,22 +181,6 @@ def _are_roots(value: Any) -> bool:
         isinstance(roots, (list, tuple)) and roots and all(isinstance(root, str) for root in roots)
         for roots in value.values()
     )
-
-
-def places(table: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Every address that a job reads or writes because its caller named it.
-
-    :param options: as of a :class:`JobSpec`.
-    """
-    found = [table]
-    output, inventory = options.get("output"), options.get("inventory")
-    if isinstance(output, str):
-        # The directory is what is opened.
-        found += [output, output.rpartition("/")[0] or "/"]
-    if isinstance(inventory, str):
-        # The files that an S3 Inventory's manifest names lie beside the manifest's own directory.
-        found.append(inventory.rsplit("/", 2)[0] if inventory.endswith("/manifest.json") else inventory)
-    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.upkeep.checkpoint_audit import CheckpointAuditFailed
 from delta_log.upkeep.log_compaction import write_log_compaction
-from delta_maintenance.log_upkeep.log_cleanup import clean_up, survey
+from delta_maintenance.log_upkeep.log_cleanup import clean_up, plan_log_cleanup
 from delta_maintenance.log_upkeep.plan.log_cleanup import LogCleanupPlan
 from delta_maintenance.progress import SilentProgress
 
@@ -53,7 +53,7 @@ def aged(table: Path, latest: int) -> None:
 def cleaned(table: Path) -> LogCleanupPlan:
     opened = Table(str(table))
     snapshot = opened.snapshot()
-    plan = survey(opened.storage, snapshot, Runtime().now_ms(), SilentProgress())
+    plan = plan_log_cleanup(opened.storage, snapshot, Runtime().now_ms(), SilentProgress())
     clean_up(opened.storage, snapshot, plan, Runtime(), SilentProgress())
     return plan
 
@@ -130,7 +130,7 @@ def test_every_table_of_the_corpus_is_the_same_after_a_cleanup(
     after = state_of(Table(str(table)).snapshot(), now_ms, stats="none")
     # What has expired leaves the log with the commits that told of it.
     assert after == before
-    if plan.anchor is not None and plan.entrances:
+    if plan.anchor is not None and plan.entry_points:
         assert not (table / commit_key(0)).exists() or plan.anchor.version == 0
     assert not agrees or by_delta_rs_whole(table) == rows
 

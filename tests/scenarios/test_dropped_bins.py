@@ -8,18 +8,15 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.support.runs.maintenance_runs import RUN_KEY
+from tests.support.runs.maintenance_runs import run_spec
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete
-from delta_log.runtime import Runtime
 from delta_maintenance.cli.text import render_report
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.choice import EngineChoice
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.optimize import run as optimize
-from delta_maintenance.progress import ProgressReporter, SilentProgress
+from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
@@ -51,14 +48,10 @@ def table(tmp_path: Path) -> Path:
 
 
 def disturbed(table: Path, statement: Callable[[deltalake.DeltaTable], object]) -> JobReport:
-    return optimize.run(
+    return run_spec(
         JobSpec("optimize", str(table), "run", engine="local"),
         Table(str(table)),
-        lambda asked, size: EngineChoice("local", "for the test"),
-        lambda name: DisturbedEngine(lambda: statement(deltalake.DeltaTable(str(table)))),
-        SilentProgress(),
-        Runtime(),
-        RUN_KEY,
+        DisturbedEngine(lambda: statement(deltalake.DeltaTable(str(table)))),
     )
 
 

@@ -26,7 +26,7 @@ from delta_maintenance.contract import RUN_KEY_VARIABLE
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.errors import BadManifest
-from delta_maintenance.optimize.resume import earlier_tries
+from delta_maintenance.optimize.resume import find_earlier_tries
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
@@ -273,7 +273,7 @@ def test_a_batch_that_is_no_number_in_the_log_is_taken_for_the_first(table: Path
                 action["commitInfo"]["tags"]["delta-maintenance.batch"] = number
         commit.write_text("\n".join(map(json.dumps, actions)))
         opened = Table(str(table))
-        found = earlier_tries(
+        found = find_earlier_tries(
             opened.storage, "run", RUN_KEY, opened.snapshot(), planned(table)[0].rewrite_tag
         )
         assert found.num_batches == 1

@@ -17,8 +17,7 @@ from delta_log.log.file_names import commit_name
 from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage
 from delta_maintenance.errors import VacuumIncomplete
-from delta_maintenance.log_upkeep.log_cleanup import clean_up
-from delta_maintenance.log_upkeep.log_cleanup import survey as survey_log
+from delta_maintenance.log_upkeep.log_cleanup import clean_up, plan_log_cleanup
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import find_candidates
 from delta_maintenance.vacuum.execution import execute_plan
@@ -108,7 +107,7 @@ def test_a_log_cleanup_deletes_nothing_of_the_new_log(table: Path, versions: int
     DeltaTable(str(table)).create_checkpoint()
     age(table)
     snapshot, replace = opened.snapshot(), Replacement(table, versions)
-    plan = survey_log(opened.storage, snapshot, Runtime().now_ms(), SilentProgress())
+    plan = plan_log_cleanup(opened.storage, snapshot, Runtime().now_ms(), SilentProgress())
     assert not plan.is_empty
     replace()
     with pytest.raises(DeltaLogError, match="was deleted or made anew"):

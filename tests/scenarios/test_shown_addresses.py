@@ -15,8 +15,8 @@ from tests.support.tables.small_tables import write_days
 from tests.support.tables.written_log import add, write_log
 
 from delta_maintenance.cli.main import main
-from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobReport, JobSpec, places
-from delta_maintenance.job import JobSite, run_job
+from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobReport, JobSpec
+from delta_maintenance.job import JobSite, places, run_job
 from delta_maintenance.progress import HumanProgress, ProgressLines, SilentProgress
 
 SECRET = "wJalrXUtnFEMI"
@@ -127,10 +127,13 @@ def test_progress_shows_no_credentials() -> None:
 
 
 def test_the_places_of_a_job_are_what_it_opens() -> None:
-    assert places("/t", {"where": "s3://x"}) == ("/t",)
-    assert places("/t", {"output": "s3://b/d/plan.json"}) == ("/t", "s3://b/d/plan.json", "s3://b/d")
-    assert places("/t", {"inventory": "/lists/today"}) == ("/t", "/lists/today")
-    assert places("/t", {"inventory": "s3://b/inv/2026/manifest.json"}) == ("/t", "s3://b/inv")
+    for options, named in (
+        ({"where": "s3://x"}, ()),
+        ({"output": "s3://b/d/plan.json"}, ("s3://b/d/plan.json", "s3://b/d")),
+        ({"inventory": "/lists/today"}, ("/lists/today",)),
+        ({"inventory": "s3://b/inv/2026/manifest.json"}, ("s3://b/inv",)),
+    ):
+        assert places(JobSpec("vacuum", "/t", "run", options)) == ("/t", *named)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
-from tests.support.runs.maintenance_runs import RUN_KEY
+from tests.support.runs.maintenance_runs import run_spec
 
 from delta_log import Table
-from delta_log.runtime import Runtime
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
-from delta_maintenance.engine.choice import EngineChoice
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.optimize import run as optimize
-from delta_maintenance.progress import ProgressReporter, SilentProgress
+from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
@@ -44,15 +41,7 @@ class OvertakenEngine:
 
 
 def run(spec: JobSpec, table: Path, engine: OvertakenEngine | None = None) -> JobReport:
-    return optimize.run(
-        spec,
-        Table(str(table)),
-        lambda asked, size: EngineChoice("local", "for the test"),
-        lambda name: engine or LocalEngine({}),
-        SilentProgress(),
-        Runtime(),
-        RUN_KEY,
-    )
+    return run_spec(spec, Table(str(table)), engine)
 
 
 def small_files(table: Path) -> None:

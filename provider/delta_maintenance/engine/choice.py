@@ -26,12 +26,6 @@ class EngineChoice:
     reason: str
 
 
-#: Chooses an engine, given a spec and the planned bytes.
-ChooseEngine = Callable[[JobSpec, int], EngineChoice]
-#: Chooses what lists the files, given a spec and a function that counts the files that the log knows.
-ChooseLister = Callable[[JobSpec, Callable[[], int]], EngineChoice]
-
-
 def choose_engine(
     spec: JobSpec, planned_bytes: int, *, spark_master: str | None, can_use_spark: bool
 ) -> EngineChoice:

@@ -7,7 +7,7 @@ this process, in worker processes or on Spark executors.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from delta_maintenance.errors import TaskFailed
@@ -37,10 +37,6 @@ class Engine(Protocol):
 def is_too_late(task: RewriteTask) -> bool:
     """Tell whether a task's time is over, by this machine's clock: a time budget allows for seconds of difference."""
     return task.begin_before_ms is not None and time.time() * 1000 >= task.begin_before_ms
-
-
-#: Makes an engine, given its name.
-MakeEngine = Callable[[str], Engine]
 
 
 #: What an engine yields for a task.

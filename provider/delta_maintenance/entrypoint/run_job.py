@@ -26,8 +26,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_maintenance.errors import refusal_report
-
 if TYPE_CHECKING:
     from delta_maintenance.contract import ErrorReport, JobReport
 
@@ -79,6 +77,7 @@ def _run(text: str, nonce: str | None) -> JobReport:
     from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
     from delta_maintenance.engine.spark_session import is_spark_driver
+    from delta_maintenance.errors import refusal_report
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import ProgressLines
     from delta_maintenance.rewrite.manifest_file import RunKey

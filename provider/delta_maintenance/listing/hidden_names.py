@@ -1,8 +1,9 @@
 """Names below a table's root that VACUUM never touches.
 
-A name that starts with ``_`` or ``.`` is hidden, at every level, and so is everything below it. Three kinds are not,
-since the table's own data lies there: change data, the index of Bloom filters, and the directories of partitions whose
-column starts so. The directory ``metadata`` in the root is hidden where Iceberg readers use it.
+A name that starts with ``_`` or ``.`` is hidden at every level, and so is everything below it. Three kinds of names are
+visible all the same, since data of the table lies there: change data, the index of Bloom filters, and directories of
+partitions whose column starts with ``_`` or ``.``. The directory ``metadata`` in the root is hidden if Iceberg readers use
+the table.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from delta_maintenance.listing.key_columns import may_begin, may_contain
 
 CHANGE_DATA = "_change_data"
 LOG_DIRECTORY = "_delta_log"
-_OURS = (CHANGE_DATA, "_delta_index")
+_VISIBLE = (CHANGE_DATA, "_delta_index")
 ICEBERG_METADATA = "metadata"
 
 
 @dataclass(frozen=True)
 class HiddenNames:
-    """
-    :param partition_prefixes: ``column=``, as directories spell it.
-    :param hides_metadata: the table is read by Iceberg too.
+    """The hidden names of one table.
+
+    :param partition_prefixes: ``column=`` for each partition column, as directories spell it.
+    :param hides_metadata: Iceberg readers use the table, too.
     """
 
     partition_prefixes: tuple[str, ...] = ()
@@ -50,7 +52,7 @@ class HiddenNames:
         )
 
     def hides(self, key: str) -> bool:
-        """Is this file or directory hidden, or does it lie below something that is?"""
+        """Whether a file or directory is hidden, or lies in a hidden directory."""
         directory, _, name = key.rpartition("/")
         if self._hides_name(name) or (self.hides_metadata and key == ICEBERG_METADATA):
             return True
@@ -62,7 +64,7 @@ class HiddenNames:
         return known
 
     def mask(self, keys: pa.Array) -> pa.BooleanArray:
-        """:meth:`hides` of a column of files."""
+        """Apply :meth:`hides` to a column of files."""
         starts = b"_.m" if self.hides_metadata else b"_."
         if not may_contain(keys, (b"/_", b"/.")) and not may_begin(keys, starts):
             return pa.array(np.zeros(len(keys), bool))
@@ -77,11 +79,11 @@ class HiddenNames:
         return pa.array(found, pa.bool_())
 
     def _hides_name(self, name: str) -> bool:
-        return name[:1] in ("_", ".") and not name.startswith((*_OURS, *self.partition_prefixes))
+        return name[:1] in ("_", ".") and not name.startswith((*_VISIBLE, *self.partition_prefixes))
 
 
 def other_tables(directories: Iterable[str], hidden: HiddenNames) -> set[str]:
-    """Of some directories or files below the root, the roots of other tables that they show."""
+    """Find the roots of other tables, which show by a log directory among some directories or files."""
     found = set()
     for key in directories:
         root, marker, _ = f"{key}/".partition(f"/{LOG_DIRECTORY}/")

@@ -1,14 +1,14 @@
-"""A listing that somebody else made, in the place of one of our own: for tables that nobody wants to list again.
+"""Inventories: listings that the store or the user made, for tables that are too large to list again.
 
-Two layouts, each in Parquet or CSV (``.gz`` too); upper and lower case and underscores in names of columns are the same:
+There are two layouts, each in Parquet or CSV (also ``.gz``). Case and underscores in column names do not matter:
 
-* ``path, length, isDir, modificationTime``: an absolute URI, bytes, and ms since the epoch. One file with a header, or
-  a directory of them.
-* an S3 Inventory: its ``manifest.json``, whose files lie in ``../data``; columns ``Bucket, Key, Size,
-  LastModifiedDate`` and, of a bucket with versions, ``IsLatest`` and ``IsDeleteMarker``.
+* ``path, length, isDir, modificationTime``: an absolute URI, bytes, and milliseconds since the epoch. One file with a
+  header, or a directory of such files.
+* An S3 Inventory: its ``manifest.json``, whose files lie in ``../data``. Columns ``Bucket, Key, Size, LastModifiedDate``
+  and, for a bucket with versions, ``IsLatest`` and ``IsDeleteMarker``.
 
-Rows outside of the table's root are passed over; an inventory without any row below it is another table's, and refused.
-An old inventory is safe: the snapshot that protects files is newer.
+Rows outside of the table's root are skipped. An inventory without a single row below the root is refused, since it is one
+of another table. An old inventory is safe, because the snapshot that protects files is read after it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.log.data_path import decode_paths
 from delta_log.storage.storage import Storage
 from delta_maintenance.listing.hidden_names import HiddenNames
-from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, listing_of
+from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, listing_from_rows
 
+#: Opens the storage at a URI.
 OpenStorage = Callable[[str], Storage]
 
 _BATCH_ROWS = 1 << 16
@@ -36,9 +37,10 @@ _MILLISECONDS = pa.timestamp("ms", "UTC")
 
 
 def read_inventory(uri: str, open_storage: OpenStorage, table_uri: str, hidden: HiddenNames) -> Listing:
-    """
-    :param open_storage: opens the directory that the inventory lies in.
-    :raises InvalidRequest: not an inventory, or one of another table.
+    """Read an inventory as a listing.
+
+    :param open_storage: opens the directory of the inventory.
+    :raises InvalidRequest: it is no inventory, or one of another table.
     """
     read = _manifest_rows if uri.endswith("/manifest.json") else _plain_rows
     rows = below = 0
@@ -50,7 +52,7 @@ def read_inventory(uri: str, open_storage: OpenStorage, table_uri: str, hidden: 
             yield batch
 
     try:
-        listing = listing_of(counted(), hidden)
+        listing = listing_from_rows(counted(), hidden)
     except (pa.ArrowException, OSError, KeyError, CorruptLog, UnicodeDecodeError) as error:
         raise _refusal(uri, f"it cannot be read ({error})") from error
     if not below:
@@ -67,7 +69,7 @@ _Rows = Iterator[tuple[int, pa.RecordBatch]]
 
 
 def _plain_rows(uri: str, open_storage: OpenStorage, table_uri: str) -> _Rows:
-    """How many rows were read, and those below the root."""
+    """Yield the number of rows read, and the rows below the root."""
     directory, _, name = uri.rstrip("/").rpartition("/")
     storage = open_storage(directory or "/")
     names = [name] if storage.head(name) is not None else []
@@ -113,7 +115,7 @@ def _manifest_rows(uri: str, open_storage: OpenStorage, table_uri: str) -> _Rows
                 continue
             current = _current(batch)
             keys = _column(current, "key").cast(pa.string())
-            if is_csv:  # there, and only there, keys are encoded
+            if is_csv:  # only CSV files have encoded keys
                 keys = pa.array([unquote_plus(key) for key in keys.to_pylist()], pa.string())
             inside = pc.starts_with(keys, prefix) if prefix else pa.array([True] * len(keys))
             keys = pc.utf8_slice_codeunits(keys, len(prefix))
@@ -122,7 +124,7 @@ def _manifest_rows(uri: str, open_storage: OpenStorage, table_uri: str) -> _Rows
 
 
 def _current(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Of a bucket with versions, the objects that are there now."""
+    """Select the objects that exist now, if the bucket has versions."""
     found = batch
     for member, wanted in (("islatest", True), ("isdeletemarker", False)):
         if member in found.schema.names:
@@ -143,12 +145,12 @@ def _missing(name: str) -> pa.Array:
 
 
 def _batches(storage: Storage, key: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """The rows of one file, with simplified names of columns.
+    """Read the rows of one file; column names become lower case without underscores.
 
-    :param columns: of a CSV file without a header.
+    :param columns: the columns of a CSV file without a header.
     """
     if key.endswith((".csv", ".csv.gz")):
-        # Keys are text whatever they look like.
+        # Without these types, a key like 0012 would be read as a number.
         types = dict.fromkeys(("path", "Path", "Key", "key", "Bucket", "bucket"), pa.string())
         file = pa.BufferReader(storage.read(key))
         stream = csv.open_csv(

@@ -1,4 +1,4 @@
-"""Questions about a column of keys that its bytes answer at once, where a look at each key would cost many times more."""
+"""Questions about a column of keys, answered from the column's bytes. That is many times faster than key by key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Characters that together are spelt with every byte that UTF-8 knows but a slash's.
+#: Characters whose UTF-8 spellings together use every byte of UTF-8 except the slash.
 _NO_SLASH = "".join(
     chr(code)
     for code in (
@@ -22,7 +22,7 @@ _NO_SLASH = "".join(
 
 
 def key_bytes(keys: pa.StringArray) -> memoryview:
-    """The keys of a column, one after the other."""
+    """Give the bytes of all keys of a column, one key after the other, without a copy."""
     _, offsets, data = keys.buffers()
     if not len(keys) or data is None:
         return memoryview(b"")
@@ -31,14 +31,17 @@ def key_bytes(keys: pa.StringArray) -> memoryview:
 
 
 def may_contain(keys: pa.StringArray, texts: Iterable[bytes]) -> bool:
-    """``False``: no key contains any of these. What two neighbours make up together counts, too."""
+    """Test whether a key may contain one of some texts.
+
+    ``False`` is certain. A text that two neighbouring keys make up together gives ``True``.
+    """
     content = key_bytes(keys).tobytes()
-    # Mostly one of its bytes is not there at all, which is seen sooner.
+    # In most columns one byte of the text does not occur at all, and that is found faster.
     return any(all(byte in content for byte in text) and text in content for text in texts)
 
 
 def may_begin(keys: pa.StringArray, first: bytes) -> bool:
-    """``False``: no key begins with one of these characters."""
+    """Test whether a key begins with one of some characters. ``False`` is certain."""
     _, offsets, data = keys.buffers()
     if not len(keys) or data is None:
         return False
@@ -48,9 +51,9 @@ def may_begin(keys: pa.StringArray, first: bytes) -> bool:
 
 
 def names_beginning(keys: pa.StringArray, runs: Mapping[str, int], first: bytes) -> npt.NDArray[np.int64]:
-    """Rows of files whose own names begin with one of these characters.
+    """Find the rows of files whose own names begin with one of some characters.
 
-    :param runs: the directories that the files lie in, and how many in each, in the order of the keys.
+    :param runs: the directories of the files, in the order of the keys, and the number of files in each.
     """
     if not len(keys):
         return np.empty(0, np.int64)
@@ -62,12 +65,12 @@ def names_beginning(keys: pa.StringArray, runs: Mapping[str, int], first: bytes)
 
 
 def files_by_directory(keys: pa.Array | pa.ChunkedArray) -> dict[str, int]:
-    """The directories of some files, and how many lie in each; the root is the empty text."""
-    # Without their names the keys of a directory are the same, and few become objects.
+    """Count the files of each directory; the root is the empty text."""
+    # Trimmed to their directories, most keys are equal, so few Python objects are made.
     counted = pc.value_counts(pc.ascii_rtrim(keys, characters=_NO_SLASH))
     return {row["values"][:-1]: row["counts"] for row in counted.to_pylist()}
 
 
 def directories_of(keys: pa.Array | pa.ChunkedArray) -> set[str]:
-    """The directories of some files, each once."""
+    """Collect the directories of some files."""
     return set(files_by_directory(keys))

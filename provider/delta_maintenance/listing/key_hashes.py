@@ -1,8 +1,9 @@
-"""Which of many listed keys are not among many others, told by 64 bits of each.
+"""A set of keys as hashes of 64 bits, to find out which of many other keys are not in it.
 
-Keys are hashed once, however often a listing that goes on is compared with them, and hashes are found in a sixth of the time
-that keys are found in. A key that is denied is not there. One that is not denied is there, but for one stranger in 10^19
-divided by the number of keys: VACUUM keeps such a file, and never deletes one that it needs.
+The keys are hashed once, however many parts of a listing are compared with them, and looking up hashes takes a sixth of the
+time of looking up keys. A key that is reported absent is certainly absent. An absent key goes unreported if its hash equals
+that of a key in the set; the probability is the number of keys in the set divided by 10^19. VACUUM then keeps a file that
+it could delete, and never deletes one that is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from delta_log.arrow.row_hash import hashes_of_texts
 
-#: So many keys are hashed at once: what is in the making stays in a core's cache.
+#: Rows that are hashed together, so that intermediate results fit into the cache of a core.
 _HASHED_ROWS = 1 << 13
 
 _Hashes = npt.NDArray[np.uint64]
@@ -25,26 +26,26 @@ _Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyHashes:
-    """:ivar hashes: 64 bits for each key, sorted."""
+    """:ivar hashes: one hash for each key, sorted."""
 
     hashes: _Hashes
 
     @classmethod
     def of(cls, keys: pa.ChunkedArray) -> KeyHashes:
-        """:param keys: nulls are left out."""
+        """Hash a column of keys; nulls are left out."""
         return cls(np.sort(_hashed(keys.drop_null())))
 
-    def denied(self, keys: pa.ChunkedArray) -> pa.Array:
-        """A mask of keys, none of them null: which ones are certainly not among these."""
+    def absent(self, keys: pa.ChunkedArray) -> pa.Array:
+        """Mask the keys, none of them null, that are certainly not in this set."""
         hashes = _hashed(keys)
-        # In their order they are found in a tenth of the time; so first which hashes are denied, then whose they are.
+        # Sorted hashes are looked up in a tenth of the time. So find the absent hashes first, and then their rows.
         wanted = np.sort(hashes)
-        strangers = wanted
+        absent = wanted
         if len(self.hashes):
             at = np.searchsorted(self.hashes, wanted)
             at[at == len(self.hashes)] = 0
-            strangers = wanted[self.hashes[at] != wanted]
-        return pc.is_in(pa.array(hashes), value_set=pa.array(strangers))
+            absent = wanted[self.hashes[at] != wanted]
+        return pc.is_in(pa.array(hashes), value_set=pa.array(absent))
 
 
 def _hashed(keys: pa.ChunkedArray) -> _Hashes:

@@ -1,7 +1,7 @@
-"""What lies below a table's root, as VACUUM sees it: columns of files, and the directories where a store has them.
+"""What lies below a table's root, as VACUUM sees it: files as columns, and directories if the store has them.
 
-A listing is made before the snapshot is opened: a file that is written and committed between the two is in the
-snapshot and not in the listing, and so is no candidate; the other way round it would be taken for an orphan.
+A listing must be made before the snapshot is read. A file that is written and committed between the two is then in the
+snapshot and not in the listing, so it is no candidate. In the other order, VACUUM would take it for an orphan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delta_maintenance.listing.key_columns import directories_of, may_contain, n
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
 
-#: ``size`` in bytes, ``modification_time_ms`` by the store's clock; both null where the listing did not tell.
+#: ``size`` in bytes, ``modification_time_ms`` by the store's clock; both null if the listing did not tell.
 LISTING_SCHEMA = pa.schema([("key", pa.string()), ("size", pa.int64()), ("modification_time_ms", pa.int64())])
 _BATCH_ROWS = 1 << 16
 #: Files between two messages of progress.
@@ -30,17 +30,19 @@ _REPORTED_FILES = 100_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """
-    :param files: :data:`LISTING_SCHEMA`; none of them hidden, no key twice.
-    :param directories: when each was changed last; only where the store has directories.
-    :param counts: there, how many of ``files`` lie in each, the root among them.
-    :param untouched: directories in which something lies that VACUUM does not look at, or must not touch.
-    :param not_entered: directories that were left out, hidden or not in scope.
-    :param num_directories: that were looked into, the root among them.
-    :param others: symbolic links, and whatever else is neither file nor directory.
-    :param other_tables: roots of other tables below this one's.
-    :param num_passed: further files that were listed, and that whoever listed passed over: they were among the keys
-        ``looked_for``, which are protected. Of those keys, ``absent`` were not listed.
+    """The files and directories below a root.
+
+    :param files: visible files, each key once: :data:`LISTING_SCHEMA`.
+    :param directories: by directory, when it was changed last; empty if the store has no directories.
+    :param counts: by directory, how many of ``files`` it holds; includes the root, and is empty without directories.
+    :param untouched: directories with contents that VACUUM does not look at or must not touch.
+    :param not_entered: directories that were not listed, since they are hidden or out of scope.
+    :param num_directories: number of directories that were listed, including the root.
+    :param others: number of symbolic links and of anything else that is neither file nor directory.
+    :param other_tables: roots of other tables below this one.
+    :param num_passed: files that a distributed listing found and left out of ``files``, since their keys are among
+        ``looked_for``.
+    :param looked_for: the protected keys that a distributed listing was given; ``absent``: those that it did not find.
     """
 
     files: pa.Table
@@ -61,9 +63,9 @@ class Listing:
 
 
 class ListingCollector:
-    """Makes a :class:`Listing` of the pages of a storage's ``list_tree``.
+    """Collects the pages of a storage's ``list_tree`` into a :class:`Listing`.
 
-    :param scope: directories of partitions that are not in it are not entered.
+    :param scope: directories of partitions outside of this scope are not listed.
     """
 
     def __init__(self, hidden: HiddenNames, scope: PartitionScope | None = None) -> None:
@@ -83,7 +85,7 @@ class ListingCollector:
         self.num_files = self.num_visible = 0
 
     def enter(self, directories: Sequence[str]) -> Collection[str]:
-        """Which of some directories to look into."""
+        """Select the directories to list, given those that the storage has found."""
         self._other_tables |= other_tables(directories, self._hidden)
         entered = [directory for directory in directories if not self._hidden.hides(directory)]
         if self._scope is not None:
@@ -91,7 +93,7 @@ class ListingCollector:
             entered = [d for d, answer in zip(entered, inside, strict=True) if answer is not False]
         left_out = set(directories).difference(entered)
         self._not_entered |= left_out
-        # The table's own log keeps no directory from being empty but the root.
+        # The log of this table lies in the root, which is never deleted.
         self._untouched.update(_parent(directory) for directory in left_out if directory != LOG_DIRECTORY)
         return entered
 
@@ -111,28 +113,31 @@ class ListingCollector:
             self._flush()
 
     def take_batch(self, batch: pa.RecordBatch) -> None:
-        """:param batch: of :data:`LISTING_SCHEMA`, from a store without directories."""
+        """Add files from a store without directories.
+
+        :param batch: of :data:`LISTING_SCHEMA`.
+        """
         self._flush()
         self._parents |= directories_of(batch.column(0))
         self._take_batch(batch)
 
     @property
     def num_held(self) -> int:
-        """Files that were taken since the last :meth:`drained`."""
+        """Number of files added since the last :meth:`drained`."""
         return self._num_held + len(self._keys)
 
     def drained(self) -> list[pa.RecordBatch]:
-        """The files so far, which are forgotten but for their number."""
+        """Hand out the files so far, and keep only their number."""
         self._flush()
         batches, self._batches, self._num_held = self._batches, [], 0
         return batches
 
     def held(self, start: int) -> list[pa.RecordBatch]:
-        """Batches of files, from the one with this number on; the last files to come may not be in one yet."""
+        """Give the complete batches from a number on; the latest files may not be in a batch yet."""
         return self._batches[start:]
 
     def facts(self) -> dict[str, Any]:
-        """All that is known but the files, as JSON values, for another collector to :meth:`absorb`."""
+        """Give everything except the files as JSON values, for another collector to :meth:`absorb`."""
         self._flush()
         return {
             "directories": self._directories,
@@ -147,7 +152,7 @@ class ListingCollector:
         }
 
     def absorb(self, facts: Mapping[str, Any]) -> None:
-        """What another collector knows of another part of the same tree."""
+        """Add the :meth:`facts` of a collector that listed another part of the tree."""
         self._directories.update(facts["directories"])
         self._counts.update(facts["counts"])
         self._untouched.update(facts["untouched"])
@@ -172,7 +177,7 @@ class ListingCollector:
         )
 
     def _take_runs(self, keys: pa.StringArray, runs: Mapping[str, int]) -> None:
-        """Files of directories that were entered, each by itself: nothing but their own names can hide them."""
+        """Add files by directory. Each directory was entered, so a file can be hidden only by its own name."""
         self._flush()
         self.num_files += len(keys)
         self._counts.update(runs)
@@ -244,13 +249,13 @@ def list_files(
     return collector.listing()
 
 
-def listing_of(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:
-    """A listing from rows that somebody else made; where a key comes twice, the newest row counts."""
+def listing_from_rows(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:
+    """Make a listing of rows that a store or a user wrote. If a key comes twice, its newest row counts."""
     collector = ListingCollector(hidden)
     for batch in files:
         collector.take_batch(batch)
     listing = collector.listing()
-    # Nulls, which nothing can be newer than, come last.
+    # Rows without a time sort last, and so count only if no other row has the key.
     order = pc.sort_indices(listing.files, [("key", "ascending"), ("modification_time_ms", "descending")])
     rows = listing.files.take(order).combine_chunks()
     if rows.num_rows:
@@ -265,9 +270,9 @@ def listing_of(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:
 
 
 def not_listed(keys: pa.ChunkedArray, listing: Listing) -> pa.ChunkedArray:
-    """Of some keys, those that a listing does not show."""
+    """Select the keys that a listing does not show."""
     listed = listing.files.column("key")
-    # The table to look up in is made of the keys: a listing may be many times longer.
+    # The hash table is built from the keys, since the listing may be many times longer.
     seen = listed.filter(pc.is_in(listed, value_set=keys))
     missing = keys.filter(pc.invert(pc.is_in(keys, value_set=seen)))
     if not len(listing.looked_for) or not len(missing):

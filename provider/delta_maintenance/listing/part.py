@@ -1,13 +1,12 @@
-"""A part of a table's tree, listed and compared with what has to stay, by whichever process it was given to.
+"""One part of a distributed listing: a task lists it and compares it with the protected keys.
 
-Of millions of files nearly all are protected. So a part is listed where it is read, its files are looked up there among
-the protected keys, and what comes back is small:
+Nearly all files of a large table are protected. So the task looks them up itself, and its answer is small:
 
-* files that are not protected, with times and sizes;
-* which of the protected keys were seen, a bit for each;
-* what else a listing tells (:meth:`~delta_maintenance.listing.listing.ListingCollector.facts`).
+* the files that are not protected, with times and sizes;
+* which of the protected keys were seen, one bit for each;
+* the other facts of a listing (:meth:`~delta_maintenance.listing.listing.ListingCollector.facts`).
 
-What is hidden, what is entered and what is counted is decided by the collector that a listing in one process uses.
+The collector decides what is hidden, entered and counted, exactly as for a listing in one process.
 """
 
 from __future__ import annotations
@@ -33,20 +32,23 @@ from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import LISTING_SCHEMA, ListingCollector
 from delta_maintenance.listing.sorted_keys import SortedKeys
 
-#: What comes of a part: rows of files, and at last one row of what else there is to tell. ``seen`` has a bit for each
-#: protected key from the row ``seen_from`` on.
+#: The answer for one part: rows of files, then one row with the facts. ``seen`` has one bit for each protected key, from
+#: the row ``seen_from`` on.
 FOUND_SCHEMA = pa.schema(
     [*LISTING_SCHEMA, ("facts", pa.string()), ("seen_from", pa.int64()), ("seen", pa.binary())]
 )
-#: So many requests of one part are under way together: a task waits for the store most of the time.
-LANES = 8
-_COMPARED_AT_ONCE = 1 << 18
+#: Requests of one part that run at the same time, since a task spends most of its time waiting for the store.
+REQUESTS = 8
+_COMPARED_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class ListingPart:
-    """
-    :param wants_files: else nothing but the protected keys is looked for.
+    """What one task lists.
+
+    :param number: identifies the part in messages.
+    :param spans: ranges of keys.
+    :param wants_files: report unprotected files; otherwise only the protected keys that were seen.
     """
 
     number: int
@@ -80,9 +82,10 @@ class ListingPart:
 
 
 def list_part(storage: Storage, part: ListingPart, protected: SortedKeys) -> Iterator[pa.RecordBatch]:
-    """Batches of :data:`FOUND_SCHEMA`.
+    """List a part.
 
-    :raises VacuumRefused: the table cannot be seen from this machine.
+    :return: batches of :data:`FOUND_SCHEMA`.
+    :raises VacuumRefused: the table is not visible from this machine.
     """
     if storage.has_directories and next(storage.list_from(LOG_DIRECTORY), None) is None:
         raise VacuumRefused(
@@ -93,21 +96,21 @@ def list_part(storage: Storage, part: ListingPart, protected: SortedKeys) -> Ite
     met: dict[str, list[str]] = {}
     seen = np.zeros(len(protected), bool)
 
-    def compared() -> Iterator[pa.RecordBatch]:
+    def answers() -> Iterator[pa.RecordBatch]:
         files = pa.Table.from_batches(collector.drained(), LISTING_SCHEMA)
         if files.num_rows:
-            found = _compared(files, protected, seen)
-            yield from _described(storage, found) if part.wants_files else ()
+            found = _unprotected(files, protected, seen)
+            yield from _with_times(storage, found) if part.wants_files else ()
 
     for page in _pages(storage, part.spans, collector, met):
         collector.take(page)
-        if collector.num_held >= _COMPARED_AT_ONCE:
-            yield from compared()
-    yield from compared()
+        if collector.num_held >= _COMPARED_ROWS:
+            yield from answers()
+    yield from answers()
     facts = {**collector.facts(), "met": met}
     first, bits = packed(seen)
-    last: list[Any] = [*[None] * len(LISTING_SCHEMA), json.dumps(facts), first, bits]
-    columns = [pa.array([value], field.type) for value, field in zip(last, FOUND_SCHEMA, strict=True)]
+    row: list[Any] = [*[None] * len(LISTING_SCHEMA), json.dumps(facts), first, bits]
+    columns = [pa.array([value], field.type) for value, field in zip(row, FOUND_SCHEMA, strict=True)]
     yield pa.record_batch(columns, schema=FOUND_SCHEMA)
 
 
@@ -127,16 +130,16 @@ def _pages(
     if storage.concurrency < 2 or len(works) < 2:
         yield from chain.from_iterable(works)
         return
-    lanes = min(LANES, storage.concurrency, len(works))
-    with ThreadPoolExecutor(lanes) as pool:
-        yield from side_by_side(pool, lanes, works)
+    requests = min(REQUESTS, storage.concurrency, len(works))
+    with ThreadPoolExecutor(requests) as pool:
+        yield from side_by_side(pool, requests, works)
 
 
-def _compared(files: pa.Table, protected: SortedKeys, seen: npt.NDArray[np.bool_]) -> pa.Table:
-    """Files that are not protected; the others are noted as seen."""
+def _unprotected(files: pa.Table, protected: SortedKeys, seen: npt.NDArray[np.bool_]) -> pa.Table:
+    """Select the files that are not protected, and mark the others in ``seen``."""
     keys = files.column("key")
     least, greatest = pc.min_max(keys).as_py().values()
-    # Pages come more or less in order, so that few of all keys are looked up in.
+    # Pages come nearly in the order of their keys. So the keys near them suffice for the look-up.
     first = protected.row_of(least)
     near = protected.rows(first, protected.row_of(f"{greatest}\0"))
     rows = pc.index_in(keys, value_set=near)
@@ -144,9 +147,9 @@ def _compared(files: pa.Table, protected: SortedKeys, seen: npt.NDArray[np.bool_
     return files.filter(pc.is_null(rows))
 
 
-def _described(storage: Storage, files: pa.Table) -> Iterator[pa.RecordBatch]:
-    """With times and sizes, where the listing told none; what is gone meanwhile is left out."""
-    for batch in files.to_batches(_COMPARED_AT_ONCE):
+def _with_times(storage: Storage, files: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Look up times and sizes that the listing did not tell. Files that are gone meanwhile are left out."""
+    for batch in files.to_batches(_COMPARED_ROWS):
         columns = batch.columns
         if columns[2].null_count:
             sizes, times = storage.sizes_and_times(columns[0].to_pylist())
@@ -157,7 +160,7 @@ def _described(storage: Storage, files: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def packed(seen: npt.NDArray[np.bool_]) -> tuple[int, bytes]:
-    """From the first that is set to the last: its row, and a bit for each."""
+    """Pack the range from the first row that is set to the last: the first row, and one bit for each row."""
     rows = np.flatnonzero(seen)
     if not len(rows):
         return 0, b""
@@ -166,6 +169,6 @@ def packed(seen: npt.NDArray[np.bool_]) -> tuple[int, bytes]:
 
 
 def unpack(seen: npt.NDArray[np.bool_], first: int, bits: bytes) -> None:
-    """Set what :func:`packed` told of."""
-    told = np.unpackbits(np.frombuffer(bits, np.uint8)).astype(bool)[: len(seen) - first]
-    seen[first : first + len(told)] |= told
+    """Set the rows that :func:`packed` packed."""
+    flags = np.unpackbits(np.frombuffer(bits, np.uint8)).astype(bool)[: len(seen) - first]
+    seen[first : first + len(flags)] |= flags

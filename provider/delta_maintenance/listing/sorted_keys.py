@@ -1,6 +1,6 @@
-"""Keys in the order of their bytes in an Arrow file: however many there are, any part of them is read without the rest.
+"""Keys in an Arrow file, sorted by their bytes, so that a range of them can be read without the rest.
 
-The file is mapped into memory, so that several tasks of one machine share it.
+The file is mapped into memory, and the tasks of one machine share it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ _BATCH_ROWS = 1 << 16
 
 
 class SortedKeys:
-    """
-    :param path: of a file by :meth:`write`.
+    """A file of sorted keys.
+
+    :param path: of a file that :meth:`write` wrote.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -31,8 +32,8 @@ class SortedKeys:
 
     @staticmethod
     def write(path: Path | str, keys: pa.ChunkedArray) -> None:
-        """Each key once."""
-        # Together they may be longer than the offsets of a column of plain text can tell.
+        """Write keys to a file, each once."""
+        # Together the keys may be longer than the 32-bit offsets of a string column allow.
         distinct = pc.unique(keys.cast(pa.large_string()))
         keys = distinct.take(pc.sort_indices(distinct))
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
@@ -49,7 +50,7 @@ class SortedKeys:
         return key
 
     def row_of(self, text: str) -> int:
-        """The first row whose key is not before a text."""
+        """Find the first row whose key does not sort before a text."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -60,5 +61,5 @@ class SortedKeys:
         return low
 
     def rows(self, start: int, end: int) -> pa.ChunkedArray:
-        """The keys of the rows in ``[start, end)``."""
+        """Read the keys of the rows in ``[start, end)``."""
         return pa.chunked_array(self._batches, pa.string()).slice(start, max(0, end - start))

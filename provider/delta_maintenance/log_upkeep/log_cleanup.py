@@ -1,7 +1,7 @@
 """Log cleanup, from a wish to a report: look, choose the anchor, prove it, delete.
 
 See :mod:`delta_maintenance.log_upkeep.plan.log_cleanup` for what may go and in which order. All that can refuse does so in
-:func:`survey`, which writes nothing. A run that dies anywhere leaves every version from the anchor on readable, and its
+:func:`plan_log_cleanup`, which writes nothing. A run that dies anywhere leaves every version from the anchor on readable, and its
 repetition deletes what is left.
 """
 
@@ -19,7 +19,6 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import require_same_log
 from delta_log.snapshot.time_travel import version_at
 from delta_log.storage.storage import Storage
-from delta_log.table import Table
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation, supports
 from delta_log.upkeep.checkpoint_audit import audit, read_whole
@@ -28,46 +27,37 @@ from delta_log.upkeep.log_inventory import LogInventory, list_everything
 from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.errors import LogCleanupRefused
+from delta_maintenance.job_context import JobContext
 from delta_maintenance.log_upkeep.log_deletion import LogDeletion
 from delta_maintenance.log_upkeep.options import CLEANUP_LOG
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
     CLEANUP_ENABLED,
     PROTECTED_BEFORE,
-    DoomedFile,
+    ExpiredFile,
     LogCleanupPlan,
     LogRetention,
-    doomed_entrances,
-    doomed_leftovers,
-    doomed_rest,
-    doomed_sidecars,
+    expired_entry_points,
+    expired_leftovers,
+    expired_rest,
+    expired_sidecars,
     is_cleanup_enabled,
 )
 from delta_maintenance.progress import ProgressReporter
 
 
-def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtime) -> JobReport:
-    """Do what the spec asks.
+def run(spec: JobSpec, context: JobContext) -> JobReport:
+    """Delete files of the log that no version in retention needs, or plan it.
 
-    :raises DeltaLogError: see :func:`survey` and :func:`clean_up`.
+    :raises DeltaLogError: see :func:`plan_log_cleanup` and :func:`clean_up`.
     """
-    started_ms = runtime.now_ms()
     CLEANUP_LOG.require_known(spec.options)
-    snapshot = table.snapshot()
-    plan = survey(table.storage, snapshot, started_ms, progress)
-    report = JobReport(
-        operation=spec.operation,
-        table=spec.table,
-        status="planned",
-        run_id=spec.run_id,
-        read_version=plan.version,
-        started_ms=started_ms,
-        plan=plan.to_dict(),
-    )
-    if not spec.dry_run:
-        done, metrics = clean_up(table.storage, snapshot, plan, runtime, progress)
-        status = "nothing_to_do" if plan.is_empty else "cleaned"
-        report = replace(report, status=status, metrics=metrics, plan={**plan.to_dict(), **done})
-    return replace(report, finished_ms=runtime.now_ms())
+    storage, snapshot = context.table.storage, context.table.snapshot()
+    plan = plan_log_cleanup(storage, snapshot, context.started_ms, context.progress)
+    if spec.dry_run:
+        return context.report(spec, "planned", plan.version, plan=plan.to_dict())
+    done, metrics = clean_up(storage, snapshot, plan, context.runtime, context.progress)
+    status = "nothing_to_do" if plan.is_empty else "cleaned"
+    return context.report(spec, status, plan.version, metrics=metrics, plan={**plan.to_dict(), **done})
 
 
 def clean_up(
@@ -88,7 +78,9 @@ def clean_up(
     return deletion.facts(), deletion.metrics()
 
 
-def survey(storage: Storage, snapshot: Snapshot, now_ms: int, progress: ProgressReporter) -> LogCleanupPlan:
+def plan_log_cleanup(
+    storage: Storage, snapshot: Snapshot, now_ms: int, progress: ProgressReporter
+) -> LogCleanupPlan:
     """What would go, and why; writes nothing.
 
     :param snapshot: the latest version.
@@ -146,9 +138,9 @@ def _with_anchor(
         version = checkpoint.version
         if version > expired:
             continue
-        entrances = tuple(doomed_entrances(inventory, version))
-        rest = tuple(doomed_rest(inventory, version))
-        if not entrances and not rest:
+        entry_points = tuple(expired_entry_points(inventory, version))
+        rest = tuple(expired_rest(inventory, version))
+        if not entry_points and not rest:
             return replace(_because(plan, f"nothing is left below version {version}"), anchor=checkpoint)
         progress.message(f"reading the checkpoint of version {version}, which the log would begin with")
         try:
@@ -169,7 +161,7 @@ def _with_anchor(
             plan,
             anchor=checkpoint,
             witness=witness,
-            entrances=entrances,
+            entry_points=entry_points,
             rest=rest,
             compatible_copy_of=checkpoint if copied else None,
         )
@@ -239,9 +231,9 @@ def _protocols_below(storage: Storage, inventory: LogInventory, anchor: int) -> 
 def _with_leftovers(storage: Storage, inventory: LogInventory, plan: LogCleanupPlan) -> LogCleanupPlan:
     cutoff_ms = plan.retention.leftover_cutoff_ms
     anchor = plan.anchor.version if plan.anchor is not None else None
-    orphans: tuple[DoomedFile, ...] = ()
+    orphans: tuple[ExpiredFile, ...] = ()
     # Mostly there are none, and no checkpoint has to be opened.
-    if any(doomed_sidecars(inventory, (), cutoff_ms)):
+    if any(expired_sidecars(inventory, (), cutoff_ms)):
         stays = [
             checkpoint
             for checkpoint in inventory.listing.checkpoints
@@ -249,11 +241,11 @@ def _with_leftovers(storage: Storage, inventory: LogInventory, plan: LogCleanupP
             and checkpoint.files[0].kind is not LogFileKind.MULTI_PART_CHECKPOINT
         ]
         try:
-            orphans = tuple(doomed_sidecars(inventory, referenced_sidecars(storage, stays), cutoff_ms))
+            orphans = tuple(expired_sidecars(inventory, referenced_sidecars(storage, stays), cutoff_ms))
         except UnreadableCheckpoint as error:
             plan = _because(
                 plan, f"no sidecar goes, since {error.path} cannot be read and may name any of them"
             )
-    gone = {file.key for file in (*plan.entrances, *plan.rest, *orphans)}
-    leftovers = tuple(doomed_leftovers(inventory, gone, anchor, cutoff_ms))
+    gone = {file.key for file in (*plan.entry_points, *plan.rest, *orphans)}
+    leftovers = tuple(expired_leftovers(inventory, gone, anchor, cutoff_ms))
     return replace(plan, rest=(*plan.rest, *leftovers), sidecars=orphans)

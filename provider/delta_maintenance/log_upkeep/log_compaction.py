@@ -1,53 +1,43 @@
-"""A log compaction on request, from a wish to a report."""
+"""Runs COMPACT LOG: puts commits since the newest checkpoint into one file."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_log.table import Table
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.upkeep.log_compaction import write_log_compaction
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.log_upkeep.log_tail import tail_of
+from delta_maintenance.job_context import JobContext
 from delta_maintenance.log_upkeep.options import COMPACT_LOG
 from delta_maintenance.log_upkeep.plan.log_compaction import LogCompactionPlan, plan_log_compaction
-from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.log_upkeep.replay_cost import replay_cost
 
 
-def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtime) -> JobReport:
-    """Do what the spec asks.
+def run(spec: JobSpec, context: JobContext) -> JobReport:
+    """Write a log compaction, or plan one.
 
     :raises DeltaLogError: nothing was written that a reader would take for a compaction.
     """
-    started_ms = runtime.now_ms()
+    table = context.table
     COMPACT_LOG.require_known(spec.options)
     snapshot = table.snapshot()
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
-    _, pieces = tail_of(table.storage, snapshot)
+    _, pieces = replay_cost(table.storage, snapshot)
     plan = plan_log_compaction(pieces)
-    report = JobReport(
-        operation=spec.operation,
-        table=spec.table,
-        status="planned",
-        run_id=spec.run_id,
-        read_version=snapshot.version,
-        started_ms=started_ms,
-        plan=plan.to_dict(),
+    if spec.dry_run:
+        return context.report(spec, "planned", snapshot.version, plan=plan.to_dict())
+    context.progress.message(plan.reason)
+    metrics = {} if plan.start is None else compact_log(table.storage, snapshot, plan)
+    if not metrics:
+        plan = plan if plan.start is None else _nothing_left(plan)
+        return context.report(spec, "nothing_to_do", snapshot.version, plan=plan.to_dict())
+    return context.report(
+        spec, "written", snapshot.version, plan=plan.to_dict(), metrics=metrics, version=plan.end
     )
-    if not spec.dry_run:
-        progress.message(plan.reason)
-        metrics = {} if plan.start is None else compact_log(table.storage, snapshot, plan)
-        if metrics:
-            report = replace(report, status="written", metrics=metrics, version=plan.end)
-        else:
-            told = plan if plan.start is None else _nothing_left(plan)
-            report = replace(report, status="nothing_to_do", plan=told.to_dict())
-    return replace(report, finished_ms=runtime.now_ms())
 
 
 def _nothing_left(plan: LogCompactionPlan) -> LogCompactionPlan:
@@ -56,7 +46,9 @@ def _nothing_left(plan: LogCompactionPlan) -> LogCompactionPlan:
 
 
 def compact_log(storage: Storage, snapshot: Snapshot, plan: LogCompactionPlan) -> dict[str, Any]:
-    """Write what a plan says; gives metrics, or none where the commits come to nothing.
+    """Write the log compaction of a plan.
+
+    :return: metrics; none where the commits cancel each other out and nothing was written.
 
     :raises DeltaLogError: see :func:`~delta_log.upkeep.log_compaction.write_log_compaction`.
     """

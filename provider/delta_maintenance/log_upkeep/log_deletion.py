@@ -25,7 +25,7 @@ from delta_log.upkeep.classic_copy import write_compatible_checkpoint
 from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.errors import LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
-    DoomedFile,
+    ExpiredFile,
     LogCleanupPlan,
     by_reason,
     is_cleanup_enabled,
@@ -46,7 +46,7 @@ class LogDeletion:
         self, storage: Storage, snapshot: Snapshot, plan: LogCleanupPlan, progress: ProgressReporter
     ) -> None:
         self._storage, self._snapshot, self._plan, self._progress = storage, snapshot, plan, progress
-        self._deleted: list[DoomedFile] = []
+        self._deleted: list[ExpiredFile] = []
         self._spared = 0
         self._readable: tuple[int, int] | None = None
 
@@ -64,7 +64,7 @@ class LogDeletion:
             if plan.compatible_copy_of is not None:
                 write_compatible_checkpoint(self._storage, plan.compatible_copy_of, runtime)
             self._progress.message(f"deleting {len(plan.files):,} files of the log")
-            self._delete(plan.entrances)
+            self._delete(plan.entry_points)
             self._delete(plan.rest)
             self._delete(self._still_orphans())
             self._confirm()
@@ -90,7 +90,7 @@ class LogDeletion:
             "sizeOfDeletedData": sum(file.size for file in self._deleted),
         }
 
-    def _delete(self, files: Sequence[DoomedFile]) -> None:
+    def _delete(self, files: Sequence[ExpiredFile]) -> None:
         for start in range(0, len(files), _REQUEST_KEYS):
             batch = files[start : start + _REQUEST_KEYS]
             self._look_again()
@@ -101,9 +101,9 @@ class LogDeletion:
                 raise
             self._deleted += batch
 
-    def _gone(self, batch: Sequence[DoomedFile]) -> list[DoomedFile]:
+    def _gone(self, batch: Sequence[ExpiredFile]) -> list[ExpiredFile]:
         """Of a batch that failed, what is gone; what cannot be looked at counts as left."""
-        found: list[DoomedFile] = []
+        found: list[ExpiredFile] = []
         with suppress(StorageError, OSError):
             found.extend(file for file in batch if self._storage.head(file.key) is None)
         return found
@@ -133,7 +133,7 @@ class LogDeletion:
                 )
         self._snapshot = newest
 
-    def _still_orphans(self) -> list[DoomedFile]:
+    def _still_orphans(self) -> list[ExpiredFile]:
         """Of the plan's sidecars those that still no checkpoint names."""
         sidecars = self._plan.sidecars
         if not sidecars:
@@ -171,4 +171,6 @@ class LogDeletion:
     @property
     def _touches_versions(self) -> bool:
         """Or is it leftovers alone?"""
-        return bool(self._plan.entrances) or any(file.reason == "expired_commit" for file in self._plan.rest)
+        return bool(self._plan.entry_points) or any(
+            file.reason == "expired_commit" for file in self._plan.rest
+        )

@@ -79,7 +79,7 @@ class EarlierTries:
         )
 
 
-def earlier_tries(
+def find_earlier_tries(
     storage: Storage,
     run_id: str,
     run_key: RunKey,

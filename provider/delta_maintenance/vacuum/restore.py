@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from delta_log.runtime import Runtime
-from delta_log.table import Table
 from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.job_context import JobContext
 from delta_maintenance.listing.hidden_names import HiddenNames
-from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.vacuum.options import RESTORE_QUARANTINE, RestoreOptions
 from delta_maintenance.vacuum.quarantine.restoration import Restoration, restore
 
 _SHOWN_CONFLICTS = 10
 
 
-def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtime) -> JobReport:
+def run(spec: JobSpec, context: JobContext) -> JobReport:
     """Restore one quarantine of a table, or all.
 
     :raises QuarantineRefused: the log vouches for none of the quarantines that hold files.
     :raises DeltaLogError: the store failed; running again continues.
     """
-    started_ms = runtime.now_ms()
+    table = context.table
     name = RestoreOptions.from_spec(RESTORE_QUARANTINE, spec.options).name
     snapshot = table.snapshot()
     if not spec.dry_run:
         table.storage.require_writable()
-    restoration = restore(table.storage, HiddenNames.of(snapshot), name, progress, dry_run=spec.dry_run)
-    return JobReport(
-        operation=spec.operation,
-        table=spec.table,
-        status=_status(restoration, dry_run=spec.dry_run),
-        run_id=spec.run_id,
-        read_version=snapshot.version,
+    restoration = restore(
+        table.storage, HiddenNames.of(snapshot), name, context.progress, dry_run=spec.dry_run
+    )
+    return context.report(
+        spec,
+        _status(restoration, dry_run=spec.dry_run),
+        snapshot.version,
         metrics={
             "numRestoredFiles": restoration.num_files,
             "sizeOfRestoredData": restoration.size_bytes,
@@ -46,8 +44,6 @@ def run(spec: JobSpec, table: Table, progress: ProgressReporter, runtime: Runtim
             "leftFiles": restoration.examples,
             "refusedQuarantines": dict(list(restoration.refused.items())[:_SHOWN_CONFLICTS]),
         },
-        started_ms=started_ms,
-        finished_ms=runtime.now_ms(),
     )
 
 

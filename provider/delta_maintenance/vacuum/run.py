@@ -6,18 +6,16 @@ support, and ends if an earlier try of the same piece of work has committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table import Table
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.transaction.transaction import find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.choice import ChooseLister, EngineChoice
+from delta_maintenance.engine.choice import EngineChoice
+from delta_maintenance.job_context import JobContext
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.plan_file import PlanFile
 from delta_maintenance.progress import ProgressReporter
@@ -27,61 +25,36 @@ from delta_maintenance.vacuum.housekeeping import Housekeeping, keep_house
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.proof import prove
 
-if TYPE_CHECKING:
-    from delta_maintenance.engine.spark import SparkEngine
 
-
-def run(
-    spec: JobSpec,
-    table: Table,
-    choose_lister: ChooseLister,
-    make_spark_engine: Callable[[], SparkEngine],
-    progress: ProgressReporter,
-    runtime: Runtime,
-) -> JobReport:
+def run(spec: JobSpec, context: JobContext) -> JobReport:
     """Plan a vacuum, and execute the plan unless the spec asks for a dry run.
 
     :raises DeltaLogError: see :func:`~delta_maintenance.vacuum.candidates.find_candidates` and
         :func:`~delta_maintenance.vacuum.execution.execute_plan`.
     """
-    started_ms = runtime.now_ms()
+    table = context.table
     options = VacuumOptions.from_mapping(spec.options)
     snapshot = table.snapshot()
-    report = JobReport(
-        operation=spec.operation,
-        table=spec.table,
-        status="planned",
-        run_id=spec.run_id,
-        read_version=snapshot.version,
-        transaction=spec.transaction,
-        started_ms=started_ms,
-    )
+
+    def report(status: str, read_version: int = snapshot.version, **facts: Any) -> JobReport:
+        return context.report(spec, status, read_version, transaction=spec.transaction, **facts)
+
     table_features.require(snapshot.protocol, Operation.VACUUM)
     if not spec.dry_run:
         table.storage.require_writable()
         done = _version_of_an_earlier_try(spec, snapshot, table)
         if done is not None:
-            return replace(report, status="already_done", version=done, finished_ms=runtime.now_ms())
-    choice = _choose_engine(spec, options, snapshot, choose_lister)
-    report = replace(report, engine=choice.engine, engine_reason=choice.reason)
+            return report("already_done", version=done)
+    choice = _choose_engine(options, snapshot, context)
+    engine: dict[str, Any] = {"engine": choice.engine, "engine_reason": choice.reason}
     if choice.engine is None:
-        return replace(report, status="needs_spark", finished_ms=runtime.now_ms())
-    plan_file = PlanFile.of(options.output, table.storage_at) if options.output is not None else None
-    distributed = None
-    if choice.engine == "spark":
-        spark = make_spark_engine().listing(progress)
-        distributed = DistributedListing(table.storage, spark.run, spark.parallelism, runtime.new_id)
-    planned = find_candidates(
-        table.storage, table.storage_at, snapshot, options, started_ms, progress, distributed
-    )
-    if plan_file is not None:
-        plan_file.write(planned.plan.lines())
-    report = replace(report, read_version=planned.plan.read_version)
+        return report("needs_spark", **engine)
+    planned = _plan(context, snapshot, options, distributed=choice.engine == "spark")
     if spec.dry_run:
-        report = replace(report, plan=_dry_run_plan(table, planned, progress))
-    else:
-        report = _executed(spec, report, table, planned, progress, runtime)
-    return replace(report, finished_ms=runtime.now_ms())
+        plan = _dry_run_plan(table, planned, context.progress)
+        return report("planned", planned.plan.read_version, plan=plan, **engine)
+    status, facts = _execute(spec, context, planned)
+    return report(status, planned.plan.read_version, **facts, **engine)
 
 
 def _version_of_an_earlier_try(spec: JobSpec, snapshot: Snapshot, table: Table) -> int | None:
@@ -90,12 +63,30 @@ def _version_of_an_earlier_try(spec: JobSpec, snapshot: Snapshot, table: Table) 
     return find_transaction(snapshot, table.storage, spec.transaction.app_id, spec.transaction.version)
 
 
-def _choose_engine(
-    spec: JobSpec, options: VacuumOptions, snapshot: Snapshot, choose_lister: ChooseLister
-) -> EngineChoice:
+def _choose_engine(options: VacuumOptions, snapshot: Snapshot, context: JobContext) -> EngineChoice:
     if options.mode != "full":
         return EngineChoice("local", "nothing is listed")
-    return choose_lister(spec, lambda: snapshot.num_files + int(snapshot.tombstones(["key"]).num_rows))
+    return context.engines.choose_lister(
+        lambda: snapshot.num_files + int(snapshot.tombstones(["key"]).num_rows)
+    )
+
+
+def _plan(
+    context: JobContext, snapshot: Snapshot, options: VacuumOptions, *, distributed: bool
+) -> PlannedVacuum:
+    """Plan the vacuum. Write the whole plan to ``output`` if that is given."""
+    table, progress = context.table, context.progress
+    plan_file = PlanFile.of(options.output, table.storage_at) if options.output is not None else None
+    listing = None
+    if distributed:
+        spark = context.engines.spark().listing(progress)
+        listing = DistributedListing(table.storage, spark.run, spark.parallelism, context.runtime.new_id)
+    planned = find_candidates(
+        table.storage, table.storage_at, snapshot, options, context.started_ms, progress, listing
+    )
+    if plan_file is not None:
+        plan_file.write(planned.plan.lines())
+    return planned
 
 
 def _dry_run_plan(table: Table, planned: PlannedVacuum, progress: ProgressReporter) -> dict[str, Any]:
@@ -109,30 +100,25 @@ def _dry_run_plan(table: Table, planned: PlannedVacuum, progress: ProgressReport
     return plan
 
 
-def _executed(
-    spec: JobSpec,
-    report: JobReport,
-    table: Table,
-    planned: PlannedVacuum,
-    progress: ProgressReporter,
-    runtime: Runtime,
-) -> JobReport:
-    identity = spec.transaction
+def _execute(spec: JobSpec, context: JobContext, planned: PlannedVacuum) -> tuple[str, dict[str, Any]]:
+    """Execute the plan.
+
+    :return: the status of the report, and further members of it.
+    """
+    storage, progress, identity = context.table.storage, context.progress, spec.transaction
     transaction = (identity.app_id, identity.version) if identity is not None else None
     tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
-    outcome = execute_plan(table.storage, planned, progress, runtime, tags, transaction)
+    outcome = execute_plan(storage, planned, progress, context.runtime, tags, transaction)
     is_committed = outcome.version is not None
-    housekeeping = keep_house(table.storage, planned, progress, dry_run=False, is_committed=is_committed)
+    housekeeping = keep_house(storage, planned, progress, dry_run=False, is_committed=is_committed)
     facts = {**outcome.facts, **housekeeping.facts()}
     if housekeeping.warning is not None:
         facts["warnings"] = [*facts.get("warnings", planned.plan.warnings), housekeeping.warning]
-    return replace(
-        report,
-        status=_status(housekeeping, is_committed=is_committed),
-        version=outcome.version,
-        metrics={**outcome.metrics, **housekeeping.metrics()},
-        plan={**planned.plan.to_dict(), **facts},
-    )
+    return _status(housekeeping, is_committed=is_committed), {
+        "version": outcome.version,
+        "metrics": {**outcome.metrics, **housekeeping.metrics()},
+        "plan": {**planned.plan.to_dict(), **facts},
+    }
 
 
 def _status(housekeeping: Housekeeping, *, is_committed: bool) -> str:

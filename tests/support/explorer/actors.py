@@ -26,7 +26,7 @@ from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.optimize.plan.plan import source_of
 from delta_maintenance.optimize.plan.planner import bin_id_of
 from delta_maintenance.optimize.remapping import Remapping
-from delta_maintenance.optimize.resume import earlier_tries
+from delta_maintenance.optimize.resume import find_earlier_tries
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey
@@ -276,7 +276,7 @@ def batches(context: Context) -> int | None:
     identity = ("batches", 1)
     if find_transaction(snapshot, storage, *identity) is not None:
         return None
-    earlier = earlier_tries(
+    earlier = find_earlier_tries(
         storage,
         _RUN,
         _RUN_KEY,

@@ -18,8 +18,7 @@ from delta_log.log.log_segment import LogListing
 from delta_log.transaction import conflict, transaction
 from delta_log.transaction.commit_body import Remap
 from delta_log.transaction.conflict import Basis, Conflict, Head, WinningCommit
-from delta_maintenance.optimize import orphans, remapping
-from delta_maintenance.optimize import resume as earlier_tries
+from delta_maintenance.optimize import orphans, remapping, resume
 from delta_maintenance.rewrite.task import SourceFile
 from tests.support.explorer import actors
 from tests.support.explorer.history import Violation
@@ -170,12 +169,12 @@ BREAKS = [
     Break("a remapping is not made anew after a lost race", ("remapping", "delete", "update"),
           lambda: patch.object(transaction._Rebase, "remap", _remaps_once), samples=150),
     Break("a finished bin is committed although a source lost rows since", ("batches", "delete"),
-          lambda: patch.object(earlier_tries, "_is_same_file", _same_but("deletion_vector")), faults=1, samples=400),
+          lambda: patch.object(resume, "_is_same_file", _same_but("deletion_vector")), faults=1, samples=400),
     Break("a finished bin is committed although its sources have other row ids since", ("batches", "backfill"),
-          lambda: patch.object(earlier_tries, "_is_same_file",
+          lambda: patch.object(resume, "_is_same_file",
                                _same_but("base_row_id", "default_row_commit_version")), faults=1, samples=400),
     Break("a finished bin is committed although the schema is another one since", ("batches", "widen"),
-          lambda: patch.object(earlier_tries, "_is_wanted", lambda *_: True), faults=1, samples=400),
+          lambda: patch.object(resume, "_is_wanted", lambda *_: True), faults=1, samples=400),
     Break("what another try has committed is deleted as nobody's", ("batches", "batches"),
           lambda: patch.object(orphans, "live_files", lambda *_: {}), samples=400),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),

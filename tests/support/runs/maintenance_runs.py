@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.engine.choice import EngineChoice
 from delta_maintenance.engine.engine import BinResult, Engine
+from delta_maintenance.engine.engines import Engines
 from delta_maintenance.engine.local import LocalEngine
+from delta_maintenance.job_context import JobContext
 from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.bin import manifests_of
@@ -47,23 +50,51 @@ def run(  # noqa: PLR0913 - each is an option of its own, by keyword
 ) -> JobReport:
     """One run on the local engine, or the one given."""
     opened = table if isinstance(table, Table) else Table(str(table))
-    return optimize.run(
-        JobSpec(
-            operation,
-            opened.uri,
-            run_id,
-            options,
-            engine="local",
-            transaction=transaction,
-            dry_run=dry_run,
-        ),
-        opened,
-        lambda asked, size: EngineChoice("local", "for the test"),
-        lambda name: engine or LocalEngine({}),
-        progress or SilentProgress(),
-        runtime or Runtime(),
-        run_key,
+    spec = JobSpec(
+        operation,
+        opened.uri,
+        run_id,
+        options,
+        engine="local",
+        transaction=transaction,
+        dry_run=dry_run,
     )
+    return run_spec(spec, opened, engine, progress=progress, runtime=runtime, run_key=run_key)
+
+
+@dataclass(frozen=True)
+class GivenEngine(Engines):
+    """Chooses the engine of a test."""
+
+    engine: Engine = field(default_factory=lambda: LocalEngine({}))
+
+    def choose(self, planned_bytes: int) -> EngineChoice:
+        return EngineChoice("local", "for the test")
+
+    def make(self, name: str) -> Engine:
+        return self.engine
+
+
+def run_spec(
+    spec: JobSpec,
+    table: Table,
+    engine: Engine | None = None,
+    *,
+    progress: ProgressReporter | None = None,
+    runtime: Runtime | None = None,
+    run_key: RunKey = RUN_KEY,
+) -> JobReport:
+    """Run an ``optimize`` or a ``purge`` on the local engine, or the one given; its errors are raised."""
+    runtime = runtime or Runtime()
+    context = JobContext(
+        table,
+        progress or SilentProgress(),
+        runtime,
+        GivenEngine(spec, engine=engine or LocalEngine({})),
+        run_key,
+        runtime.now_ms(),
+    )
+    return optimize.run(spec, context)
 
 
 def manifests(table: Path, run_id: str = "run") -> list[BinManifest]:

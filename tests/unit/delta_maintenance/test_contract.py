@@ -81,10 +81,9 @@ def test_members_of_a_later_release_are_ignored() -> None:
     assert JobSpec.from_json(json.dumps({**json.loads(SPEC.to_json()), "colour": "blue"})) == SPEC
 
 
-@pytest.mark.parametrize(("operation", "engine"), [("vacuum!", "auto"), ("optimize", "quantum")])
-def test_an_unknown_operation_or_engine_is_refused(operation: str, engine: str) -> None:
+def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ContractError, match="is not one of"):
-        JobSpec(operation, "t", "r", engine=engine)
+        JobSpec("optimize", "t", "r", engine="quantum")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ _REQUEST_MS, _JSON_MS, _PARQUET_MS = 5, 20, 5
 
 
 @dataclass(frozen=True, slots=True)
-class LogTail:
+class ReplayCost:
     """What a reader of a version replays.
 
     :param checkpoint_version: of the newest checkpoint; ``None``: there is none.
@@ -56,7 +56,7 @@ class LogTail:
 class CheckpointPlan:
     """``reasons`` say why it is due, or why not; for people."""
 
-    tail: LogTail
+    tail: ReplayCost
     interval: int
     due: bool
     reasons: tuple[str, ...]
@@ -67,7 +67,7 @@ class CheckpointPlan:
         return {**asdict(self), "reasons": list(self.reasons), "readerCost": costs}
 
 
-def plan_checkpoint(tail: LogTail, interval: int) -> CheckpointPlan:
+def plan_checkpoint(tail: ReplayCost, interval: int) -> CheckpointPlan:
     """Is a checkpoint due?
 
     :param interval: commits between two checkpoints.

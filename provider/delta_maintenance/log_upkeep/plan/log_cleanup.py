@@ -8,7 +8,7 @@ yesterday's midnight, so that nothing is taken from a writer who is at work.
 
 The files go in steps, each finished before the next begins:
 
-1. *entrances*, where a reader could begin or take a short cut: commit 0, checkpoints, compactions. As long as all
+1. *entry_points*, where a reader could begin or take a short cut: commit 0, checkpoints, compactions. As long as all
    commits are there, any part of this step leaves a log without gaps, in whatever order a store deletes;
 2. what nobody can reach any more: commits, version checksums, leftovers;
 3. sidecars, after every checkpoint that named them.
@@ -89,7 +89,7 @@ def is_cleanup_enabled(properties: Mapping[str, str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class DoomedFile:
+class ExpiredFile:
     """One file that goes, and why: one of :data:`REASONS`."""
 
     key: str
@@ -104,7 +104,7 @@ class LogCleanupPlan:
     :param expired_version: the newest that is older than the retention; ``None``: there is none.
     :param anchor: the first version that stays; ``None``: all stay.
     :param witness: what the anchor's checkpoint was compared with, see :mod:`delta_log.upkeep.checkpoint_audit`.
-    :param entrances: the first step, see the module; ``rest`` and ``sidecars`` are the second and the third.
+    :param entry_points: the first step, see the module; ``rest`` and ``sidecars`` are the second and the third.
     :param compatible_copy_of: the checkpoint that gets a copy under the classic name, for readers who know no other.
     :param reasons: why nothing goes, or not all that one might expect; for people.
     """
@@ -114,20 +114,20 @@ class LogCleanupPlan:
     expired_version: int | None = None
     anchor: Checkpoint | None = None
     witness: str | None = None
-    entrances: tuple[DoomedFile, ...] = ()
-    rest: tuple[DoomedFile, ...] = ()
-    sidecars: tuple[DoomedFile, ...] = ()
+    entry_points: tuple[ExpiredFile, ...] = ()
+    rest: tuple[ExpiredFile, ...] = ()
+    sidecars: tuple[ExpiredFile, ...] = ()
     compatible_copy_of: Checkpoint | None = None
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
-    def files(self) -> tuple[DoomedFile, ...]:
-        return (*self.entrances, *self.rest, *self.sidecars)
+    def files(self) -> tuple[ExpiredFile, ...]:
+        return (*self.entry_points, *self.rest, *self.sidecars)
 
     @property
     def is_empty(self) -> bool:
-        return not (self.entrances or self.rest or self.sidecars)
+        return not (self.entry_points or self.rest or self.sidecars)
 
     def to_dict(self) -> dict[str, Any]:
         """A summary as JSON values, small however large the plan is."""
@@ -149,7 +149,7 @@ class LogCleanupPlan:
         }
 
 
-def by_reason(files: Collection[DoomedFile]) -> dict[str, dict[str, int]]:
+def by_reason(files: Collection[ExpiredFile]) -> dict[str, dict[str, int]]:
     """Files and bytes by :data:`REASONS`."""
     found: dict[str, dict[str, int]] = {}
     for file in files:
@@ -159,35 +159,35 @@ def by_reason(files: Collection[DoomedFile]) -> dict[str, dict[str, int]]:
     return {reason: found[reason] for reason in REASONS if reason in found}
 
 
-def doomed_entrances(inventory: LogInventory, anchor: int) -> Iterator[DoomedFile]:
+def expired_entry_points(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
     """The first step below an anchor's version."""
     listing = inventory.listing
     if anchor > 0 and 0 in listing.commits:
-        yield _doomed(listing.commits[0].info, "expired_commit")
+        yield _expired(listing.commits[0].info, "expired_commit")
     for checkpoint in listing.checkpoints:
         if checkpoint.version < anchor:
-            yield from (_doomed(file.info, "expired_checkpoint") for file in checkpoint.files)
+            yield from (_expired(file.info, "expired_checkpoint") for file in checkpoint.files)
     for file in listing.compactions:
         if file.version <= anchor:
-            yield _doomed(file.info, "expired_compaction")
+            yield _expired(file.info, "expired_compaction")
 
 
-def doomed_rest(inventory: LogInventory, anchor: int) -> Iterator[DoomedFile]:
+def expired_rest(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
     """The second step below an anchor's version, leftovers apart."""
     for version, commit in sorted(inventory.listing.commits.items()):
         if 0 < version < anchor:
-            yield _doomed(commit.info, "expired_commit")
+            yield _expired(commit.info, "expired_commit")
     for file in inventory.checksums:
         if file.version < anchor:
-            yield _doomed(file.info, "expired_checksum")
+            yield _expired(file.info, "expired_checksum")
     for version, info in inventory.staged:
         if version < anchor:
-            yield _doomed(info, "staged_commit")
+            yield _expired(info, "staged_commit")
 
 
-def doomed_leftovers(
+def expired_leftovers(
     inventory: LogInventory, gone: Collection[str], anchor: int | None, cutoff_ms: int
-) -> Iterator[DoomedFile]:
+) -> Iterator[ExpiredFile]:
     """What is of no use at any version.
 
     :param gone: keys of what goes besides.
@@ -195,31 +195,31 @@ def doomed_leftovers(
     for file in inventory.unfinished:
         below = anchor is not None and file.version < anchor
         if below or file.info.modification_time_ms < cutoff_ms:
-            yield _doomed(file.info, "unfinished_checkpoint")
+            yield _expired(file.info, "unfinished_checkpoint")
     for info in inventory.temporary:
         if info.modification_time_ms < cutoff_ms:
-            yield _doomed(info, "temporary_file")
+            yield _expired(info, "temporary_file")
     for key, info in inventory.hadoop_checksums:
         version = key.rpartition("/")[2][:20]
         below = anchor is not None and version.isdecimal() and int(version) < anchor
         absent = key not in inventory.keys and (below or info.modification_time_ms < cutoff_ms)
         if key in gone or absent:
-            yield _doomed(info, "hadoop_checksum")
+            yield _expired(info, "hadoop_checksum")
 
 
-def doomed_sidecars(
+def expired_sidecars(
     inventory: LogInventory, referenced: Collection[str], cutoff_ms: int
-) -> Iterator[DoomedFile]:
+) -> Iterator[ExpiredFile]:
     """
     :param referenced: names of sidecars, by every checkpoint that stays.
     """
     for info in inventory.sidecars:
         if info.name not in referenced and info.modification_time_ms < cutoff_ms:
-            yield _doomed(info, "orphan_sidecar")
+            yield _expired(info, "orphan_sidecar")
 
 
-def _doomed(info: FileInfo, reason: str) -> DoomedFile:
-    return DoomedFile(info.key, info.size, reason)
+def _expired(info: FileInfo, reason: str) -> ExpiredFile:
+    return ExpiredFile(info.key, info.size, reason)
 
 
 def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""What VACUUM may delete: pure functions of the log and a listing."""
+"""Deciding what VACUUM may delete, and why: pure functions of the log and a listing."""

@@ -1,6 +1,6 @@
-"""The plan of a VACUUM: what would be deleted, and why each of it may go. A value, printable.
+"""The plan of a VACUUM: the files and directories to delete, and why each may be deleted.
 
-A plan may name millions of files, so these stay rows of an Arrow table; its summary stays small all the same.
+A plan may name millions of files, so they stay rows of an Arrow table. Its summary for people and reports is small.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from delta_log.printable import printable_lines
 from delta_maintenance.retention import Retention
 from delta_maintenance.units import HOUR_MS, format_bytes, format_time
 
-#: Why a file may go.
+#: Why a file may be deleted.
 ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA = (
     "orphan", "expired_tombstone", "dead_deletion_vector", "old_change_data",
 )  # fmt: skip
@@ -27,7 +27,7 @@ REASONS = {
     DEAD_VECTOR: "deletion vectors that no version needs any more",
     OLD_CHANGE_DATA: "change data, older than the retention",
 }
-#: ``since_ms``: when the log said for the last time that the file was needed; null where it says nothing.
+#: ``since_ms``: the last time at which, by the log, the file was needed; null if the log does not say.
 CANDIDATE_SCHEMA = pa.schema(
     [
         ("key", pa.string()),
@@ -43,17 +43,17 @@ _ROWS_AT_ONCE = 1 << 13
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VacuumPlan:
-    """What is to be deleted from one table.
+    """What to delete from one table.
 
-    1. ``candidates`` (:data:`CANDIDATE_SCHEMA`) are in the order of their keys, none twice, none of them protected.
-    2. ``directories`` are empty once the candidates are gone; each comes before the directory that it lies in.
-    3. ``digest`` names the candidates: two plans of one digest delete the same files.
+    1. ``candidates`` (:data:`CANDIDATE_SCHEMA`) are sorted by key. No key comes twice, and none is protected.
+    2. ``directories`` are empty once the candidates are gone. Each comes before the directory that contains it.
+    3. ``digest`` identifies the candidates: two plans with one digest delete the same files.
 
     :param mode: ``full``, ``lite`` or ``inventory``.
-    :param settled_version: the newest version that was committed before the cutoff; a later lite vacuum starts behind it.
-        ``None``: there is none, or what it and those before it removed is not all among the candidates.
-    :param is_unseen: the candidates were found in the log, and nobody has looked yet whether they are there, and how old.
-    :param warnings: for people.
+    :param settled_version: the newest version that was committed before the cutoff; the next lite vacuum starts after it.
+        ``None`` if there is no such version, or if this plan does not delete everything that was removed up to it.
+    :param is_unseen: the candidates come from the log, and whether they are there, and how old, is not known yet.
+    :param warnings: sentences for people.
     """
 
     read_version: int
@@ -80,7 +80,7 @@ class VacuumPlan:
         return not self.candidates.num_rows and not self.directories
 
     def by_reason(self) -> dict[str, tuple[int, int]]:
-        """Files and bytes."""
+        """Count files and bytes by reason."""
         counted = (
             pa.table(
                 {
@@ -95,7 +95,7 @@ class VacuumPlan:
         return {reason: found[reason] for reason in REASONS if reason in found}
 
     def to_dict(self) -> dict[str, Any]:
-        """A summary as JSON values, small however large the plan is."""
+        """Summarise the plan as JSON values. The summary is small, however large the plan is."""
         return {
             "digest": self.digest,
             "readVersion": self.read_version,
@@ -119,7 +119,7 @@ class VacuumPlan:
         }
 
     def lines(self) -> Iterator[bytes]:
-        """Every candidate as a line of JSON, and then every directory, some thousand at a time."""
+        """Write every candidate, then every directory, as a line of JSON. Each yield holds some thousand lines."""
         for start in range(0, self.candidates.num_rows, _ROWS_AT_ONCE):
             rows = rows_of(self.candidates.slice(start, _ROWS_AT_ONCE))
             yield "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -130,20 +130,20 @@ class VacuumPlan:
 
 
 def rows_of(candidates: pa.Table) -> Iterator[dict[str, Any]]:
-    """Candidates as JSON values, absent members left out."""
+    """Convert candidates to JSON values; nulls are left out."""
     for row in candidates.to_pylist():
-        told = {
+        members = {
             "path": row["key"],
             "size": row["size"],
             "modificationTime": row["modification_time_ms"],
             "reason": row["reason"],
             "since": row["since_ms"],
         }
-        yield {name: value for name, value in told.items() if value is not None}
+        yield {name: value for name, value in members.items() if value is not None}
 
 
 def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
-    """A plan's summary for people."""
+    """Render a plan's summary for people."""
     lines = [
         f"Would delete {plan['numFilesToDelete']:,} files, {format_bytes(plan['sizeOfDataToDelete'])}",
         f"  planned on version {plan['readVersion']}",

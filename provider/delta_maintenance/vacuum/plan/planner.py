@@ -1,12 +1,12 @@
-"""Planning VACUUM: which files below a table's root nobody needs any more, and why. Pure: nothing is read or deleted.
+"""Planning VACUUM: which files below a table's root are no longer needed, and why. Nothing is read or deleted here.
 
-Protocol sections "Add File and Remove File" and "Deletion Vectors". Two steps, with a look at the store between them
-where the listing told no times:
+Protocol sections "Add File and Remove File" and "Deletion Vectors". Planning has two steps. If the listing has no times,
+the caller looks them up in between:
 
-1. :func:`unprotected` and :func:`suspects`: what is listed and not protected. An anti-join of columns.
-2. :func:`plan_vacuum`: of those, what is strictly older than the cutoff; each with its reason.
+1. :func:`unprotected` and :func:`suspects` select the files that are listed and not protected, an anti-join of columns.
+2. :func:`plan_vacuum` selects those that are strictly older than the cutoff, and gives each a reason.
 
-Refused: another table below the root, a table whose files seem to be elsewhere, a candidate that may be a protected
+Refused are another table below the root, a table whose files seem to be elsewhere, and a candidate that may be a protected
 file under another address.
 """
 
@@ -42,16 +42,16 @@ from delta_maintenance.vacuum.plan.protected_files import ProtectedFiles, keys_i
 _VECTOR_NAME = r"(^|/)deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$"
 _REASONS = (ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA)
 _MANY_ROWS = 1 << 18
-#: An empty directory that was changed so recently may be one that a writer is about to write to.
+#: A writer may be about to write to an empty directory that was changed this recently.
 _YOUNG_DIRECTORY_MS = HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VacuumBasis:
-    """All that a plan rests on.
+    """Everything that a plan rests on.
 
     :param settled_version: see :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
-    :param earliest_commit_ms: of the commits that the log still holds; ``None``: it holds version 0.
+    :param earliest_commit_ms: the store's time of the oldest commit in the log; ``None`` if that is version 0.
     """
 
     snapshot: Snapshot = field(repr=False)
@@ -67,32 +67,32 @@ class VacuumBasis:
 
 
 def unprotected(files: pa.Table, protected: ProtectedFiles) -> pa.Table:
-    """Of some rows of a listing, those whose keys are not among the protected ones."""
-    return kept_rows(files, protected.key_hashes.denied(files.column("key")))
+    """Select the rows of a listing whose keys are not protected."""
+    return filter_rows(files, protected.key_hashes.absent(files.column("key")))
 
 
 def suspects(basis: VacuumBasis, found: pa.Table) -> pa.Table:
-    """Files that are listed, in scope, and not protected; of any age.
+    """Select the files that are visible and in scope, whatever their age.
 
-    :param found: what :func:`unprotected` gives for the whole listing.
+    :param found: the result of :func:`unprotected` for the whole listing.
     :raises VacuumRefused: another table lies below the root.
     """
     listing, snapshot = basis.listing, basis.snapshot
     if listing.other_tables:
         raise VacuumRefused(another_table(listing.other_tables))
     if found.num_rows:
-        # By the rules of the version that was read, which may be another one than the listing's.
+        # The listing followed an earlier version, and the rules for hidden names may have changed since.
         hidden = HiddenNames.of(snapshot)
         masks = [hidden.mask(chunk) for chunk in found.column("key").chunks]
-        found = kept_rows(found, pc.invert(pa.chunked_array(masks, pa.bool_())))
+        found = filter_rows(found, pc.invert(pa.chunked_array(masks, pa.bool_())))
     if basis.scope is not None and found.num_rows:
         known = keys_in_scope(snapshot, basis.scope.predicate, basis.table_uri)
         found = found.filter(basis.scope.mask(found.column("key"), known))
     return found
 
 
-def kept_rows(files: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Filtered; batches of which all rows stay are not copied."""
+def filter_rows(files: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Filter rows without copying the batches that stay whole."""
     kept, start = [], 0
     for batch in files.to_batches():
         part = mask.slice(start, batch.num_rows)
@@ -104,6 +104,7 @@ def kept_rows(files: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
 
 
 def another_table(roots: Sequence[str]) -> str:
+    """Build the error message for other tables below the root."""
     return (
         f"Another Delta table lies below this one: {', '.join(roots[:5])}. Its files would look like orphans of this "
         "table. Nothing was deleted. Move it out, or look whether this is the right address."
@@ -111,25 +112,26 @@ def another_table(roots: Sequence[str]) -> str:
 
 
 def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False) -> VacuumPlan:
-    """
-    :param found: what :func:`suspects` gave, less what is gone meanwhile, with times and sizes.
+    """Plan the deletion of suspects that are old enough.
+
+    :param found: the result of :func:`suspects` with times and sizes, without files that are gone meanwhile.
     :param is_unseen: see :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
     :raises VacuumRefused: see the module.
     """
     cutoff = basis.retention.cutoff_ms
-    # What the log alone tells of has no time: it was removed before the cutoff, and so it was written before.
+    # A file known from the log alone has no time. It was removed before the cutoff, so it was written before the cutoff.
     is_old = pc.fill_null(pc.less(found.column("modification_time_ms"), cutoff), True)
-    old = kept_rows(found, is_old)
+    old = filter_rows(found, is_old)
     young = found.column("key").filter(pc.invert(is_old))
     is_settled = not pc.any(pc.is_in(young, value_set=basis.protected.expired.column("key"))).as_py()
-    # Of millions of rows no copy is kept longer than it is needed.
+    # Each copy of what may be millions of rows is freed as soon as possible.
     del found, is_old
-    _give_back(old)
+    _release_memory(old)
     candidates = _with_reasons(old, basis.protected.expired)
     del old
-    _give_back(candidates)
+    _release_memory(candidates)
     candidates = candidates.take(pc.sort_indices(candidates, [("key", "ascending")])).combine_chunks()
-    _give_back(candidates)
+    _release_memory(candidates)
     _refuse_doubtful(basis, candidates)
     snapshot = basis.snapshot
     plan = VacuumPlan(
@@ -152,8 +154,8 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
     return plan
 
 
-def _give_back(files: pa.Table) -> None:
-    """What sorting and looking up took: Arrow keeps it for later, and by then it would come on top."""
+def _release_memory(files: pa.Table) -> None:
+    """Return to the system what Arrow used for sorting and look-ups; otherwise the next step would need memory on top."""
     if files.num_rows > _MANY_ROWS:
         pa.default_memory_pool().release_unused()
 
@@ -162,7 +164,7 @@ def _with_reasons(files: pa.Table, expired: pa.Table) -> pa.Table:
     keys = files.column("key")
     rows = pc.index_in(keys, value_set=expired.column("key"))
     since = expired.column("time_ms").take(pa.chunked_array(rows.chunks, pa.int32()))
-    # No timestamp was given, so only the version that removed it is known.
+    # A time of 0 stands for a tombstone without a timestamp.
     since = pc.if_else(pc.greater(since, 0), since, pa.scalar(None, pa.int64()))
     is_vector = pc.match_substring_regex(keys, _VECTOR_NAME)
     is_change = pc.starts_with(keys, CHANGE_DATA)
@@ -184,7 +186,10 @@ def _with_reasons(files: pa.Table, expired: pa.Table) -> pa.Table:
 
 
 def _refuse_doubtful(basis: VacuumBasis, candidates: pa.Table) -> None:
-    """A candidate may be a file that the log names by another address, or the root another table's."""
+    """
+    :raises VacuumRefused: a candidate may be a file that the log names by another address, or the root may belong to
+        another table.
+    """
     protected = basis.protected
     if not candidates.num_rows or not protected.external:
         return
@@ -208,6 +213,9 @@ def _refuse_doubtful(basis: VacuumBasis, candidates: pa.Table) -> None:
 
 
 def _refuse_growth(plan: VacuumPlan, options: VacuumOptions) -> None:
+    """
+    :raises VacuumRefused: the plan deletes more than the approved one.
+    """
     approved = options.approved
     if approved is None:
         return
@@ -220,7 +228,7 @@ def _refuse_growth(plan: VacuumPlan, options: VacuumOptions) -> None:
 
 
 def _empty_directories(basis: VacuumBasis, candidates: pa.Table) -> tuple[str, ...]:
-    """Directories in which nothing is left, the deepest first."""
+    """Find the directories that are empty once the candidates are gone, the deepest first."""
     listing = basis.listing
     if not listing.directories:
         return ()
@@ -242,7 +250,7 @@ def _empty_directories(basis: VacuumBasis, candidates: pa.Table) -> tuple[str, .
 
 
 def _with_ancestors(directories: Iterable[str]) -> set[str]:
-    """The same, and all directories that they lie in; the root is the empty text."""
+    """Add all directories that contain the given ones; the root is the empty text."""
     found: set[str] = set()
     for given in directories:
         directory = given

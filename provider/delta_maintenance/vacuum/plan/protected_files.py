@@ -1,12 +1,12 @@
-"""Which files VACUUM must not delete, as columns of keys.
+"""The files that VACUUM must not delete, as columns of keys.
 
 1. Every live file of the snapshot, and the file of its deletion vector.
-2. The same of every tombstone that has not expired: at the cutoff or later it was removed, by its own timestamp or by
-   the time of the commit, whichever is later. A timestamp is set before the commit, and may be missing.
-3. A remove of (path, old vector) never speaks for (path, new vector): what is live is protected whatever was removed.
+2. The file and the deletion vector of every tombstone that has not expired. A tombstone expires if both its timestamp and
+   the time of its commit are before the cutoff. The timestamp is set before the commit, and may be missing.
+3. A live file is protected whatever was removed: the removal of (path, old vector) does not apply to (path, new vector).
 
-Keys are decoded and normalised paths, so that every spelling of a file is the same. A file outside of the root
-is none of ours; its name is kept all the same, since an address may be the root's under another name.
+Keys are decoded and normalised paths, so that every spelling of a path gives the same key. VACUUM deletes nothing outside
+of the root. The addresses of files there are kept all the same, since one may be a second name of the root.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.listing.key_columns import may_begin, may_contain
 from delta_maintenance.listing.key_hashes import KeyHashes
 
-#: A file that the log says was needed, and when it says so last.
+#: A file that the log names, and the last time at which it was needed by the log.
 MENTION_SCHEMA = pa.schema([("key", pa.string()), ("time_ms", pa.int64())])
 
 
 @dataclass(frozen=True, eq=False)
 class ProtectedFiles:
-    """
-    :param live: keys of live files and their deletion vectors, below the root.
-    :param removed: keys of tombstones that have not expired, and their deletion vectors; some may be in ``live`` too.
-    :param expired: what the log says was removed before the cutoff: :data:`MENTION_SCHEMA`, each key once; outside of the
-        root, too.
-    :param external: addresses outside of the root that are live or not expired.
+    """What the log protects, and what it does not protect any more.
+
+    :param live: keys of live files below the root, and of their deletion vectors.
+    :param removed: keys of unexpired tombstones, and of their deletion vectors; some may be in ``live``, too.
+    :param expired: files that were removed before the cutoff, below and outside of the root: :data:`MENTION_SCHEMA`, each
+        key once.
+    :param external: addresses of live or unexpired files outside of the root.
     """
 
     live: pa.ChunkedArray
@@ -51,7 +52,7 @@ class ProtectedFiles:
 
     @cached_property
     def key_hashes(self) -> KeyHashes:
-        """Of :attr:`keys`."""
+        """The hashes of :attr:`keys`."""
         return KeyHashes.of(self.keys)
 
     @property
@@ -60,22 +61,23 @@ class ProtectedFiles:
 
 
 def protected_files(snapshot: Snapshot, recent: pa.Table, cutoff_ms: int, table_uri: str) -> ProtectedFiles:
-    """
-    :param recent: what the commits since the cutoff mention, from :func:`mentions_of`.
-    :raises CorruptLog: a path or a deletion vector of the log has no meaning.
+    """Work out what a snapshot and the recent commits protect.
+
+    :param recent: what the commits since the cutoff name, from :func:`mentions_of`.
+    :raises CorruptLog: a path or a deletion vector in the log is invalid.
     """
     files = snapshot.files(["key", "deletion_vector"])
     live = _joined(files.column("key"), vector_keys(files.column("deletion_vector"), table_uri))
     tombstones = snapshot.tombstones(["key", "deletion_timestamp", "deletion_vector"])
     removed = pa.concat_tables([_mentions(tombstones, table_uri), recent])
     vectors = tombstones.column("deletion_vector")
-    if recent.num_rows or vectors.null_count < len(vectors):  # else each file was removed once
+    if recent.num_rows or vectors.null_count < len(vectors):  # otherwise no key comes twice
         removed = removed.group_by("key").aggregate([("time_ms", "max")]).rename_columns(MENTION_SCHEMA.names)
     unexpired = pc.greater_equal(removed.column("time_ms"), cutoff_ms)
     live, live_elsewhere = _split(live)
     kept, kept_elsewhere = _split(_chunked(removed.filter(unexpired).column("key")))
     external = set(live_elsewhere.to_pylist())
-    # Expired ones outside of the root match nothing that is listed.
+    # Expired files outside of the root need not be split off: they match no listed file.
     return ProtectedFiles(
         live,
         kept,
@@ -86,13 +88,13 @@ def protected_files(snapshot: Snapshot, recent: pa.Table, cutoff_ms: int, table_
 
 
 def keys_in_scope(snapshot: Snapshot, predicate: pc.Expression, table_uri: str) -> pa.ChunkedArray:
-    """Files that the log knows as removed from certain partitions, and their deletion vectors."""
+    """Select the tombstones of some partitions: their files and deletion vectors."""
     found = snapshot.tombstones(["key", "deletion_vector"], predicate)
     return _joined(found.column("key"), vector_keys(found.column("deletion_vector"), table_uri))
 
 
 def mentions_of(actions: Sequence[Action], commit_time_ms: int, table_uri: str) -> pa.Table:
-    """Every data file and deletion vector that a commit names, with the time until which it was needed at least."""
+    """Extract the data files and deletion vectors that a commit names, each with the last time at which it was needed."""
     found = [action.add or action.remove for action in actions]
     files = [file for file in found if file is not None]
     removed_ms = [getattr(file, "deletionTimestamp", None) or 0 for file in files]
@@ -105,11 +107,8 @@ def mentions_of(actions: Sequence[Action], commit_time_ms: int, table_uri: str) 
 
 
 def vector_keys(vectors: pa.ChunkedArray, table_uri: str) -> pa.ChunkedArray:
-    """The files of a column of deletion vectors, null where there is none, or an inline one."""
-    stored = pc.and_(
-        pc.is_valid(vectors), pc.fill_null(pc.not_equal(pc.struct_field(vectors, "storageType"), "i"), True)
-    )
-    found = vectors.filter(stored)
+    """Compute the files of a column of deletion vectors. Absent and inline vectors have none and are left out."""
+    found = vectors.filter(_is_stored(vectors))
     if not len(found):
         return pa.chunked_array([], pa.string())
     names = pc.binary_join_element_wise(
@@ -123,8 +122,14 @@ def vector_keys(vectors: pa.ChunkedArray, table_uri: str) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(keys, pa.string()).take(distinct.indices)])
 
 
+def _is_stored(vectors: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Mask the deletion vectors that are there and lie in a file of their own."""
+    is_inline = pc.equal(pc.struct_field(vectors, "storageType"), "i")
+    return pc.and_(pc.is_valid(vectors), pc.invert(pc.fill_null(is_inline, False)))
+
+
 def vector_key(vector: DeletionVector | None, table_uri: str) -> str | None:
-    """The file of a deletion vector; ``None``: there is none."""
+    """Compute the file of a deletion vector; ``None`` if the vector is absent or inline."""
     return None if vector is None else _address(vector, table_uri)
 
 
@@ -136,9 +141,7 @@ def _address(vector: DeletionVector, table_uri: str) -> str | None:
 def _mentions(tombstones: pa.Table, table_uri: str) -> pa.Table:
     times = pc.fill_null(tombstones.column("deletion_timestamp"), 0)
     vectors = tombstones.column("deletion_vector")
-    stored = pc.and_(
-        pc.is_valid(vectors), pc.fill_null(pc.not_equal(pc.struct_field(vectors, "storageType"), "i"), True)
-    )
+    stored = _is_stored(vectors)
     return pa.concat_tables(
         [
             pa.table([tombstones.column("key"), times], schema=MENTION_SCHEMA),
@@ -156,7 +159,7 @@ def _chunked(keys: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
 
 
 def _split(keys: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Keys below the root, and addresses outside of it (:func:`~delta_log.log.data_path.is_external`)."""
+    """Split keys below the root from addresses outside of it (:func:`~delta_log.log.data_path.is_external`)."""
     chunks = [chunk for chunk in keys.chunks if len(chunk)]
     if not any(may_contain(chunk, (b"://",)) or may_begin(chunk, b"/") for chunk in chunks):
         return pa.chunked_array(chunks, pa.string()), pa.chunked_array([], pa.string())

@@ -1,4 +1,4 @@
-"""What is denied is not there; and what is not there is denied, of as many keys as a test can have."""
+"""A key is reported absent if, and for as many keys as a test can have only if, it is not in the set."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def column(keys: list[str], cut: int) -> pa.ChunkedArray:
 
 
 @given(KEYS, KEYS, st.integers(0, 30), st.integers(0, 30))
-def test_keys_are_denied_if_they_are_not_among_the_others(
+def test_a_key_is_absent_if_it_is_not_in_the_set(
     known: list[str], asked: list[str], cut: int, other_cut: int
 ) -> None:
     asked += known[::2]
-    denied = KeyHashes.of(column(known, cut)).denied(column(asked, other_cut))
-    assert denied.to_pylist() == [key not in known for key in asked]
+    absent = KeyHashes.of(column(known, cut)).absent(column(asked, other_cut))
+    assert absent.to_pylist() == [key not in known for key in asked]
 
 
-def test_nulls_are_nobodys_keys() -> None:
+def test_nulls_are_left_out() -> None:
     hashes = KeyHashes.of(pa.chunked_array([[None, "a", None]], pa.string()))
-    assert hashes.denied(pa.chunked_array([["a", "b", ""]], pa.string())).to_pylist() == [False, True, True]
+    assert hashes.absent(pa.chunked_array([["a", "b", ""]], pa.string())).to_pylist() == [False, True, True]
 
 
-def test_of_very_many_keys_each_stranger_is_denied() -> None:
+def test_every_other_key_is_absent_from_very_many() -> None:
     keys = [f"day={number % 100}/part-{number:05d}-{number * 7919:012x}.parquet" for number in range(20_000)]
-    known, strangers = keys[::2], keys[1::2]
+    known, others = keys[::2], keys[1::2]
     hashes = KeyHashes.of(column(known, 5_000))
-    assert hashes.denied(column(strangers, 1)).true_count == len(strangers)
-    assert hashes.denied(column(known, 1)).true_count == 0
+    assert hashes.absent(column(others, 1)).true_count == len(others)
+    assert hashes.absent(column(known, 1)).true_count == 0

@@ -14,7 +14,7 @@ import pytest
 
 from delta_log import Table
 from delta_maintenance.cli import main as cli
-from delta_maintenance.log_upkeep.plan.checkpoint import MAX_TAIL_BYTES, LogTail, plan_checkpoint
+from delta_maintenance.log_upkeep.plan.checkpoint import MAX_TAIL_BYTES, ReplayCost, plan_checkpoint
 from delta_maintenance.log_upkeep.plan.log_compaction import LogPiece, plan_log_compaction
 
 
@@ -29,14 +29,14 @@ from delta_maintenance.log_upkeep.plan.log_compaction import LogPiece, plan_log_
     ],
 )
 def test_commits_and_their_weight_make_one_due(commits: int, size_bytes: int, due: bool) -> None:
-    plan = plan_checkpoint(LogTail(20, 20 - commits, commits, size_bytes, 1 << 30), interval=10)
+    plan = plan_checkpoint(ReplayCost(20, 20 - commits, commits, size_bytes, 1 << 30), interval=10)
     assert plan.due is due
     assert plan.reasons
     assert json.loads(json.dumps(plan.to_dict()))["tail"]["commits"] == commits
 
 
 def test_both_reasons_are_told() -> None:
-    plan = plan_checkpoint(LogTail(20, None, 21, MAX_TAIL_BYTES), interval=10)
+    plan = plan_checkpoint(ReplayCost(20, None, 21, MAX_TAIL_BYTES), interval=10)
     assert len(plan.reasons) == 2
     assert all("there is none" in reason for reason in plan.reasons)
 
@@ -121,7 +121,7 @@ def test_a_v2_checkpoint_names_again_what_did_not_change_unless_told_otherwise(
 def test_commits_that_cost_a_reader_more_than_the_checkpoint_make_one_due(
     size_bytes: int, checkpoint_bytes: int, due: bool
 ) -> None:
-    plan = plan_checkpoint(LogTail(20, 18, 2, size_bytes, checkpoint_bytes), interval=10)
+    plan = plan_checkpoint(ReplayCost(20, 18, 2, size_bytes, checkpoint_bytes), interval=10)
     assert plan.due is due
     assert plan.to_dict()["readerCost"]["tailMs"] > 0
     if due:

@@ -31,7 +31,7 @@ from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage, TornListings
 from delta_log.upkeep.checkpoint_audit import CheckpointAuditFailed
 from delta_maintenance.errors import LogCleanupIncomplete, LogCleanupRefused
-from delta_maintenance.log_upkeep.log_cleanup import clean_up, survey
+from delta_maintenance.log_upkeep.log_cleanup import clean_up, plan_log_cleanup
 from delta_maintenance.log_upkeep.plan.log_cleanup import LogCleanupPlan, LogRetention
 from delta_maintenance.progress import SilentProgress
 
@@ -39,12 +39,12 @@ SILENT = SilentProgress()
 
 
 def planned(storage: Storage, now_ms: int = NOW_MS) -> LogCleanupPlan:
-    return survey(storage, snapshot_of(storage), now_ms, SILENT)
+    return plan_log_cleanup(storage, snapshot_of(storage), now_ms, SILENT)
 
 
 def cleaned(storage: Storage, now_ms: int = NOW_MS) -> LogCleanupPlan:
     snapshot = snapshot_of(storage)
-    plan = survey(storage, snapshot, now_ms, SILENT)
+    plan = plan_log_cleanup(storage, snapshot, now_ms, SILENT)
     clean_up(storage, snapshot, plan, RUNTIME, SILENT)
     return plan
 
@@ -116,7 +116,7 @@ def assert_no_false_entrance(storage: Storage) -> None:
 def test_at_each_step_a_reader_that_lists_finds_a_log_without_gaps() -> None:
     storage = table(versions=24, checkpoints=(5, 10, 15, 20))
     snapshot = snapshot_of(storage)
-    plan = survey(storage, snapshot, NOW_MS, SILENT)
+    plan = plan_log_cleanup(storage, snapshot, NOW_MS, SILENT)
     seen = []
 
     def look(name: str, key: str) -> None:
@@ -369,7 +369,7 @@ def test_commits_that_come_while_the_log_is_listed_stop_nothing() -> None:
             busy.put(commit_key(next(new)), b'{"commitInfo":{}}\n')
 
     snapshot = snapshot_of(busy)
-    found = survey(TornListings(busy, two_commits), snapshot, NOW_MS, SILENT)
+    found = plan_log_cleanup(TornListings(busy, two_commits), snapshot, NOW_MS, SILENT)
     assert [file.key for file in found.files] == [file.key for file in planned(quiet).files] != []
 
 
@@ -406,7 +406,7 @@ def test_sidecars_that_a_later_checkpoint_shares_stay() -> None:
     # Nobody's checkpoint yet: it is published between plan and deletion.
     line = {"sidecar": {"path": info.name, "sizeInBytes": info.size, "modificationTime": 1}}
     snapshot = snapshot_of(storage)
-    plan = survey(storage, snapshot, NOW_MS, SILENT)
+    plan = plan_log_cleanup(storage, snapshot, NOW_MS, SILENT)
     assert shared in {file.key for file in plan.sidecars}
     lines = [line for line in storage.read(top).splitlines() if b'"sidecar"' not in line]
     late = f"_delta_log/{11:020d}.checkpoint.late.json"
@@ -449,7 +449,7 @@ def test_protected_history_goes_as_a_whole_or_where_all_of_it_is_understood(
 
 def meanwhile(storage: MemoryStorage, change: Callable[[], object]) -> None:
     snapshot = snapshot_of(storage)
-    plan = survey(storage, snapshot, NOW_MS, SILENT)
+    plan = plan_log_cleanup(storage, snapshot, NOW_MS, SILENT)
     assert not plan.is_empty
     change()
     clean_up(storage, snapshot, plan, RUNTIME, SILENT)

@@ -6,16 +6,16 @@ from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoi
 from delta_log.log.log_segment import Checkpoint, find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_maintenance.log_upkeep.plan.checkpoint import LogTail
+from delta_maintenance.log_upkeep.plan.checkpoint import ReplayCost
 from delta_maintenance.log_upkeep.plan.log_compaction import LogPiece
 
 
-def tail_of(storage: Storage, snapshot: Snapshot) -> tuple[LogTail, tuple[LogPiece, ...]]:
+def replay_cost(storage: Storage, snapshot: Snapshot) -> tuple[ReplayCost, tuple[LogPiece, ...]]:
     """The log's tail as a whole, and in its pieces."""
     segment = find_log_segment(storage, snapshot.version)
     checkpoint = segment.checkpoint
     pieces = tuple(LogPiece(file.version, file.end, file.info.size) for file in segment.tail)
-    tail = LogTail(
+    tail = ReplayCost(
         snapshot.version,
         snapshot.checkpoint_version,
         snapshot.commits_since_checkpoint,

@@ -1,0 +1,47 @@
+"""What the ``run`` of every operation is given besides its spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from delta_log.runtime import Runtime
+from delta_log.table import Table
+from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.engine.engines import Engines
+from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.rewrite.manifest_file import RunKey
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The surroundings of one job.
+
+    :param engines: for operations that distribute their work.
+    :param run_key: the secret that the tries of one run share.
+    :param started_ms: when the job began; plans are made for this moment.
+    """
+
+    table: Table
+    progress: ProgressReporter
+    runtime: Runtime
+    engines: Engines
+    run_key: RunKey
+    started_ms: int
+
+    def report(self, spec: JobSpec, status: str, read_version: int | None, **facts: Any) -> JobReport:
+        """The report of a job that ends now.
+
+        :param read_version: the version that the plan was made on.
+        :param facts: further members of the report, by name.
+        """
+        return JobReport(
+            operation=spec.operation,
+            table=spec.table,
+            status=status,
+            run_id=spec.run_id,
+            read_version=read_version,
+            started_ms=self.started_ms,
+            finished_ms=self.runtime.now_ms(),
+            **facts,
+        )
