@@ -15,6 +15,8 @@ import os
 import pkgutil
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import date
 from functools import partial
@@ -218,6 +220,15 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
         if not file.exists() or (anchor and file.suffix == ".md" and anchor not in _anchors(file)):
             broken.append(target)
     assert broken == []
+
+
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("sphinx-build")
+    built = ("-b", "html", "-d", tmp_path / "trees", ROOT / "docs", tmp_path / "html")
+    done = subprocess.run(
+        [program, "-q", "-W", "--keep-going", *built], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def _names_of_modules() -> Iterator[tuple[str, str]]:
