@@ -1,20 +1,20 @@
-"""How many rows of a data file are decoded at once, so that a batch is of bearable size whatever the width of a row.
+"""Chooses how many rows of a data file to decode at once, so that the bytes of a batch stay bounded.
 
-The bytes of pages say little of the values in them: a dictionary holds once what thousands of rows may have, a run of
-equal numbers is a few bytes, and one row group may be a hundred times as wide as the one before it. Therefore
+The size of encoded pages says little about the decoded values. A dictionary stores once a value that thousands of rows
+have, a run of equal numbers takes a few bytes, and one row group may be a hundred times as wide as the one before it.
+Therefore
 
-1. small row groups are read together, and each large one is a *step* of its own;
-2. texts count with the mean width of their dictionary's values, which the header of the dictionary's page tells, where
-   a look at it costs no request;
-3. where that leaves a doubt, a step begins with few rows, and goes on with as many as the last batch makes advisable.
+1. the plan reads small row groups together, and gives each large one a :class:`ReadStep` of its own;
+2. it estimates texts by the mean width of their dictionary's values, from the header of the dictionary page, where reading
+   that header costs no request;
+3. where the width stays unknown, a step begins with few rows, and each batch decides the size of the next.
 
-A known gap: among many narrow values of a dictionary there may be a wide one that thousands of rows in succession have.
-The first batch of them is larger than it should be, those that follow are not.
+Known gap: a dictionary of many narrow values may hold a wide one that thousands of consecutive rows have. Their first
+batch is larger than it should be; the batches after it are not.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,33 +22,37 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: Rows of one batch at most: enough for vectorised work, and little memory even with many columns.
+from delta_log.parquet.metadata import number_of
+from delta_log.parquet.thrift_compact import CorruptThrift, ThriftStruct
+
+#: The most rows of a batch: enough for vectorised work, and little memory even with many columns.
 BATCH_ROWS = 1 << 16
-#: A batch is of about so many bytes at most: whoever writes collects batches until a row group is full.
+#: About the most bytes of a batch. A writer collects batches until a row group is full.
 _BATCH_BYTES = 16 << 20
-#: Of a number, as Arrow holds it, or of a text's offset and validity: about.
+#: About the bytes of a number in Arrow, or of a text's offset and validity.
 _VALUE_BYTES = 8
-#: In doubt: rows to begin with where the mean width of texts is known, and where it is not; and the most rows.
+#: Where widths are in doubt: the rows of the first batch if the mean width of texts is known, and if it is not; the most
+#: rows of any batch.
 _FIRST_ROWS_BY_MEAN, _FIRST_ROWS, _MOST_ROWS = 1 << 12, 1 << 8, 1 << 14
-#: Each batch has at most so many times the rows of the one before it; and so many rows of that are its end.
+#: How many times the rows of a batch the next one may have; how many last rows of a batch count as its end.
 _GROWTH, _END_ROWS = 4, 64
 
-#: Some bytes of the file: how many, and from where.
+#: Reads some bytes of the file, given their number and their start.
 ReadAt = Callable[[int, int], bytes]
 
-#: A page begins with a struct ``PageHeader`` of the Parquet format in Thrift's compact protocol: 1 is the kind of page,
-#: here a dictionary, 2 and 3 are its bytes before and after compression, 4 may be a checksum, and 7 a struct of which 1 is
-#: the number of values.
-_I32 = rb"\x15([\x80-\xff]*[\x00-\x7f])"
-_DICTIONARY_PAGE = re.compile(rb"\x15\x04" + _I32 + _I32 + rb"(?:\x4c|" + _I32 + rb"\x3c)" + _I32)
+#: Fields of ``PageHeader`` and of ``DictionaryPageHeader`` in ``parquet.thrift``.
+_PAGE_TYPE, _UNCOMPRESSED_BYTES, _DICTIONARY_HEADER, _NUM_VALUES = 1, 2, 7, 1
+_DICTIONARY_PAGE = 2
+#: The header of a dictionary page is shorter than this.
 _PAGE_HEADER_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """The columns of Parquet, by number, that the asked columns of a table consist of.
+    """The Parquet columns, by number, that the asked columns of a table consist of.
 
-    :param texts: of variable width; :param repeated: within lists or maps.
+    :param texts: those of variable width.
+    :param repeated: those within lists or maps.
     """
 
     asked: tuple[int, ...]
@@ -57,8 +61,9 @@ class Leaves:
 
     @classmethod
     def of(cls, schema: pq.ParquetSchema, names: Collection[str]) -> Leaves:
-        """
-        :param names: of columns of the file's uppermost level.
+        """Find the leaves of some columns.
+
+        :param names: top-level columns of the file.
         """
         columns = [(number, schema.column(number)) for number in range(len(schema))]
         asked = [(number, column) for number, column in columns if _is_within(column.path, names)]
@@ -71,9 +76,10 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class ReadStep:
-    """Row groups that are read in one go.
+    """Row groups that the reader reads together.
 
-    :param first_rows: of the first batch; :param most_rows: of any.
+    :param first_rows: the most rows of the first batch.
+    :param most_rows: the most rows of any batch.
     """
 
     row_groups: tuple[int, ...]
@@ -82,7 +88,7 @@ class ReadStep:
     most_rows: int
 
     def rows_after(self, batch: pa.RecordBatch) -> int:
-        """Of the next batch, which goes on as this one is, or as it ends: tables are sorted."""
+        """Choose the rows of the batch after this one. Its rows may be as wide as this batch's last rows: tables are sorted."""
         end = batch.slice(max(0, batch.num_rows - _END_ROWS))
         row_bytes = max(part.nbytes // max(1, part.num_rows) for part in (batch, end))
         rows: int = min(self.most_rows, _GROWTH * batch.num_rows, _BATCH_BYTES // max(1, row_bytes))
@@ -91,7 +97,7 @@ class ReadStep:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What is known of a row group: its rows, their bytes once decoded, and how many of them to read at once."""
+    """Estimates for a row group: its rows, their decoded bytes, and how many rows to read at once."""
 
     number: int
     num_rows: int
@@ -103,10 +109,10 @@ class _Group:
 def plan_reads(
     metadata: pq.FileMetaData, leaves: Leaves, most_rows: int, read_at: ReadAt | None
 ) -> Iterator[ReadStep]:
-    """A file's row groups, in their order.
+    """Divide a file's row groups into steps, in their order.
 
-    :param most_rows: of a batch.
-    :param read_at: ``None``: to read of the file costs a request.
+    :param most_rows: the most rows of a batch.
+    :param read_at: reads bytes of the file; ``None`` if that would cost a request.
     """
     together: list[_Group] = []
     together_bytes = 0
@@ -123,8 +129,8 @@ def plan_reads(
 
 def _read_step(groups: list[_Group], decoded_bytes: int) -> ReadStep:
     num_rows = sum(group.num_rows for group in groups)
-    bearable = max(1, _BATCH_BYTES * num_rows // max(1, decoded_bytes))
-    most_rows = min(bearable, *(group.most_rows for group in groups))
+    bounded_rows = max(1, _BATCH_BYTES * num_rows // max(1, decoded_bytes))
+    most_rows = min(bounded_rows, *(group.most_rows for group in groups))
     first_rows = min(most_rows, *(group.first_rows for group in groups))
     return ReadStep(tuple(group.number for group in groups), num_rows, first_rows, most_rows)
 
@@ -138,7 +144,7 @@ def _group(
     values += sum(chunks[leaf].num_values for leaf in leaves.repeated)
     pages_bytes = sum(chunk.total_uncompressed_size for chunk in chunks.values())
     decoded_bytes = max(pages_bytes, _VALUE_BYTES * values)
-    # A batch may have rows of all row groups, or not all rows of one.
+    # A batch may hold rows of all row groups, or a part of one.
     harmless_bytes = _BATCH_BYTES // metadata.num_row_groups
     share = min(1.0, most_rows / max(1, group.num_rows))
     first_rows = most_rows
@@ -152,10 +158,10 @@ def _group(
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """What is known of a column chunk of texts.
+    """Estimates for a column chunk of texts.
 
-    :param more_bytes: of the values, as far as its pages do not hold them.
-    :param first_rows: to read in order to know more; ``None``: there is no doubt.
+    :param more_bytes: decoded bytes that its pages do not hold.
+    :param first_rows: rows to read first where the width is in doubt; ``None`` if it is not.
     """
 
     more_bytes: int = 0
@@ -163,16 +169,18 @@ class _Texts:
 
 
 def _texts(chunk: Any, share: float, harmless_bytes: int, read_at: ReadAt | None) -> _Texts:
+    """Estimate a column chunk of texts.
+
+    :param chunk: the metadata of the chunk.
+    :param share: the greatest share of its values in one batch.
+    :param harmless_bytes: decoded bytes of one batch that raise no doubt.
     """
-    :param chunk: the metadata of a column chunk; :param share: of its values, in a batch at most.
-    :param harmless_bytes: of such a batch.
-    """
-    # If each value were as wide as all pages together.
+    # Harmless even if each value were as wide as all pages together.
     if share * chunk.num_values * chunk.total_uncompressed_size <= harmless_bytes:
         return _Texts()
     encodings = " ".join(chunk.encodings)
     if "DELTA_BYTE_ARRAY" in encodings:
-        # Of each value there is what it has not in common with the one before it.
+        # DELTA_BYTE_ARRAY stores only the suffix in which a value differs from the one before it.
         return _Texts(first_rows=_FIRST_ROWS)
     if "DICTIONARY" not in encodings:
         return _Texts()
@@ -186,31 +194,34 @@ def _texts(chunk: Any, share: float, harmless_bytes: int, read_at: ReadAt | None
 
 @dataclass(frozen=True, slots=True)
 class _Dictionary:
-    """How many values the dictionary of a column chunk has, and of how many bytes they are together."""
+    """The number of values in a column chunk's dictionary, and the bytes of all of them."""
 
     num_values: int
     num_bytes: int
 
 
 def _dictionary_of(chunk: Any, read_at: ReadAt | None) -> _Dictionary | None:
-    """
+    """Read the header of a column chunk's dictionary page; ``None`` if the chunk does not begin with one.
+
     :param chunk: the metadata of a column chunk.
     """
     if read_at is None:
         return None
-    # Spark before 3.2 says nothing of dictionary pages: what it calls the first data page is one.
+    # Spark before 3.2 writes no offset of the dictionary page: its first data page is the dictionary page.
     start = chunk.dictionary_page_offset or chunk.data_page_offset
-    header = _DICTIONARY_PAGE.match(read_at(_PAGE_HEADER_BYTES, start))
-    return _Dictionary(max(1, _number(header[4])), _number(header[1])) if header else None
-
-
-def _number(digits: bytes) -> int:
-    """A number of Thrift's compact protocol that is not negative: seven bits a byte, the lowest first, then a sign."""
-    return sum((digit & 0x7F) << 7 * place for place, digit in enumerate(digits)) >> 1
+    try:
+        page, _ = ThriftStruct.first_of(read_at(_PAGE_HEADER_BYTES, start))
+        if page.get(_PAGE_TYPE) != _DICTIONARY_PAGE:
+            return None
+        header = page.get(_DICTIONARY_HEADER)
+        num_values = number_of(header, _NUM_VALUES) if isinstance(header, ThriftStruct) else 0
+        return _Dictionary(max(1, num_values), max(0, number_of(page, _UNCOMPRESSED_BYTES)))
+    except CorruptThrift:
+        return None  # the plan is a matter of memory; reading the rows tells what is broken
 
 
 def _is_within(path: str, names: Collection[str]) -> bool:
-    """Is a column of Parquet part of one of these? Names may have dots in them."""
+    """Tell whether a Parquet column is part of one of these columns. A name may contain dots."""
     if path in names:
         return True
     parts = path.split(".")

@@ -1,20 +1,19 @@
-"""The rows of a snapshot: data files, deletion vectors and partition values put together, under logical names.
+"""Reads the rows of a snapshot from data files, deletion vectors and partition values, under logical names.
 
-Small files are read ahead by a few threads, large ones are streamed; rows come out file by file in either case, and
-memory holds a bounded number of batches.
+A few threads read small files ahead; large files are streamed. Rows come file by file in either case, and memory holds a
+bounded number of batches.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.data.data_file import DataFile, Rows
 from delta_log.data.deletion_vector import read_deletion_vector
 from delta_log.data.row_bitmap import RowBitmap
@@ -39,18 +38,21 @@ FILE_COLUMNS = (
 )
 
 _SMALL_BYTES = 8 << 20
-_READ_AHEAD = 8
+_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RowTracking:
-    """Where stable row ids come from: the materialised columns, else the file's base and the row's position."""
+    """The columns that hold stable row ids. A row without one has the file's base id plus the row's position."""
 
     columns: tuple[StructField, StructField]
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RowTracking:
-        """:raises InvalidRequest: the table does not track rows."""
+        """Find the columns by the table's properties.
+
+        :raises InvalidRequest: the table does not track rows.
+        """
         if not flag(properties, "delta.enableRowTracking"):
             raise InvalidRequest("This table has no row ids: delta.enableRowTracking is not true.")
         names = [
@@ -63,7 +65,7 @@ class RowTracking:
     def arrays(
         self, materialised: Sequence[pa.Array], positions: pa.Array, file: Mapping[str, Any]
     ) -> list[pa.Array]:
-        """Row ids and row commit versions of some rows of a file."""
+        """Return the row ids and row commit versions of some rows of a file."""
         base, version = file["base_row_id"], file["default_row_commit_version"]
         if base is None or version is None:
             raise CorruptLog(
@@ -93,38 +95,13 @@ def scan_files(
     """
     reader = _FileReader(table_schema, mapping_mode, schema, storage, row_tracking)
     rows = ((file, partition_values.slice(index, 1)) for index, file in enumerate(_records(files)))
-    yield from _read_ahead(reader, rows)
+    for batches in map_ordered(reader.open, rows, _THREADS):
+        yield from batches
 
 
 def _records(files: pa.Table) -> Iterator[dict[str, Any]]:
     for batch in files.to_batches(max_chunksize=1024):
         yield from batch.to_pylist()
-
-
-def _read_ahead(
-    reader: _FileReader, files: Iterable[tuple[dict[str, Any], pa.Table]]
-) -> Iterator[pa.RecordBatch]:
-    with ThreadPoolExecutor(_READ_AHEAD // 2, "delta-scan") as pool:
-        ahead: deque[Future[list[pa.RecordBatch]] | Iterator[pa.RecordBatch]] = deque()
-
-        def next_file() -> Iterator[pa.RecordBatch]:
-            first = ahead.popleft()
-            yield from first.result() if isinstance(first, Future) else first
-
-        try:
-            for file, partition in files:
-                small = file["size"] <= _SMALL_BYTES
-                ahead.append(
-                    pool.submit(reader.read_all, file, partition) if small else reader.read(file, partition)
-                )
-                if len(ahead) >= _READ_AHEAD:
-                    yield from next_file()
-            while ahead:
-                yield from next_file()
-        finally:
-            for pending in ahead:
-                if isinstance(pending, Future):
-                    pending.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +112,16 @@ class _FileReader:
     storage: Storage
     row_tracking: RowTracking | None
 
-    def read_all(self, file: Mapping[str, Any], partition: pa.Table) -> list[pa.RecordBatch]:
-        return list(self.read(file, partition))
+    def open(self, row: tuple[Mapping[str, Any], pa.Table]) -> Iterable[pa.RecordBatch]:
+        """Read a small file whole; return an iterator over a large one, which reads it when asked.
 
-    def read(self, file: Mapping[str, Any], partition: pa.Table) -> Iterator[pa.RecordBatch]:
+        :param row: one row of ``Snapshot.files``, and its typed partition values as a table of one row.
         """
-        :param file: one row of ``Snapshot.files``.
-        :param partition: its typed partition values, one row.
-        """
+        file, partition = row
+        batches = self._batches(file, partition)
+        return list(batches) if file["size"] <= _SMALL_BYTES else batches
+
+    def _batches(self, file: Mapping[str, Any], partition: pa.Table) -> Iterator[pa.RecordBatch]:
         names = [
             name
             for name in self.schema.names
@@ -170,6 +149,6 @@ class _FileReader:
 
 
 def vector_of(file: Mapping[str, Any], storage: Storage) -> RowBitmap | None:
-    """The deletion vector of one row of ``Snapshot.files``."""
+    """Read the deletion vector of one row of ``Snapshot.files``; ``None`` if the file has none."""
     raw = file["deletion_vector"]
     return None if raw is None else read_deletion_vector(DeletionVector.from_row(raw), storage)

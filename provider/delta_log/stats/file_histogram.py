@@ -1,7 +1,7 @@
-"""How large the live files are, and how many of their rows are deleted, in bins.
+"""Histograms of the live files' sizes and of their deleted rows.
 
-Protocol section "File Size Histogram Schema" and "DeletedRecordCounts Histogram Schema". Every writer has the same
-bins, so that the statements of several can be compared, added up and carried on from one version to the next.
+Protocol sections "File Size Histogram Schema" and "DeletedRecordCounts Histogram Schema". All writers use the same bins, so a
+writer can add to the histogram of another and carry it from one version to the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 _Numbers = npt.NDArray[np.int64]
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
-#: Where each bin of file sizes starts, in bytes; the last has no end.
+#: The start of each bin of file sizes, in bytes; the last bin has no end.
 SIZE_BOUNDARIES = (
     0,
     *(_KIB << n for n in range(3, 13)),
@@ -29,7 +29,7 @@ SIZE_BOUNDARIES = (
     *range(2 * _GIB, 4 * _GIB, 256 * _MIB),
     *(4 * _GIB << n for n in range(7)),
 )
-#: The same for deleted rows of a file: none, 1 to 9, 10 to 99, …
+#: The start of each bin of a file's deleted rows: none, 1 to 9, 10 to 99, …
 DELETED_ROWS_BOUNDARIES = (0, *(10**n for n in range(8)), 2**31 - 1)
 _SIZES = np.array(SIZE_BOUNDARIES, np.int64)
 _DELETED = np.array(DELETED_ROWS_BOUNDARIES, np.int64)
@@ -42,7 +42,7 @@ def _zeros(bins: int) -> _Numbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileHistogram:
-    """For each bin: files and their bytes by size, and files by deleted rows."""
+    """Counts by bin: files and their bytes by size, and files by deleted rows."""
 
     files: _Numbers = field(default_factory=lambda: _zeros(len(_SIZES)))
     size_bytes: _Numbers = field(default_factory=lambda: _zeros(len(_SIZES)))
@@ -50,9 +50,10 @@ class FileHistogram:
 
     @classmethod
     def of(cls, sizes: pa.Array | pa.ChunkedArray, deleted_rows: pa.Array | pa.ChunkedArray) -> FileHistogram:
-        """
-        :param sizes: of some files, in bytes.
-        :param deleted_rows: of the same files; null where a file has no deletion vector.
+        """Count some files.
+
+        :param sizes: the size of each file in bytes.
+        :param deleted_rows: the deleted rows of each file; null where a file has no deletion vector.
         """
         found = pc.fill_null(sizes, 0).to_numpy()
         bins = _bins(found, _SIZES)
@@ -62,7 +63,7 @@ class FileHistogram:
         else:
             deleted = pc.fill_null(deleted_rows, 0).to_numpy()
             by_deleted_rows = np.bincount(_bins(deleted, _DELETED), minlength=len(_DELETED))
-        # It adds up floats, which are exact for the halves of a number and any number of files in memory.
+        # bincount adds floats. These are exact for the two halves of a size and any number of files in memory.
         high, low = (
             np.bincount(bins, half, len(_SIZES)).astype(np.int64) for half in (found >> 32, found & _LOW)
         )

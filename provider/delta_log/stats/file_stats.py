@@ -1,17 +1,17 @@
 """Statistics of a data file: ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``, ``tightBounds``.
 
-Protocol section "Per-file Statistics". Readers skip files by them, so a bound that is too narrow loses rows silently:
-where the exact bound cannot be written it is widened, and where it cannot be widened it is left out.
+Protocol section "Per-file Statistics". Readers skip files by their bounds, so a bound that is too narrow loses rows silently.
+Where the exact bound cannot be written, the writer widens it; where it cannot be widened, the writer leaves it out.
 
 1. Names are physical and nested as the columns are. Partition columns have no statistics.
-2. Which columns: :func:`stats_columns` (``delta.dataSkippingStatsColumns``, else the first leaves by
-   ``delta.dataSkippingNumIndexedCols``; clustering columns always). Each gets a ``nullCount``, in which a null struct
-   makes its members null; numbers, dates, timestamps and strings get bounds as well.
-3. Strings are cut to a prefix; a cut maximum ends with a character above what was cut off, in the order of UTF-8.
-   Timestamps are milliseconds: the minimum is rounded down, the maximum up.
-4. A float column with a NaN or an infinity, dates outside the years 1 to 9999 and strings that are not UTF-8 have no
-   bounds. A zero minimum is written -0.0 and a zero maximum 0.0. A ``float`` is written as the ``double`` that equals
-   it, so that a reader that takes it for one is right too.
+2. :func:`stats_columns` chooses the columns (``delta.dataSkippingStatsColumns``, else the first leaves by
+   ``delta.dataSkippingNumIndexedCols``; clustering columns always). Each has a ``nullCount``, in which a null struct makes its
+   members null. Numbers, dates, timestamps and strings have bounds, too.
+3. Strings are cut to a prefix. A cut maximum ends with a character above the first one cut off, in the order of UTF-8.
+   Timestamps are in milliseconds: the minimum is rounded down, the maximum up.
+4. A float column with a NaN or an infinity, dates outside the years 1 to 9999 and strings that are not UTF-8 have no bounds.
+   A zero minimum is written -0.0 and a zero maximum 0.0. A ``float`` is written as the ``double`` that equals it, so that a
+   reader may parse it as either.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAME_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.,]+))\s*")
 
 @dataclass(frozen=True, slots=True)
 class StatsColumn:
-    """A leaf column that gets statistics: the physical names from the top down, and its type."""
+    """A leaf column that has statistics: its physical names from the top down, and its type."""
 
     path: tuple[str, ...]
     type: DataType
@@ -61,10 +61,10 @@ def stats_columns(
     properties: Mapping[str, str | None] | None = None,
     clustering_columns: Iterable[Sequence[str]] = (),
 ) -> tuple[StatsColumn, ...]:
-    """The columns of a table that get statistics, in the order of the schema.
+    """Choose the columns that get statistics, in the order of the schema.
 
     :param partition_columns: logical names.
-    :param clustering_columns: physical names from the top down, as the domain ``delta.clustering`` has them.
+    :param clustering_columns: physical names from the top down, as in the domain ``delta.clustering``.
     :raises CorruptLog: a property does not parse.
     """
     properties = properties or {}
@@ -84,14 +84,14 @@ def stats_columns(
 
 
 def string_prefix_length(properties: Mapping[str, str | None]) -> int:
-    """To how many characters string bounds are cut."""
+    """Return the number of characters to which string bounds are cut."""
     return _integer(properties, STRING_PREFIX_LENGTH, DEFAULT_STRING_PREFIX_LENGTH)
 
 
 def _leaves(
     struct: StructType, logical: tuple[str, ...], physical: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], StatsColumn]]:
-    """Every leaf, depth first, with its lower-case logical path; arrays and maps are leaves."""
+    """Yield every leaf, depth first, with its lower-case logical path; arrays and maps are leaves."""
     for member in struct:
         names, path = (*logical, member.name.lower()), (*physical, member.physical_name)
         if isinstance(member.type, StructType):
@@ -109,7 +109,7 @@ def _integer(properties: Mapping[str, str | None], name: str, default: int) -> i
 
 
 def _column_names(text: str) -> list[tuple[str, ...]]:
-    """The lower-case logical paths of a list such as ``a, b.c, `d.e```."""
+    """Parse a list such as ``a, b.c, `d.e``` into lower-case logical paths."""
     names: list[tuple[str, ...]] = []
     parts: list[str] = []
     at = 0
@@ -129,14 +129,14 @@ def _column_names(text: str) -> list[tuple[str, ...]]:
 
 
 def truncate_min(text: str, limit: int) -> str | None:
-    """A lower bound of a string: its first ``limit`` characters. ``None``: there is no room for one."""
+    """Return a lower bound of a string: its first ``limit`` characters. ``None`` if the limit leaves no room."""
     return text[:limit] if limit > 0 else None
 
 
 def truncate_max(text: str, limit: int) -> str | None:
-    """An upper bound of a string, as Spark cuts it; ``None``: there is none of twice the limit.
+    """Return an upper bound of a string, cut as Spark cuts it; ``None`` if there is none within twice the limit.
 
-    The limit counts UTF-16 units, and a surrogate pair is not split.
+    The limit counts UTF-16 units. A surrogate pair is not split.
     """
     if limit <= 0:
         return None
@@ -160,7 +160,7 @@ def truncate_max(text: str, limit: int) -> str | None:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What is known of one column so far; ``bounded`` ends when a value was met that no bound can be written for."""
+    """Statistics of one column so far. ``bounded`` becomes false at a value for which no bound can be written."""
 
     bounded: bool
     null_count: int = 0
@@ -174,10 +174,10 @@ class _Gathered:
 
 @dataclass(slots=True)
 class StatsCollector:
-    """Gathers the statistics of one data file while its rows pass by.
+    """Gathers the statistics of one data file while its rows are written.
 
     :param string_prefix_length: see :func:`string_prefix_length`.
-    :param tight_bounds: written if given; it belongs into tables that support deletion vectors.
+    :param tight_bounds: value of ``tightBounds``, which tables with deletion vectors need; ``None`` leaves it out.
     """
 
     columns: Sequence[StatsColumn]
@@ -192,9 +192,9 @@ class StatsCollector:
     def update(
         self, rows: pa.Table | pa.RecordBatch, columns: Collection[tuple[str, ...]] | None = None
     ) -> None:
-        """Take more rows in, in physical column names; a column that is not there is null in all of them.
+        """Add rows with physical column names. An absent column counts as null in all of them.
 
-        :param columns: only these, by their paths; of the others is told by :meth:`add`.
+        :param columns: paths of the columns to add; the caller adds the others with :meth:`add`.
         """
         self.num_records += rows.num_rows
         if rows.num_rows == 0:
@@ -215,9 +215,9 @@ class StatsCollector:
                 self._widen(gathered, column, values)
 
     def add(self, path: tuple[str, ...], null_count: int, extremes: pa.Array | None) -> None:
-        """Take in what is known of a column in some more rows.
+        """Add the known statistics of a column in more rows.
 
-        :param extremes: among them the least and the greatest value, both of them values that there are.
+        :param extremes: values of the column that include its least and its greatest.
         """
         number = next(n for n, column in enumerate(self.columns) if column.path == path)
         gathered = self._gathered[number]
@@ -238,7 +238,7 @@ class StatsCollector:
             gathered.widen(*bounds)
 
     def finish(self) -> str:
-        """The JSON text for ``add.stats``."""
+        """Return the JSON text for ``add.stats``."""
         lows, highs, nulls = _Tree(), _Tree(), _Tree()
         for column, gathered in zip(self.columns, self._gathered, strict=True):
             nulls.put(column.path, str(gathered.null_count))
@@ -258,7 +258,7 @@ class StatsCollector:
 
 
 class _Tree(dict[str, Any]):
-    """Nested JSON objects whose leaves are JSON texts: a float would not keep the digits of a decimal."""
+    """Nested JSON objects whose leaves are JSON texts, since a float would lose digits of a decimal."""
 
     def put(self, path: tuple[str, ...], text: str) -> None:
         inner = self
@@ -275,7 +275,7 @@ class _Tree(dict[str, Any]):
 
 
 def leaf_values(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | pa.ChunkedArray | None:
-    """The values of a column, null where a struct around it is; ``None``: it is not there."""
+    """Return the values of a column, null where a struct around it is null; ``None`` if the column is absent."""
     index = rows.schema.get_field_index(path[0])
     if index < 0:
         return None
@@ -284,13 +284,13 @@ def leaf_values(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Ar
         at = values.type.get_field_index(name) if pa.types.is_struct(values.type) else -1
         if at < 0:
             return None
-        # This takes the struct's own nulls into its member. By number: a name with dots would be taken for a path.
+        # struct_field applies the struct's nulls to the member. It would read a name with dots as a path, a number not.
         values = pc.struct_field(values, [at])
     return values
 
 
 def _distinct(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values that a dictionary column has, each at least once; its dictionary may hold more than its rows."""
+    """Return each value of a dictionary column at least once. The dictionary itself may hold values that no row has."""
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     return pa.chunked_array(
         [chunk.dictionary.take(chunk.indices.unique()) for chunk in chunks], values.type.value_type
@@ -311,7 +311,7 @@ def _min_max(values: pa.Array | pa.ChunkedArray) -> tuple[Any, Any]:
 
 
 def _float_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[Any, Any] | None:
-    # Arrow passes over NaN and Spark takes it for the greatest number; neither can be written as JSON.
+    # Arrow ignores NaN and Spark orders it above all numbers. JSON has neither NaN nor infinities.
     low, high = _min_max(values)
     if not (math.isfinite(low) and math.isfinite(high)) or pc.any(pc.is_nan(values)).as_py():
         return None
@@ -324,7 +324,7 @@ def _date_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[int, int] | None:
 
 
 def _timestamp_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[int, int] | None:
-    """In milliseconds, the minimum rounded down and the maximum up."""
+    """Return the bounds in milliseconds, the minimum rounded down and the maximum up."""
     unit = _NANOSECONDS[values.type.unit]
     low, high = _min_max(values.cast(pa.int64()))
     low_ms, high_ms = low * unit // 1_000_000, -(-high * unit // 1_000_000)
@@ -349,7 +349,7 @@ def _render_timestamp(milliseconds: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """How the bounds of one kind of column are found, and how each is written (or ``None``: it cannot be)."""
+    """Finds the bounds of one kind of column and renders each; ``None`` if a bound cannot be found or written."""
 
     bounds: Callable[[Any], tuple[Any, Any] | None]
     render_low: Callable[[Any, int], str | None]
@@ -384,7 +384,7 @@ _BOUNDS: dict[str, _Rules] = {
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """The statistics of one file, taken apart: typed bounds and counts by physical path."""
+    """The parsed statistics of one file: typed bounds and counts by physical path."""
 
     num_records: int | None
     min_values: Mapping[tuple[str, ...], Any]
@@ -394,11 +394,11 @@ class FileStats:
 
 
 def parse_stats(text: str, columns: Iterable[StatsColumn]) -> FileStats:
-    """The statistics of ``add.stats``, for the columns asked for; what is absent or null there is absent here.
+    """Parse ``add.stats`` for some columns. Absent and null values are left out.
 
-    A maximum timestamp stands as it was written: writers other than we round it down to milliseconds.
+    A maximum timestamp is returned as written, although other writers round it down to milliseconds.
 
-    :raises CorruptLog: the text is no statistics, or a bound is no value of its column's type.
+    :raises CorruptLog: the text is not statistics, or a bound is not a value of its column's type.
     """
     try:
         raw = json.loads(text, parse_float=str)

@@ -1,10 +1,11 @@
-"""Statistics whose texts differ in nothing but their values, read as columns.
+"""Reads JSON statistics that differ only in their values as columns, without parsing each text.
 
-Whoever writes a table's files writes the same keys in the same order, and then the quotation marks stand at the same
-ordinal places of every text. From them follows where the values are, and a column is cut out of all texts in one go,
-at a third of what a JSON parser takes. A text fits a layout only if all of its bytes outside of the values are the
-layout's own, so what fits means what a parser would make of it. What does not fit is left to one, and so is any value
-that is not plainly of its type.
+A writer puts the same keys in the same order into each text. So the n-th quotation mark of every text has the same meaning,
+and the positions of the marks give the positions of the values. Each value is then cut out of all texts at once, in about half
+of the time of Arrow's JSON parser (``benchmarks/stats_columns.py``).
+
+A text fits a layout only if all of its bytes outside the values equal those of the layout, so the result is what a parser would
+return. The caller parses the texts that do not fit. A value that is not a plain value of its type ends the attempt for all.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a layout; ``start`` and ``end`` are positions in its text, within the quotation marks if it has them."""
+    """A value of a layout.
+
+    :param start: its start in the layout's text, within the quotation marks if it has them; ``end`` likewise.
+    """
 
     path: Path
     quoted: bool
@@ -40,10 +44,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One text of statistics, taken apart.
+    """The parts of one text of statistics.
 
-    1. It is an object of objects and of at least one plain value, without arrays and without escapes.
-    2. ``values`` are in the order of the text, and no key occurs twice in its object.
+    1. The text is an object of objects and at least one plain value, without arrays and without escapes.
+    2. ``values`` are in the order of the text. No key occurs twice in an object.
     """
 
     text: bytes
@@ -53,7 +57,7 @@ class Layout:
 
     @classmethod
     def of(cls, text: bytes) -> Layout | None:
-        """``None``: the text is not like that."""
+        """Take a text apart; ``None`` if it is not such an object."""
         try:
             if b"\\" in text or b"[" in text or not isinstance(json.loads(text), dict):
                 return None
@@ -86,7 +90,7 @@ class Layout:
 
     @property
     def fixed(self) -> list[bytes]:
-        """What stands before, between and after the values."""
+        """The bytes before, between and after the values."""
         starts = [0, *(value.end for value in self.values)]
         ends = [*(value.start for value in self.values), len(self.text)]
         return [self.text[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -94,54 +98,39 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where the values are in the texts of a column that fit a layout."""
+    """The positions of the values in those texts of a column that fit a layout.
+
+    :param fits: tells for each text of the column whether it fits.
+    :param starts: for each value of the layout, its start in ``data`` in each text that fits; ``ends`` likewise.
+    """
 
     layout: Layout
     data: pa.Buffer
-    #: Of all texts, which ones fit.
     fits: npt.NDArray[np.bool_]
-    #: Of those: for each value, where it starts and ends in ``data``.
     starts: list[Positions]
     ends: list[Positions]
 
     @classmethod
     def of(cls, texts: pa.StringArray) -> Cut | None:
-        """By the layout of a text of middling length; ``None`` where that would be of little help.
+        """Cut texts by the layout of one with the median length; ``None`` if less than half of them could fit it.
 
-        :param texts: no nulls, and not empty.
+        :param texts: at least one, without nulls.
         """
         _, offsets, data = texts.buffers()
         bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(
             np.int64
         )
-        middle = len(texts) // 2
-        model = np.argpartition(np.diff(bounds), middle)[middle]
         content = np.frombuffer(data, np.uint8)[: bounds[-1]]
-        layout = Layout.of(content[bounds[model] : bounds[model + 1]].tobytes())
+        middle = len(texts) // 2
+        median = np.argpartition(np.diff(bounds), middle)[middle]
+        layout = Layout.of(content[bounds[median] : bounds[median + 1]].tobytes())
         if layout is None or _ESCAPE.search(content[bounds[0] :].data):
             return None
-        in_model = np.flatnonzero(np.frombuffer(layout.text, np.uint8) == _QUOTE)
-        quotes = np.flatnonzero(content[bounds[0] :] == _QUOTE)
-        quotes += bounds[0]
-        first = np.searchsorted(quotes, bounds)
-        counts = np.diff(first)
-        candidates = counts == len(in_model)
-        if 2 * np.count_nonzero(candidates) < len(texts):
+        marks = np.flatnonzero(np.frombuffer(layout.text, np.uint8) == _QUOTE)
+        rows, places = _with_marks(content, bounds, len(marks))
+        if 2 * len(rows) < len(texts):
             return None
-        if not candidates.all():
-            quotes = quotes[np.repeat(candidates, counts)]
-        rows = np.flatnonzero(candidates)
-        places = quotes.reshape(-1, len(in_model)).T
-        starts, ends = [], []
-        for value in layout.values:
-            # A value always has its key's marks before it, and there may be none after it.
-            after = int(np.searchsorted(in_model, value.end))
-            before = int(np.searchsorted(in_model, value.start)) - 1
-            starts.append(places[before] + (value.start - in_model[before]))
-            if after < len(in_model):
-                ends.append(places[after] - (in_model[after] - value.end))
-            else:
-                ends.append(bounds[rows + 1] - (len(layout.text) - value.end))
+        starts, ends = _positions(layout, marks, places, bounds[rows + 1])
         alike = _alike(layout, content, [bounds[rows], *ends], [*starts, bounds[rows + 1]])
         fits = np.zeros(len(texts), np.bool_)
         fits[rows] = alike
@@ -150,9 +139,9 @@ class Cut:
         return cls(layout, data, fits, starts, ends)
 
     def array(self, kind: pa.StructType) -> pa.StructArray:
-        """The texts that fit, typed.
+        """Return the texts that fit as structs.
 
-        :raises pa.ArrowInvalid: a value is not of its type.
+        :raises pa.ArrowInvalid: a value is not a plain value of its type.
         """
         return self._member((), kind)
 
@@ -170,19 +159,57 @@ class Cut:
         return pa.StructArray.from_arrays(members, fields=list(kind))
 
 
+def _with_marks(
+    content: npt.NDArray[np.uint8], bounds: Positions, num_marks: int
+) -> tuple[Positions, Positions]:
+    """Find the texts with as many quotation marks as the layout.
+
+    :param bounds: the start of each text in the content, and the end of the last one.
+    :returns: the numbers of these texts, and the position of each mark (rows) in each of them (columns).
+    """
+    quotes = np.flatnonzero(content[bounds[0] :] == _QUOTE)
+    quotes += bounds[0]
+    counts = np.diff(np.searchsorted(quotes, bounds))
+    candidates = counts == num_marks
+    if not candidates.all():
+        quotes = quotes[np.repeat(candidates, counts)]
+    return np.flatnonzero(candidates), quotes.reshape(-1, num_marks).T
+
+
+def _positions(
+    layout: Layout, marks: Positions, places: Positions, text_ends: Positions
+) -> tuple[list[Positions], list[Positions]]:
+    """Find the start and the end of each value of the layout in each text, by the distance to the nearest mark.
+
+    :param marks: positions of the marks in the layout's text.
+    :param places: their positions in each text.
+    """
+    starts, ends = [], []
+    for value in layout.values:
+        # The marks of its key precede each value; no mark may follow it.
+        after = int(np.searchsorted(marks, value.end))
+        before = int(np.searchsorted(marks, value.start)) - 1
+        starts.append(places[before] + (value.start - marks[before]))
+        if after < len(marks):
+            ends.append(places[after] - (marks[after] - value.end))
+        else:
+            ends.append(text_ends - (len(layout.text) - value.end))
+    return starts, ends
+
+
 def _alike(
     layout: Layout, content: npt.NDArray[np.uint8], starts: list[Positions], ends: list[Positions]
 ) -> npt.NDArray[np.bool_]:
-    """Which texts hold what is fixed, and only that, between these positions: outside of the values."""
+    """Tell which texts hold the layout's fixed bytes, and nothing else, outside their values."""
     alike = np.ones(len(starts[0]), np.bool_)
     for text, start, end in zip(layout.fixed, starts, ends, strict=True):
         alike &= end - start == len(text)
     for start, end in zip(ends[:-1], starts[1:], strict=True):
         alike &= start <= end
-    # So far only lengths fit, but what is compared now is no longer than the texts are, and within them.
+    # All lengths fit now, so each comparison below stays within its text.
     for text, start in zip(layout.fixed, starts, strict=True):
         if text:
-            # Each position of the content as the start of so many bytes.
+            # A view of the content as overlapping windows, one for each position.
             windows = np.ndarray((len(content) - len(text) + 1,), f"S{len(text)}", content, strides=(1,))
             alike[alike] = windows[start[alike]] == text
     return alike
@@ -191,7 +218,7 @@ def _alike(
 def _between(data: pa.Buffer, starts: Positions, ends: Positions) -> pa.StringArray:
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
-    # Every other one is what lies between two values.
+    # Every second text is what lies between two values.
     alternating = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), data)
     return alternating.take(pa.array(np.arange(0, len(offsets), 2)))
 
@@ -203,7 +230,7 @@ def _converted(texts: pa.StringArray, quoted: bool, kind: pa.DataType) -> pa.Arr
         plain = pc.all(pc.is_in(texts, value_set=_BOOLEANS)).as_py()
     else:
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        # Arrow also reads infinities, NaN and hexadecimal numbers, which JSON has not.
+        # Arrow also parses infinities, NaN and hexadecimal numbers, which JSON does not have.
         plain = number and not texts.buffers()[2].to_pybytes().translate(None, _OF_NUMBERS)
     if not plain:
         raise pa.ArrowInvalid(f"not a plain {kind}")

@@ -1,15 +1,14 @@
-"""The JSON statistics of many files as typed columns.
+"""Parses the JSON statistics of many files into typed columns.
 
-Protocol section "Per-file Statistics". The texts are parsed all at once, never file by file, unless one of them cannot
-be read: a text that is no statistics, or a bound of a wrong type, is unknown. Statistics are a hint, and a broken hint
-must not stop a reader.
+Protocol section "Per-file Statistics". The texts are parsed together. Only where that fails is each parsed by itself: then a
+text that is not statistics, or a bound of a wrong type, becomes null. Statistics are a hint, and a broken hint must not stop a
+reader.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.stats.file_stats import StatsColumn
 from delta_log.stats.json_layout import Cut
 from delta_log.table_config.schema import PrimitiveType, to_arrow_type
 
 _BRACE = ord("{")
-#: What one thread parses at a time; small, so that all threads have work. No file's statistics are longer.
+#: Bytes that one thread of Arrow's JSON reader parses at a time: few, so that all threads have work. A longer text fails.
 _BLOCK_BYTES = 2 << 20
-#: Of one step, and one thread: as many as a batch of a streamed snapshot has, so that only held columns are divided.
+#: Texts that one thread parses: as many as a batch of a streamed snapshot has, so that only cached columns are divided.
 _ROWS = 1 << 14
 _NO_BOUNDS = ("binary", "boolean", "variant", "void")
 
 
 def stats_type(columns: Iterable[StatsColumn]) -> pa.StructType:
-    """``numRecords``, ``minValues``, ``maxValues``, ``nullCount``, ``tightBounds`` for some leaf columns."""
+    """Return the struct of ``numRecords``, ``minValues``, ``maxValues``, ``nullCount`` and ``tightBounds`` for some columns."""
     chosen = list(columns)
     bounded = [(c.path, to_arrow_type(c.type)) for c in chosen if _has_bounds(c)]
     counted = [(c.path, pa.int64()) for c in chosen]
@@ -47,7 +47,7 @@ def stats_type(columns: Iterable[StatsColumn]) -> pa.StructType:
 
 
 def parse_stats_column(texts: pa.StringArray, columns: Sequence[StatsColumn]) -> pa.StructArray:
-    """The statistics of many files, typed as :func:`stats_type` says; what is absent or unusable is null."""
+    """Parse the statistics of many files into :func:`stats_type`. Absent and unusable values are null."""
     target = stats_type(columns)
     readable = _readable(target)
     whole = pc.fill_null(texts, "{}") if texts.null_count else texts
@@ -58,13 +58,13 @@ def parse_stats_column(texts: pa.StringArray, columns: Sequence[StatsColumn]) ->
 
     if len(steps) < 2:
         return typed(whole) if steps else pa.array([], target)
-    with ThreadPoolExecutor(min(len(steps), pa.cpu_count())) as threads:
-        # Arrow's own allocator rounds up, and these are held.
-        return pa.concat_arrays(list(threads.map(typed, steps)), memory_pool=pa.system_memory_pool())
+    parsed = list(map_ordered(typed, steps, min(len(steps), pa.cpu_count())))
+    # Arrow's own allocator rounds sizes up, and the caller keeps the result.
+    return pa.concat_arrays(parsed, memory_pool=pa.system_memory_pool())
 
 
 def _parsed(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
-    """By their most common layout, and the others by a parser."""
+    """Parse the texts of the most common layout by their layout, and the others as JSON."""
     try:
         cut = Cut.of(texts)
         if cut is not None:
@@ -75,7 +75,7 @@ def _parsed(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
             order = np.argsort(np.argsort(~cut.fits, kind="stable"))
             return pa.concat_arrays([by_layout, others]).take(pa.array(order))
     except pa.ArrowInvalid:
-        pass  # a value that is not of its type, which the tolerant way finds
+        pass  # a value has a wrong type; the tolerant parser finds it
     return _parsed_as_json(texts, kind)
 
 
@@ -94,7 +94,7 @@ def _parsed_as_json(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArra
 
 
 def _one_line_each(texts: pa.StringArray) -> bool:
-    """Whether every text starts an object and none holds a line break: then so many objects are one each."""
+    """Tell whether every text starts an object and none holds a line break. Then each line is one text."""
     if not len(texts):
         return True
     _, offsets, data = texts.buffers()
@@ -121,7 +121,7 @@ def _nested(leaves: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> pa.StructT
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:
-    """The type as the JSON reader takes it: it knows no dates."""
+    """Return the type that Arrow's JSON reader parses, which knows no dates."""
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _readable(field.type)) for field in kind])
     return pa.string() if pa.types.is_date(kind) else kind
@@ -157,7 +157,7 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _tolerant(text: str | None, kind: pa.StructType) -> dict[str, Any] | None:
-    """One file's statistics, read by themselves because something among its neighbours could not be read."""
+    """Parse one file's statistics by itself; values that cannot be parsed are null."""
     try:
         raw = json.loads(text or "{}", parse_constant=lambda name: None)
     except (ValueError, RecursionError):

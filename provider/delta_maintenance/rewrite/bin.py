@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 
 import pyarrow as pa
 
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.arrow.row_hash import RowHash
 from delta_log.data.data_file import DataFile
 from delta_log.errors import AccessDenied, DeltaLogError, StorageError, SymbolicLinkRefused, TableError
@@ -261,14 +261,8 @@ def manifests_of(storage: Storage, run_key: RunKey, run_id: str) -> tuple[list[B
 
 
 def _read(storage: Storage, keys: Sequence[str]) -> Iterator[bytes]:
-    """The start of each file, in their order: what is longer than a manifest is none."""
-
-    if storage.concurrency < 2 or len(keys) < 2:
-        yield from (_content(storage, key) for key in keys)
-        return
-    with ThreadPoolExecutor(min(storage.concurrency, _READ_AT_ONCE)) as pool:
-        for start in range(0, len(keys), _READ_AT_ONCE):
-            yield from pool.map(partial(_content, storage), keys[start : start + _READ_AT_ONCE])
+    """Yield the first bytes of each file, in order. A file that is longer than any manifest is not read to its end."""
+    return map_ordered(partial(_content, storage), keys, min(storage.concurrency, _READ_AT_ONCE, len(keys)))
 
 
 def _content(storage: Storage, key: str) -> bytes:

@@ -1,25 +1,26 @@
-"""Which data files still hold columns that the table has dropped.
+"""Finds the data files that still hold columns that the table has dropped.
 
-``DROP COLUMN`` changes the schema alone: the values stay in the files until a REORG PURGE writes them anew. The log does
-not tell which files hold them, so the footer of each is read, and nothing else of it.
+``DROP COLUMN`` changes only the schema: the values stay in the files until a REORG PURGE rewrites them. The log does not tell
+which files hold them, so the footer of each file is read, and nothing else of it.
 
-Columns are matched as :class:`delta_log.data.data_file.DataFile` finds them, at every depth of structs, lists and maps. What
-files may hold beside the schema's columns is tolerated, or a purge would never come to an end: partition columns,
-columns of row tracking, and the mark of the change feed.
+Columns are matched as :class:`delta_log.data.data_file.DataFile` finds them, at every depth of structs, lists and maps.
+Partition columns, columns of row tracking and the mark of the change feed do not count: files may hold them beside the schema's
+columns, and a purge that counted them would never end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from delta_log.arrow.prefetch import map_ordered
+from delta_log.data.conversion import field_id_of
 from delta_log.data.data_file import DataFile
 from delta_log.errors import TableError
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_log.table_config.schema import PARQUET_FIELD_ID, ArrayType, DataType, MapType, StructType
+from delta_log.table_config.schema import ArrayType, DataType, MapType, StructType
 
 #: Properties that name the columns in which row ids and commit versions are materialised.
 _ROW_TRACKING = (
@@ -27,14 +28,12 @@ _ROW_TRACKING = (
     "delta.rowTracking.materializedRowCommitVersionColumnName",
 )
 _CHANGE_TYPE = "_change_type"
-#: Files that are looked at by one thread before the next takes over.
-_FILES_OF_A_TURN = 64
 
 
 def files_with_dropped_columns(storage: Storage, snapshot: Snapshot, keys: Sequence[str]) -> Iterator[str]:
-    """Those of some files that hold more than the schema and what is tolerated.
+    """Yield the files that hold more than the schema and the tolerated columns.
 
-    A file that cannot be read is among them, so that the rewriter meets it and tells what is wrong with it.
+    An unreadable file is among them, so that the rewriter reads it and reports what is wrong with it.
     """
     tolerated = tolerated_columns(snapshot)
     by_id = snapshot.mapping_mode == "id"
@@ -46,14 +45,12 @@ def files_with_dropped_columns(storage: Storage, snapshot: Snapshot, keys: Seque
             return True
         return has_dropped_columns(there, snapshot.schema, tolerated, by_id=by_id)
 
-    with ThreadPoolExecutor(max(1, min(storage.concurrency, len(keys)))) as pool:
-        for start in range(0, len(keys), _FILES_OF_A_TURN):
-            some = keys[start : start + _FILES_OF_A_TURN]
-            yield from (key for key, more in zip(some, pool.map(holds_more, some), strict=True) if more)
+    found = map_ordered(holds_more, keys, min(storage.concurrency, len(keys)))
+    yield from (key for key, more in zip(keys, found, strict=True) if more)
 
 
 def tolerated_columns(snapshot: Snapshot) -> frozenset[str]:
-    """Columns of data files that are none of the schema's and belong there all the same."""
+    """Return the columns that data files may hold beside those of the schema."""
     partition = [name for column in snapshot.partition_schema for name in (column.name, column.physical_name)]
     row_tracking = [snapshot.properties[name] for name in _ROW_TRACKING if name in snapshot.properties]
     return frozenset([*partition, *row_tracking, _CHANGE_TYPE])
@@ -62,17 +59,17 @@ def tolerated_columns(snapshot: Snapshot) -> frozenset[str]:
 def has_dropped_columns(
     there: pa.Schema, schema: StructType, tolerated: frozenset[str], *, by_id: bool
 ) -> bool:
-    """Does a file hold a column, at whatever depth, that the schema does not have?
+    """Tell whether a file holds a column, at any depth, that the schema does not have.
 
-    :param tolerated: names at the top that do not count.
-    :param by_id: columns are found by their field ids, where the file has any.
+    :param tolerated: top-level names that do not count.
+    :param by_id: match columns by their field ids, where the file has any.
     """
     fields = [field for field in there if field.name not in tolerated]
     return _any_unknown(fields, schema, by_id)
 
 
 def _any_unknown(fields: Sequence[pa.Field], struct: StructType, by_id: bool) -> bool:
-    ids = [_id_of(field) for field in fields]
+    ids = [field_id_of(field) for field in fields]
     members = tuple(struct)
     if by_id and any(number is not None for number in ids):
         by_number = {member.field_id: member for member in members}
@@ -87,7 +84,7 @@ def _any_unknown(fields: Sequence[pa.Field], struct: StructType, by_id: bool) ->
 
 
 def _unknown_inside(there: pa.DataType, kind: DataType, by_id: bool) -> bool:
-    # A type that is not what the schema says is a broken file, and for the rewriter to name.
+    # A type that contradicts the schema makes the file a broken one, which the rewriter reports.
     if isinstance(kind, StructType):
         return bool(pa.types.is_struct(there)) and _any_unknown(list(there), kind, by_id)
     if isinstance(kind, MapType):
@@ -99,8 +96,3 @@ def _unknown_inside(there: pa.DataType, kind: DataType, by_id: bool) -> bool:
         is_list = pa.types.is_list(there) or pa.types.is_large_list(there)
         return bool(is_list) and _unknown_inside(there.value_type, kind.element, by_id)
     return False
-
-
-def _id_of(field: pa.Field) -> int | None:
-    value = (field.metadata or {}).get(PARQUET_FIELD_ID)
-    return None if value is None else int(value)
