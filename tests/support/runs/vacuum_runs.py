@@ -1,4 +1,4 @@
-"""Running VACUUM in a test, and seeing what it did to a directory."""
+"""Runs VACUUM in a test, and lists what it left of a directory."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ DAY_SECONDS = 86_400
 def run_vacuum(
     table: Path | str, *, dry_run: bool = False, runtime: Runtime | None = None, **options: Any
 ) -> JobReport:
-    """The job's report; a refusal or failure is its ``error``."""
+    """Runs VACUUM and returns the job's report; a refusal or failure is its ``error``."""
     spec = JobSpec("vacuum", str(table), "test-run", options, dry_run=dry_run)
     return run_job(spec, JobSite(runtime=runtime or Runtime()), SilentProgress())
 
 
 def done(report: JobReport) -> JobReport:
-    """The same, of a run that did not fail."""
+    """Runs VACUUM, which must not fail, and returns the job's report."""
     assert report.error is None, report.error
     return report
 
 
 def age(table: Path, days: float = 30) -> None:
-    """Make everything below a directory so old, its log too."""
+    """Sets the modification times of everything below a directory, its log included, into the past."""
     for path in [table, *table.rglob("*")]:
         if not path.is_symlink():
             made = path.stat().st_mtime - days * DAY_SECONDS
@@ -37,7 +37,7 @@ def age(table: Path, days: float = 30) -> None:
 
 
 def files_below(table: Path) -> set[str]:
-    """Everything that is no directory, but for the log."""
+    """Returns the keys of all files outside the log."""
     found = (path for path in table.rglob("*") if path.is_symlink() or path.is_file())
     return {
         str(path.relative_to(table))

@@ -1,4 +1,4 @@
-"""Random histories of a table in memory, with what every moment of them needed, for VACUUM to be held against.
+"""Random histories of a table in memory, and which files each moment needed, to check VACUUM against.
 
 The model knows nothing of tombstones: it notes which files each version consists of, and when it was the latest.
 """
@@ -77,7 +77,7 @@ class History:
         self.versions.append((time_ms, frozenset(keys)))
 
     def needed_since(self, cutoff_ms: int) -> set[str]:
-        """Of every version that was the latest at some moment from then on."""
+        """Returns the keys of every version that was the latest at some moment since ``cutoff_ms``."""
         ends = [time_ms for time_ms, _ in self.versions[1:]] + [NOW_MS * 2]
         found: set[str] = set()
         for (_, keys), end_ms in zip(self.versions, ends, strict=True):
@@ -119,7 +119,7 @@ def vector_key(number: int) -> str:
 def histories(draw: st.DrawFn, max_steps: int = 10) -> History:
     """Appends, deletes with and without vectors, restores, checkpoints and log cleanup, over a day to twenty."""
     history = History()
-    # Of all milliseconds mostly few are drawn, and every removal would be twenty days old.
+    # Drawn as milliseconds, spans would mostly be short, and every removal would be twenty days old.
     span_ms = draw(st.sampled_from([20, 5, 1])) * DAY_MS
     time_ms = NOW_MS - span_ms
     history.commit([{"protocol": PROTOCOL}, {"metaData": metadata()}], time_ms)
@@ -172,7 +172,7 @@ def _checkpoint(history: History, time_ms: int, *, clean: bool) -> None:
 
 
 def dying_everywhere(history: History, work: Callable[[Storage], object]) -> Iterator[bool]:
-    """Do a piece of work again and again, each time dying a call later, before or after that call took effect.
+    """Repeats a piece of work that dies one call later each time, before or after that call took effect.
 
     :return: after each time, whether it died; the last of each kind did not.
     """
