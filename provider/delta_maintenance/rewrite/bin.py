@@ -37,7 +37,8 @@ from delta_log.table_config.schema import StructType, arrow_schema, parse_schema
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
-from delta_maintenance.rewrite.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
+from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
+from delta_maintenance.rewrite.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import Outputs, write_outputs
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
