@@ -90,7 +90,7 @@ def _with_code(text: str) -> str:
     return re.sub(r"(?<![\w.])(delta\.\w+|spark\.[\w.]+\w|\$\w+|\w+\.json|[a-z]+_[a-z_]+)", r"`\1`", text)
 
 
-class _Tables(Directive):
+class _Tables(Directive):  # type: ignore[misc]
     required_arguments = 1
 
     def lines(self, name: str) -> list[str]:
@@ -100,7 +100,7 @@ class _Tables(Directive):
         source = StringList(self.lines(self.arguments[0]), source="option_tables")
         holder = nodes.container()
         self.state.nested_parse(source, self.content_offset, holder)
-        return holder.children
+        return list(holder.children)
 
 
 class _Options(_Tables):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A developer's own Airflow is never touched. Set before anything imports Airflow, which reads it at import.
 _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-delta-tests-")
@@ -40,11 +40,37 @@ from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Property tests are judged by what they find, never by how long one example took on a busy machine.
-settings.register_profile("no_deadline", settings(), deadline=None)
-settings.load_profile("no_deadline")
+# A property test fails by what it finds, never because a busy machine takes long for an example or for generating it.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 _SLOWEST_FILES = 15
+#: The longest files of tests/integration, in the order in which `./dev test` starts them: two workers then end at about the
+#: same time. Files that use delta-spark follow each other, since they share a JVM.
+_FIRST = tuple(
+    f"tests/integration/{name}"
+    for name in (
+        "airflow_live/",
+        "test_mixed_writers.py",
+        "test_checkpoint_readers.py",
+        "test_filters_of_readers.py",
+        "test_log_upkeep_readers.py",
+        "test_rewrite_features_readers.py",
+        "test_optimize_corpus.py",
+        "test_purge_corpus.py",
+        "test_remapping_readers.py",
+        "test_vacuum_like_delta_spark.py",
+        "test_spark_engine.py",
+        "test_vacuum_on_spark.py",
+        "test_spark_retry.py",
+        "test_spark_cluster.py",
+        "test_dynamodb_lock.py",
+        "test_hostile_input.py",
+        "test_killed_commit.py",
+        "test_killed_batches.py",
+        "test_object_stores.py",
+    )
+)
 #: Distributions whose version each run prints.
 _PRINTED_VERSIONS = (
     "apache-airflow",
@@ -109,6 +135,16 @@ def spark(no_other_spark: None) -> Iterator[SparkSession]:
     session = spark_session("local[2]", "tests")
     yield session
     stop_spark(session)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {prefix: place for place, prefix in enumerate(_FIRST)}
+
+    def place(item: pytest.Item) -> int:
+        found = (places[prefix] for prefix in _FIRST if item.nodeid.startswith(prefix))
+        return next(found, len(_FIRST))
+
+    items.sort(key=place)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Every error that a caller of this package may see.
+"""The errors that a caller of this package may see.
 
 ::
 
@@ -15,23 +15,22 @@
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
     │       └── OutsideAllowedRoots  the address lies outside of where tables may lie
     ├── CommitFailed            nothing was committed
-    │   ├── ConcurrentDelete    a file that we read was removed by somebody else
-    │   ├── ConcurrentAppend    somebody else changed rows of a table that we read as a whole
-    │   ├── MetadataChanged     schema or properties changed meanwhile
-    │   ├── ProtocolChanged     the protocol changed meanwhile
-    │   ├── CommitContention    others were faster, time and again
+    │   ├── ConcurrentDelete    another writer removed a file that this commit read
+    │   ├── ConcurrentAppend    another writer changed rows, and this commit read the whole table
+    │   ├── MetadataChanged     another writer changed schema or properties
+    │   ├── ProtocolChanged     another writer changed the protocol
+    │   ├── CommitContention    other writers took every version that was tried
     │   └── TableReplaced       the table was deleted and made anew
     ├── CheckpointMismatch      a checkpoint is not what the log replays to; of delta_log.checkpoint.writer
-    └── StorageError            the store is at fault; the original error is ``__cause__``
-        ├── AccessDenied        it answers, and refuses
-        │   ├── ListingDenied   reading is allowed and listing is not, so nobody can tell what is not there
+    └── StorageError            the store is at fault; ``__cause__`` is the original error
+        ├── AccessDenied        the store answers, and refuses
+        │   ├── ListingDenied   reading is allowed and listing is not, so a missing file cannot be told from a forbidden one
         │   └── SymbolicLinkRefused  a link below the table's root, which is not followed
-        └── CommitUnknown       and nobody can tell yet whether the commit took effect
+        └── CommitUnknown       whether the commit took effect is not known yet
 
-A message says the problem, the reason and the remedy, in one printable line, whatever it quotes; the facts are attributes,
-see :meth:`DeltaLogError.facts`. Neither shows the credentials of an address: a path in a log, or a client library's error,
-may hold some.
-Any other exception that leaves this package is a bug of ours.
+A message states the problem, the reason and the remedy in one printable line. The facts are attributes, see
+:meth:`DeltaLogError.facts`. Both hide the credentials of an address, because a path in a log or a client library's error may
+hold some. Any other exception that leaves this package is a bug of this package.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _MAX_PATH = 4096
 
 
 def brief(text: str, limit: int = 500) -> str:
-    """A text of the table or of the caller as a message quotes it: its beginning and its end where it is long."""
+    """Shortens a text that a message quotes to its beginning and its end."""
     if len(text) <= limit:
         return text
     return f"{text[: limit - 100]} … {text[-100:]} ({len(text):,} characters)"
@@ -55,20 +54,20 @@ def brief(text: str, limit: int = 500) -> str:
 class DeltaLogError(Exception):
     """Base of every error of this package."""
 
-    #: May the very same request succeed when it is repeated?
+    #: Whether the same request may succeed when it is repeated.
     retryable: bool = False
-    #: ``refused`` (table or request at fault), ``conflict`` (lost to another writer) or ``failed``.
+    #: ``refused`` (the table or the request is at fault), ``conflict`` (another writer won) or ``failed``.
     kind: ClassVar[str] = "failed"
 
     def __init__(self, message: str = "") -> None:
         super().__init__(redact(message))
 
     def __str__(self) -> str:
-        # Every way out, logs and tracebacks too, goes through here: messages quote paths and values of tables.
+        # Messages quote paths and values of tables, and every output, logs and tracebacks included, calls this method.
         return printable(super().__str__())
 
     def facts(self) -> dict[str, Any]:
-        """The attributes of this error as JSON values."""
+        """Returns the attributes of this error as JSON values."""
         return {name: redacted(value) for name, value in vars(self).items() if not name.startswith("_")}
 
 
@@ -98,7 +97,7 @@ class VersionNotFound(TableError):
 class LogCleaned(TableError):
     """
     :ivar baseline: the version that was read last.
-    :ivar earliest: the first commit after it that is still there.
+    :ivar earliest: the first later commit that is still in the log.
     """
 
     def __init__(self, table_uri: str, baseline: int, earliest: int) -> None:
@@ -113,7 +112,7 @@ class LogCleaned(TableError):
 class LogReplaced(TableError):
     """
     :ivar baseline: the version that was read last.
-    :ivar latest: the last version that is there, -1 where there is none.
+    :ivar latest: the last version in the log; -1: the log is empty.
     """
 
     def __init__(self, table_uri: str, baseline: int, latest: int) -> None:
@@ -180,8 +179,8 @@ class OutsideAllowedRoots(InvalidRequest):
 class CommitFailed(DeltaLogError):
     """Nothing was committed.
 
-    :ivar version: the version that was tried last.
-    :ivar winning_commits: the versions that others committed since the version that was read.
+    :ivar version: the last version that was tried.
+    :ivar winning_commits: the versions that other writers committed since the version that was read.
     """
 
     retryable = True
@@ -195,32 +194,31 @@ class CommitFailed(DeltaLogError):
 
 
 class ConcurrentDelete(CommitFailed):
-    """A source file of ours was removed or got another deletion vector."""
+    """Another writer removed a source file of this commit, or gave it another deletion vector."""
 
 
 class ConcurrentAppend(CommitFailed):
-    """The rows of the table changed, and the commit rests on all of them."""
+    """Another writer changed rows, and this commit rests on all rows of the table."""
 
 
 class MetadataChanged(CommitFailed):
-    """The table's schema or properties changed since the version that was read."""
+    """Another writer changed the schema or the properties since the version that was read."""
 
 
 class ProtocolChanged(CommitFailed):
-    """The table's protocol changed since the version that was read."""
+    """Another writer changed the protocol since the version that was read."""
 
 
 class CommitContention(CommitFailed):
-    """Every version that was tried had been taken by somebody else."""
+    """Other writers took every version that was tried."""
 
 
 class TableReplaced(CommitFailed):
-    """The table that was read is not at its address any more: it was deleted, and perhaps another one made there.
+    """The table that was read is no longer at its address. It was deleted, and perhaps another table was made there.
 
     :ivar table_uri: the address.
     :ivar read_version: the version that was read, whose commit is gone or is another one; ``why`` says which.
-    :ivar left: the key of a file of the run that could not be taken back from the log that is there now. ``None``, which is
-        the rule: there is none.
+    :ivar left: the key of a file of this run that could not be removed from the log that is there now; usually ``None``.
     """
 
     def __init__(
@@ -260,13 +258,13 @@ class StorageError(DeltaLogError):
 
 
 class AccessDenied(StorageError):
-    """The store answered, and refused."""
+    """The store answered, and refused access."""
 
 
 class ListingDenied(AccessDenied):
-    """Known files can be read, but the store may not be asked what there is.
+    """Known files can be read, but listing is forbidden.
 
-    A store that keeps names secret says the same of an object that is not there as of one that is forbidden.
+    Such a store gives one answer for a missing object and for a forbidden one.
     """
 
     def __init__(self, table_uri: str) -> None:
@@ -290,7 +288,7 @@ class SymbolicLinkRefused(AccessDenied):
 
     def __init__(self, path: str, link: str) -> None:
         super().__init__(
-            f"{path} is a symbolic link, and links below a table's root are not followed: whoever may write there could "
+            f"{path} is a symbolic link, and links below a table's root are not followed: a writer of the table could "
             "lead this process to files outside of the table. Put the files in the place of the link, or give the real "
             "directory as the table's address.",
             path,
@@ -299,7 +297,8 @@ class SymbolicLinkRefused(AccessDenied):
 
 
 class CommitUnknown(StorageError):
-    """A commit was sent, the store gave no usable answer, and reading it back did not settle the matter.
+    """The store gave no usable answer to a commit, and reading the commit back did not settle its outcome.
 
-    Whoever repeats the work with the same transaction finds out: the repetition commits nothing if it was done.
+    A caller that repeats the work with the same transaction learns the outcome: if the commit took effect, the repetition
+    commits nothing.
     """

@@ -1,17 +1,17 @@
-"""Text for a terminal or a log: what a table, a path or an error says is shown, never obeyed.
+"""Makes text from a table safe to show in a terminal or a log.
 
-Partition values, paths, ``commitInfo`` and the errors that quote them come from whoever can write to the table. Raw, they
-could set a terminal's title, hide or reverse what stands beside them, or begin a line that looks like one of the log's own.
+Any writer of the table chooses its partition values, paths and ``commitInfo``, and errors quote them. Unchanged, such a text
+could set a terminal's title, hide or reverse its neighbours, or begin a line that looks like a line of the log.
 
-1. A value is one line: :func:`printable` writes every character that does not show as Python's ``repr`` would. These are the
-   controls C0 and C1 with tab, carriage return and newline, controls of writing direction, characters without width, line and
-   paragraph separators, odd spaces, lone surrogates, and what Unicode has not assigned.
+1. A value is one line. :func:`printable` replaces every character that does not show by the escape that Python's ``repr``
+   gives: the controls C0 and C1 with tab, carriage return and newline, controls of writing direction, characters without
+   width, line and paragraph separators, unusual spaces, lone surrogates, and code points that Unicode has not assigned.
 2. The credentials of an address are hidden (:mod:`delta_log.redaction`).
-3. All other text stays as it is, a backslash too, and nothing is left out, however long it is.
-4. Text of several lines (a plan, a traceback) is made of such lines; only the newlines between them are ours.
+3. All other text stays as it is, backslashes included, at any length.
+4. A text of several lines (a plan, a traceback) is joined from such lines.
 
-Applied where text leaves the program, once for each way out; facts, such as the attributes of an error and all JSON, keep
-the text as it is. Standard library only.
+Callers apply this where text leaves the program. Facts (the attributes of an error, all JSON) keep the text unchanged.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from delta_log.redaction import redact
 
 
 def printable(text: str) -> str:
-    """One line that says what `text` says, and does nothing."""
+    """Returns `text` as one line that a terminal shows and does not obey."""
     text = redact(text)
     if text.isprintable():
         return text
@@ -34,14 +34,14 @@ def printable(text: str) -> str:
 
 
 def printable_lines(lines: Iterable[str]) -> str:
-    """Lines as one text; each stays one line."""
+    """Joins lines to one text; each stays one line."""
     return "\n".join(map(printable, lines))
 
 
 def printable_traceback(error: BaseException) -> str:
-    """The traceback of an error.
+    """Returns the traceback of an error.
 
-    The lines below the first are indented, so that none of them, whatever the error quotes, can be taken for a line of a log.
+    All lines but the first are indented, so that a text that the error quotes cannot look like a line of the log.
     """
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     first, *rest = text.rstrip("\n").split("\n")
@@ -49,12 +49,12 @@ def printable_traceback(error: BaseException) -> str:
 
 
 def print_traceback(error: BaseException, stream: TextIO | None = None) -> None:
-    """To standard error, where no stream is given."""
+    """Prints the traceback of an error; by default to standard error."""
     print(printable_traceback(error), file=stream or sys.stderr, flush=True)
 
 
 def printable_logger(name: str) -> logging.Logger:
-    """The logger of a module, each message of which is one line."""
+    """Returns the logger of a module; it writes each message as one line."""
     logger = logging.getLogger(name)
     if _one_line not in logger.filters:
         logger.addFilter(_one_line)

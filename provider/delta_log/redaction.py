@@ -1,11 +1,10 @@
-"""Credentials in a text, found and taken out before a person or a log sees it.
+"""Finds the credentials in a text and replaces them, before a person or a log sees it.
 
 An address may carry a secret in two places: before the ``@`` of its host (``s3://KEY:SECRET@bucket``), and in its query
-(``?sig=…``, ``X-Amz-Signature=…``). Such an address is refused as that of a table. It may still come from elsewhere: an
-absolute path in a log, a property, an error of a client library. Whatever prints a text of that kind passes it through
-:func:`redact`.
+(``?sig=…``, ``X-Amz-Signature=…``). Such an address is refused as a table's address. It may still come from an absolute path
+in a log, a property, or an error of a client library. Code that prints such a text passes it through :func:`redact`.
 
-Standard library only, and below everything else of this package: even the errors use it.
+Standard library only. The errors use this module, so it imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _BUCKET_USER = re.compile(r"(?<![\w+.-])((?:s3[an]?|gs|gcs)://)[^\s/@'\"<>\\]{1,
 
 
 def redact(text: str) -> str:
-    """`text` with ``***`` in place of every credential of an address in it."""
+    """Returns `text` with ``***`` in place of every credential of an address in it."""
     if "=" not in text and "@" not in text and "%3" not in text:
         return text
     text = _USER.sub(f"://{_HIDDEN}@", text)
@@ -47,7 +46,7 @@ def redact(text: str) -> str:
 
 
 def redacted(value: Any) -> Any:
-    """A JSON value with :func:`redact` applied to every text in it, names of members included."""
+    """Applies :func:`redact` to every text in a JSON value, names of members included."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
@@ -58,7 +57,7 @@ def redacted(value: Any) -> Any:
 
 
 def redact_uri(uri: str) -> str:
-    """:func:`redact` for a text that is one address: also where its secret holds spaces or quotes."""
+    """Redacts a text that is one address; unlike :func:`redact` it finds a secret that holds spaces or quotes."""
     scheme, separator, rest = uri.partition("://")
     if separator and _has_user(scheme, rest):
         uri = f"{scheme}://{_HIDDEN}@{rest.rpartition('@')[2]}"
@@ -66,7 +65,7 @@ def redact_uri(uri: str) -> str:
 
 
 def has_credentials(uri: str) -> bool:
-    """Whether an address carries credentials. A path never does: it is a name, whatever stands in it."""
+    """Whether an address carries credentials. A path never does."""
     return "://" in uri and not uri.startswith("/") and redact_uri(uri) != uri
 
 
@@ -76,6 +75,6 @@ def _has_user(scheme: str, rest: str) -> bool:
     if "@" in authority:
         user = authority.rpartition("@")[0]
         return ":" in user or scheme.lower() in ("s3", "s3a", "s3n", "gs", "gcs")
-    # A secret with a slash ends the authority too early.
+    # A slash in the secret looks like the end of the authority.
     _, colon, port = authority.partition(":")
     return bool(colon) and "@" in rest and not authority.startswith("arn:") and not port.isdigit()

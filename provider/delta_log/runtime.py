@@ -1,7 +1,7 @@
-"""Time, randomness and waiting, as values that are handed in.
+"""Time, randomness and waiting, passed in as arguments.
 
-Code that decides takes these from a :class:`Runtime`, so that a test can drive the real code through every
-interleaving and every date without patching anything.
+Code that decides takes them from a :class:`Runtime`. A test passes its own, and so drives the real code through every
+interleaving and every date without patching.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def _now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a program gets from the world besides storage.
+    """The sources of time and randomness for one program.
 
-    :param now_ms: milliseconds since the epoch.
-    :param new_id: a fresh random UUID, as text.
-    :param new_secret: 32 random bytes that nobody can guess, as hexadecimal digits.
-    :param jitter: a random number in [0, 1).
-    :param sleep: wait for so many seconds.
+    :param now_ms: returns milliseconds since the epoch.
+    :param new_id: returns a new random UUID as text.
+    :param new_secret: returns 32 cryptographically random bytes as hexadecimal digits.
+    :param jitter: returns a random number in [0, 1).
+    :param sleep: waits for so many seconds.
     """
 
     now_ms: Callable[[], int] = _now_ms

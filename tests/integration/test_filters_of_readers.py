@@ -1,9 +1,9 @@
-"""What Spark, delta-rs and DuckDB return for a filter does not depend on whether the rows stand in files of ours.
+"""Spark, delta-rs and DuckDB return the same rows for a filter from our files as from those that delta-spark wrote.
 
-Each engine says first which rows fulfil a predicate without skipping any: as a column of a query over the table as
-delta-spark wrote it. Then it is asked by a filter, which it may push down to bounds, page indexes, dictionaries and the
-statistics of the log, after OPTIMIZE and after PURGE. Rows of one partition become one file, and each partition holds other
-combinations of values, so that there is always some file of which a filter needs nothing, or all.
+First each engine evaluates a predicate without skipping rows: as a column of a query over the table as delta-spark wrote it.
+Then, after OPTIMIZE and after PURGE, it evaluates the predicate as a filter, which it may push down to bounds, page indexes,
+dictionaries and the statistics in the log. The rows of a partition become one file. Each partition holds another combination
+of values, so that for every filter there are files of which it needs no row, and files of which it needs all.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _TOGETHER = 60
 
 
 def _rows() -> tuple[list[str], list[str]]:
-    """Of the two files of each partition, as SQL; each row stands there three times, so that it is worth a dictionary."""
+    """Returns the rows of both files of each partition, as SQL. Each row occurs three times, so that a dictionary pays."""
     columns = (*COLUMNS, *MEMBERS)
     width = max(len(column.in_rows) for column in columns)
     files: tuple[list[str], list[str]] = ([], [])
@@ -73,7 +73,7 @@ def _rows() -> tuple[list[str], list[str]]:
 
     for number in range(width):
         put(0, number, [number])
-        # The last value of each column is a plain one.
+        # The last value of each column is no edge case.
         put(1, number, [-1, None] if number % 2 else [-1])
     put(0, width, [None])
     put(1, width, [None])
@@ -103,9 +103,9 @@ def _pieces(texts: Mapping[str, str]) -> Iterable[list[tuple[str, str]]]:
 
 
 def _by_column(texts: Mapping[str, str], rows_of: Callable[[list[str]], Sequence[Any]]) -> Answers:
-    """The rows that fulfil predicates, by queries that give them as columns.
+    """Finds the rows that fulfil each predicate with queries that select predicates as columns.
 
-    :param rows_of: gives the rows of a list of columns.
+    :param rows_of: returns the rows for a list of column expressions.
     """
     found: Answers = {}
     for piece in _pieces(texts):
@@ -117,7 +117,7 @@ def _by_column(texts: Mapping[str, str], rows_of: Callable[[list[str]], Sequence
 
 
 def _spark_filters(session: SparkSession, table: Path, texts: Mapping[str, str]) -> Answers:
-    """By the files themselves: to plan a scan of the log takes many times as long."""
+    """Filters the files themselves: planning a scan of the Delta log takes many times as long."""
     schema = session.read.format("delta").load(str(table)).drop("p").schema
     files = session.read.schema(schema).parquet(*(str(table / key) for key in keys(table)))
     found: dict[str, set[int]] = {name: set() for name in texts}
@@ -166,7 +166,7 @@ class _DuckDB:
 
 
 def _differences(found: Answers, expected: Answers) -> dict[str, tuple[list[int], list[int]]]:
-    """Of the predicates whose answer is wrong: which rows are missing, and which are too many."""
+    """Returns, for each predicate with a wrong answer, the rows that are missing and those that are too many."""
     return {
         name: (sorted(expected[name] - rows), sorted(rows - expected[name]))
         for name, rows in found.items()
@@ -178,9 +178,10 @@ def test_filters_return_the_same_rows_from_our_files(
     tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
     session, table = delta_spark_session, tmp_path / "table"
-    # INT96 has no bounds, and delta-rs reads it in nanoseconds, which end in 2262.
+    # INT96 has no bounds, and delta-rs reads it as nanoseconds, which end in 2262.
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    # To compile a query takes longer than to interpret it over a hundred rows.
+    # Compiling a query takes longer than interpreting it over a hundred rows, and so does a second task.
+    session.conf.set("spark.sql.files.minPartitionNum", "1")
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     _make_table(session, table)
@@ -233,7 +234,7 @@ def test_filters_return_the_same_rows_from_our_files(
 def test_spark_finds_rows_with_a_nan_by_its_own_tables_filters(
     tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
-    """Through the log, as users ask; and a DELETE deletes what its filter finds."""
+    """Asks through the log, as users do; DELETE must delete what its filter finds."""
     session, table = delta_spark_session, tmp_path / "table"
     session.sql(f"CREATE TABLE delta.`{table}` (id INT, d DOUBLE, st STRUCT<x: DOUBLE>) USING delta")
     for number, value in ((1, "NaN"), (2, "1.5")):

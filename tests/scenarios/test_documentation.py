@@ -7,6 +7,7 @@ output that a page shows has the lines of the real one, but for numbers. Address
 
 from __future__ import annotations
 
+import ast
 import configparser
 import importlib
 import json
@@ -14,6 +15,8 @@ import os
 import pkgutil
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import date
 from functools import partial
@@ -219,6 +222,15 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("sphinx-build")
+    built = ("-b", "html", "-d", tmp_path / "trees", ROOT / "docs", tmp_path / "html")
+    done = subprocess.run(
+        [program, "-q", "-W", "--keep-going", *built], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def _names_of_modules() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for name in re.findall(
@@ -238,6 +250,14 @@ def test_a_module_or_object_that_a_page_names_is_there(page: str, name: str) -> 
         for attribute in parts[length:]:
             found = getattr(found, attribute)
         return
+
+
+@pytest.mark.parametrize("package", ["delta_log", "delta_maintenance", "airflow_delta"])
+def test_the_architecture_lists_every_package(package: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition(f"### `{package}`")[2].partition("### ")[0]
+    there = {path.parent.name for path in (ROOT / "provider" / package).glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == there
 
 
 #: Errors that one module raises and another of ours catches.
@@ -263,6 +283,28 @@ def test_troubleshooting_names_every_error_that_a_user_may_see() -> None:
     }
     bases = {"TableError", "CommitFailed"}
     assert sorted(name for name in ours - INTERNAL - bases if f"`{name}`" not in shown) == []
+
+
+def _messages() -> Iterator[str]:
+    """Every text of the code, as a reader sees it: with an ellipsis for each value in it."""
+    for module in (ROOT / "provider").rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_troubleshooting_quotes_messages_as_they_are() -> None:
+    page = (ROOT / "docs" / "operations" / "troubleshooting.md").read_text()
+    seen = [line.split(" | ")[0] for _, line in prose(page) if line.startswith("| ")]
+    quotes = [quote for cell in seen for quote in re.findall(r"`([^`]+)`", cell) if " " in quote]
+    assert len(quotes) > 30
+    messages = "\n".join(_messages())
+    fragments = {piece.strip() for quote in quotes for piece in quote.split("…") if len(piece.strip()) > 3}
+    assert sorted(piece for piece in fragments if piece not in messages) == []
 
 
 def test_every_example_dag_stands_in_the_documentation() -> None:

@@ -74,7 +74,7 @@ def runs() -> Runs:
 
 
 def sensor(table: TailedTable, **more: Any) -> DeltaTableVersionSensor:
-    arguments = {"start_from": "earliest", "poke_interval": 0.05, "timeout": 10, **more}
+    arguments = {"start_from": "earliest", "poke_interval": 0.05, "timeout": 60, **more}
     return DeltaTableVersionSensor(task_id="wait", table=table.uri, **arguments)
 
 
@@ -205,7 +205,7 @@ def test_a_deferred_sensor_finds_what_a_poking_one_does(table: TailedTable, runs
     with pytest.raises(TaskDeferred) as caught:
         waiting.execute(context)
     assert caught.value.timeout is not None
-    assert timedelta(0) < caught.value.timeout <= timedelta(seconds=10)
+    assert timedelta(0) < caught.value.timeout <= timedelta(seconds=60)
     table.append_by_delta_rs()
     # The task that goes on is another process.
     assert sensor(table, deferrable=True).execute_complete(context, event_of(caught))["lastVersion"] == 1

@@ -1,8 +1,8 @@
-"""A number for rows in their order, however they are cut into batches.
+"""A digest of rows in their order that does not depend on how they are cut into batches.
 
-What is written and what is read back from it are compared without holding either: whole buffers go through CRC-32, a
-stream for each kind of buffer of each column (validity, lengths, bytes). It finds accidents, not forgery; rows whose
-order does not count are compared by :mod:`delta_log.arrow.row_hash`.
+A writer compares the rows that it wrote with the rows that it reads back, without holding either. The digest runs CRC-32 over
+whole buffers: one stream for each kind of buffer (validity, lengths, bytes) of each column. Equality rules out accidents, not
+forgery. Where the order of the rows does not count, use :mod:`delta_log.arrow.row_hash`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ONES, _ZEROS = np.ones(1 << 16, np.uint8), np.zeros(1 << 16, np.uint8)
 
 
 class ContentDigest:
-    """Takes batches of the same columns in; equal for equal rows in the same order."""
+    """Takes in batches of the same columns; two digests are equal for equal rows in the same order."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -35,7 +35,7 @@ class ContentDigest:
         return digest
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """The columns' order counts, their names do not."""
+        """Takes in a batch by the order of its columns; their names do not count."""
         if not batch.num_rows:
             return
         self.rows += batch.num_rows
@@ -43,7 +43,7 @@ class ContentDigest:
             self._take(str(index), column)
 
     def text(self) -> str:
-        """Short and printable, the same in every process."""
+        """Returns the digest as 32 hexadecimal digits, the same in every process."""
         content = json.dumps([self.rows, sorted(self._streams.items())]).encode()
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 

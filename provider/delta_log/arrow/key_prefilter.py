@@ -1,8 +1,8 @@
-"""Which of many keys may be among a few others, without reading the keys again.
+"""Finds which of many keys may be among a few others, without reading all keys again.
 
-A mark is 32 bits that equal keys have in common, taken once from eight of a key's bytes. A million keys are a hundred
-megabytes, and a refresh by one commit that had to look at each of them took longer than all the rest of it; their marks
-are four. What :meth:`KeyMarks.met` names has to be compared, what it does not name is not there.
+A mark is 32 bits that are computed once from eight bytes of a key; equal keys have equal marks. A million keys take a hundred
+megabytes, their marks take four. Without marks, a refresh by one commit spent most of its time on comparing keys. The caller
+compares the keys that :meth:`KeyMarks.possible_matches` returns; no other key matches.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import pyarrow as pa
 
 _Rows = npt.NDArray[np.int64]
 _WORD_BYTES = 8
-#: So far from its end a key has the last digits of its UUID, for writers that end names in `-c000.snappy.parquet`; with
-#: a shorter suffix (`-c000.zstd.parquet`, `.parquet`) it still has others of them.
+#: Where the eight bytes begin, counted from the end. With the suffix `-c000.snappy.parquet` they are the last digits of the
+#: UUID in the name; with a shorter suffix (`-c000.zstd.parquet`, `.parquet`) they are other digits of it.
 _FROM_END_BYTES = 28
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-#: Bits of a mark that lead into a table of what is looked for: it fits into a core's cache.
+#: Bits of a mark that select an entry of the lookup table, which fits into a core's cache.
 _TABLE_BITS = 20
 
 
 def _words(keys: pa.StringArray) -> npt.NDArray[np.uint64]:
-    """Eight bytes of each key, 0 for one that has fewer."""
+    """Returns eight bytes of each key as a number; 0 for a key that has fewer."""
     _, offsets, content = keys.buffers()
     ends = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     places = int(ends[-1]) - _WORD_BYTES + 1
     if places < 1:
         return np.zeros(len(keys), np.uint64)
-    # A word at every byte.
+    # A view with one word for each byte of the content: neighbouring words overlap by seven bytes.
     words = np.ndarray((places,), "<u8", content, 0, (1,))
     starts, at = ends[:-1], ends[1:] - _FROM_END_BYTES
     found: npt.NDArray[np.uint64] = words[np.minimum(np.maximum(starts, at), places - 1)]
@@ -41,7 +41,10 @@ def _words(keys: pa.StringArray) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class KeyMarks:
-    """:ivar marks: uint32, one for each key, in their order."""
+    """The marks of some keys.
+
+    :ivar marks: one for each key, in their order.
+    """
 
     marks: npt.NDArray[np.uint32]
 
@@ -62,6 +65,6 @@ class KeyMarks:
         table[self.marks >> (32 - _TABLE_BITS)] = True
         return table
 
-    def met(self, others: KeyMarks) -> _Rows:
-        """The rows, ascending, whose keys may be among ``others``; all whose keys are, are among the rows."""
+    def possible_matches(self, others: KeyMarks) -> _Rows:
+        """Returns the rows, ascending, whose keys may be among ``others``: all that are, and few that are not."""
         return np.flatnonzero(others._table[self.marks >> (32 - _TABLE_BITS)])

@@ -1,4 +1,4 @@
-"""The leaves of nested Arrow arrays."""
+"""The arrays inside nested Arrow arrays that hold the values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import pyarrow as pa
 
 
 def leaves(arrays: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """The arrays that hold values, at any depth; of a slice perhaps more than the slice shows."""
+    """Yields the leaves of each array in the order in which a Parquet file numbers them.
+
+    A slice yields the values that it shows. A value is null where a struct around it is, and a list that is null yields none.
+    """
     for array in arrays:
         if pa.types.is_struct(array.type):
             yield from leaves(array.flatten())
         elif pa.types.is_map(array.type):
-            yield from leaves([array.keys, array.items])
+            first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+            yield from leaves(part.slice(first, last - first) for part in (array.keys, array.items))
         elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-            yield from leaves([array.values])
+            yield from leaves([array.flatten()])
         else:
             yield array

@@ -1,18 +1,18 @@
-"""Timestamps that a Parquet file stores as INT96, Spark's default: a Julian day and the nanoseconds of that day.
+"""Refuses a file whose INT96 timestamps Arrow misreads.
 
-Spark reads and writes the day as a signed number, Arrow reads it as an unsigned one. A timestamp before the first Julian day
-(24 November 4714 BC) therefore comes out of Arrow as another one, and a rewrite would make the change permanent. A file
-that holds such a timestamp is refused.
+INT96 is Spark's default for timestamps: a Julian day and the nanoseconds of that day. Spark takes the day for a signed number,
+Arrow for an unsigned one. So Arrow reads a timestamp before the first Julian day (24 November 4714 BC) as a different one, and
+a rewrite would make the change permanent.
 
 ============================================  ==============================================================
-microseconds as Arrow reads them              what they are
+microseconds as Arrow reads them              meaning
 ============================================  ==============================================================
-before the first Julian day                   misread: no day that Arrow takes for positive gives them
-from there to the end of the year 9999        taken as they are; misread, they would lie before the year -58000
-later                                         read once more in seconds, which do not overflow
+before the first Julian day                   misread: an unsigned day cannot give them
+from there to the end of the year 9999        right: a misread one would be before the year -58000
+later                                         read again in seconds, which do not overflow
 ============================================  ==============================================================
 
-Day 0 itself comes out as the epoch and cannot be told from it.
+Arrow reads day 0 as the epoch; the two cannot be told apart.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from delta_log.errors import UnsupportedFeature
 
 _FIRST_MICROSECOND = -210_866_716_800_000_000  # of Julian day 1
 _YEAR_10000_MICROSECONDS = 253_402_300_800_000_000
-#: No timestamp of 64 bits in microseconds lies beyond.
+#: The largest timestamp that 64 bits hold in microseconds.
 _MAX_SECONDS = (1 << 63) // 1_000_000
 _BATCH_ROWS = 1 << 14
 
 
 @dataclass(slots=True)
 class Int96Check:
-    """Watches the batches of one file.
+    """Checks the batches of one file.
 
-    :param paths: of the leaves that are stored so.
-    :param open_in_seconds: opens the file once more, with such timestamps in seconds.
+    :param paths: of the leaves that are stored as INT96.
+    :param open_in_seconds: opens the file again, with these timestamps in seconds.
     """
 
     key: str
@@ -49,13 +49,13 @@ class Int96Check:
 
     @staticmethod
     def paths_in(parquet: pq.ParquetFile) -> tuple[str, ...]:
-        """The leaves of a file that are stored as INT96."""
+        """Returns the paths of the leaves that are stored as INT96."""
         schema = parquet.schema
         columns = (schema.column(number) for number in range(len(schema)))
         return tuple(column.path for column in columns if column.physical_type == "INT96")
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Look at the timestamps of a batch, as Arrow read them.
+        """Checks the timestamps of a batch, as Arrow read them.
 
         :raises UnsupportedFeature: the file holds a timestamp that Arrow misreads.
         """

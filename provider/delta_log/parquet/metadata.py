@@ -1,7 +1,7 @@
-"""The footer and the page index of a Parquet file, as far as they say which rows a reader may skip.
+"""Reads and edits the parts of a Parquet footer and page index that tell a reader which rows it may skip.
 
-Both are structs of Thrift's compact protocol (:mod:`delta_log.parquet.thrift_compact`), and the numbers of their fields are those of
-``parquet.thrift``. What is not named here is kept as it is.
+Both are structs of Thrift's compact protocol (:mod:`delta_log.parquet.thrift_compact`). The numbers of their fields are those
+of ``parquet.thrift``. Fields that are not named here stay as they are.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from delta_log.parquet.thrift_compact import STRUCT, CorruptThrift, ThriftList, 
 _T = TypeVar("_T")
 
 MAGIC = b"PAR1"
-#: The footer's length and the magic number behind it.
+#: The footer's length, followed by the magic number.
 END_BYTES = 8
 
-# Of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData.
+# Fields in FileMetaData, RowGroup, ColumnChunk and ColumnMetaData, one line for each.
 ROW_GROUPS = 4
 COLUMNS, NUM_ROWS = 1, 3
 META_DATA, OFFSET_INDEX, OFFSET_INDEX_LENGTH, COLUMN_INDEX, COLUMN_INDEX_LENGTH = 3, 4, 5, 6, 7
@@ -30,13 +30,13 @@ PHYSICAL_TYPE, NUM_VALUES, STATISTICS, ENCODING_STATS, BLOOM_FILTER, BLOOM_FILTE
     14,
     15,
 )
-#: Of Statistics: the lower and the upper bound, as they are written now and as they once were; whether they are exact.
+#: Fields in Statistics: lower and upper bound in the present and in the deprecated form, and whether they are exact.
 BOUNDS, OLD_BOUNDS, _EXACT = (6, 5), (2, 1), (7, 8)
 NULL_COUNT = 3
 
 
 def split_footer(tail: bytes) -> tuple[bytes, ThriftStruct]:
-    """What stands before the footer in the last bytes of a file, and the footer (``FileMetaData``).
+    """Splits the last bytes of a file into what precedes the footer, and the footer (``FileMetaData``).
 
     :raises CorruptThrift: the bytes do not end with a footer.
     """
@@ -48,15 +48,15 @@ def split_footer(tail: bytes) -> tuple[bytes, ThriftStruct]:
 
 
 def footer_bytes(footer: ThriftStruct) -> bytes:
-    """A footer, its length and the magic number: the end of a file."""
+    """Returns the end of a file: the footer, its length and the magic number."""
     content = footer.to_bytes()
     return content + len(content).to_bytes(4, "little") + MAGIC
 
 
 def column_chunks(footer: ThriftStruct) -> Iterator[tuple[int, int, ThriftStruct]]:
-    """Every column chunk, with the numbers of its row group and of its leaf.
+    """Yields every column chunk with the numbers of its row group and of its leaf.
 
-    :raises CorruptThrift: the footer has another form.
+    :raises CorruptThrift: the footer is malformed.
     """
     for number, group in enumerate(_structs(footer, ROW_GROUPS)):
         for leaf, chunk in enumerate(_structs(group, COLUMNS)):
@@ -64,25 +64,25 @@ def column_chunks(footer: ThriftStruct) -> Iterator[tuple[int, int, ThriftStruct
 
 
 def num_rows(footer: ThriftStruct, group: int) -> int:
-    """Of a row group."""
+    """Returns the number of rows of a row group."""
     return number_of(_structs(footer, ROW_GROUPS)[group], NUM_ROWS)
 
 
 def chunk_meta(chunk: ThriftStruct) -> ThriftStruct:
-    """The ``ColumnMetaData`` of a column chunk.
+    """Returns the ``ColumnMetaData`` of a column chunk.
 
-    :raises CorruptThrift: it is not there.
+    :raises CorruptThrift: the chunk has none.
     """
     return _struct(chunk, META_DATA)
 
 
 def statistics(meta: ThriftStruct) -> ThriftStruct | None:
-    """The ``Statistics`` of a column chunk's metadata; ``None``: there are none."""
+    """Returns the ``Statistics`` of a column chunk's metadata, or ``None`` if there are none."""
     return _struct(meta, STATISTICS) if STATISTICS in meta.fields else None
 
 
 def page_index_start(footer: ThriftStruct, end: int) -> int:
-    """Where in the file the page index begins; ``end`` where there is none."""
+    """Returns the offset at which the page index begins, or ``end`` if the file has none."""
     places = [
         number_of(chunk, place)
         for _, _, chunk in column_chunks(footer)
@@ -93,10 +93,10 @@ def page_index_start(footer: ThriftStruct, end: int) -> int:
 
 
 def edited(footer: ThriftStruct, edit: Callable[[int, int, ThriftStruct], ThriftStruct]) -> ThriftStruct:
-    """The footer with other column chunks.
+    """Returns the footer with edited column chunks.
 
-    :param edit: gives a chunk for the numbers of a row group and of a leaf, and the chunk that is there.
-    :raises CorruptThrift: the footer has another form.
+    :param edit: takes the number of a row group, the number of a leaf and the chunk, and returns the new chunk.
+    :raises CorruptThrift: the footer is malformed.
     """
     groups = []
     for number, group in enumerate(_structs(footer, ROW_GROUPS)):
@@ -106,9 +106,10 @@ def edited(footer: ThriftStruct, edit: Callable[[int, int, ThriftStruct], Thrift
 
 
 def without_bounds(chunk: ThriftStruct) -> ThriftStruct:
-    """A column chunk of which no reader can tell which values it does not hold.
+    """Removes the bounds from a column chunk, so that no reader skips it for its values.
 
-    The count of nulls and the places of the pages stay. The column index stays in the file, where nothing names it.
+    The count of nulls and the offset index stay. The bytes of the column index stay in the file, but the footer no longer
+    names them.
     """
     meta = chunk_meta(chunk)
     there = statistics(meta)
@@ -118,9 +119,9 @@ def without_bounds(chunk: ThriftStruct) -> ThriftStruct:
 
 
 def without_membership(chunk: ThriftStruct) -> ThriftStruct:
-    """A column chunk of which no reader takes its dictionary or its Bloom filter for the set of its values.
+    """Removes from a column chunk what tells a reader that the dictionary or the Bloom filter covers all values.
 
-    parquet-java looks for a value in the dictionary where ``encoding_stats`` promises that all pages use it.
+    parquet-java looks a value up in the dictionary if ``encoding_stats`` says that all pages use it.
     """
     meta = chunk_meta(chunk).without(ENCODING_STATS, BLOOM_FILTER, BLOOM_FILTER_LENGTH)
     return chunk.replacing(META_DATA, meta)
@@ -128,10 +129,10 @@ def without_membership(chunk: ThriftStruct) -> ThriftStruct:
 
 @dataclass(frozen=True, slots=True)
 class ColumnIndex:
-    """What the page index says of the values in each page of a column chunk; a bound of a page of nulls means nothing.
+    """The bounds of each page of a column chunk. The bounds of a page of nulls have no meaning.
 
     :param boundary_order: 0 none, 1 ascending, 2 descending.
-    :param null_counts: ``None``: it does not say.
+    :param null_counts: ``None``: the index has none.
     """
 
     null_pages: tuple[bool, ...]
@@ -143,7 +144,7 @@ class ColumnIndex:
     @classmethod
     def from_bytes(cls, data: bytes) -> ColumnIndex:
         """
-        :raises CorruptThrift: the bytes are something else.
+        :raises CorruptThrift: the bytes are no such index.
         """
         struct = ThriftStruct.from_bytes(data)
         order = struct.get(4)
@@ -170,7 +171,7 @@ class ColumnIndex:
 
 @dataclass(frozen=True, slots=True)
 class PageLocation:
-    """Where a page is: its bytes with their header, and the number of its first row in the row group."""
+    """The place of a page: its bytes with their header, and the number of its first row in the row group."""
 
     offset: int
     size_bytes: int
@@ -178,18 +179,18 @@ class PageLocation:
 
 
 def offset_index(data: bytes) -> tuple[PageLocation, ...]:
-    """The data pages of a column chunk.
+    """Returns the places of the data pages of a column chunk.
 
-    :raises CorruptThrift: the bytes are something else.
+    :raises CorruptThrift: the bytes are no such index.
     """
     pages = _structs(ThriftStruct.from_bytes(data), 1)
     return tuple(PageLocation(*(number_of(page, field) for field in (1, 2, 3))) for page in pages)
 
 
 def number_of(struct: ThriftStruct, field: int) -> int:
-    """A field that holds an integer.
+    """Returns the value of an integer field.
 
-    :raises CorruptThrift: it does not.
+    :raises CorruptThrift: the field is absent or holds something else.
     """
     value = struct.get(field)
     if not isinstance(value, int):

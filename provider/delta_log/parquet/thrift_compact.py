@@ -1,12 +1,12 @@
-"""Structs of Thrift's compact protocol, read and written without knowing what their fields mean.
+"""Reads and writes structs of Thrift's compact protocol without knowing what their fields mean.
 
-The metadata of a Parquet file (footer, page index, page headers) are such structs. A reader that knows the meaning of a few
-fields can change those and leave all others as they are, fields of later versions of the format included.
+The metadata of a Parquet file (footer, page index, page headers) are such structs. A caller that knows a few fields can change
+those and keep all others, including fields of later versions of the format.
 
-1. What is read and written again says the same: the same fields in the same order with the same values. The bytes are the
-   same where the writer chose the short forms that the protocol prescribes, as all known writers do.
-2. Whatever the bytes, reading them ends with a value or with :class:`CorruptThrift`. A list takes no more memory than the
-   bytes that are there can fill, whatever length it claims, and nesting ends at :data:`MAX_DEPTH`.
+1. Reading and writing a struct keeps its fields, their order and their values. It also keeps the bytes if the writer chose the
+   short forms that the protocol prescribes, as all known writers do.
+2. Reading any bytes ends with a value or with :class:`CorruptThrift`. A list takes no more memory than the bytes that follow
+   can fill, whatever length it claims, and nesting ends at :data:`MAX_DEPTH`.
 
 =========  ==============================================================
 kind       value
@@ -32,18 +32,18 @@ from delta_log.errors import TableError
 
 BOOLEAN, _FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 
-#: Structs, lists and maps within each other; the deepest in Parquet is about ten.
+#: How deep structs, lists and maps may be nested; Parquet nests about ten.
 MAX_DEPTH = 64
 _BITS = {I16: 16, I32: 32, I64: 64}
 _FIXED_BYTES = {DOUBLE: 8, UUID: 16}
-#: A list's length that does not fit into its first byte.
+#: In the first byte of a list: the length follows.
 _LONG = 15
 
 
 class CorruptThrift(TableError):
     """Some bytes are not a struct of the compact protocol.
 
-    :ivar position: of the byte that was read last, and ``why`` says what is wrong with it.
+    :ivar position: of the byte that was read last; ``why`` says what is wrong there.
     """
 
     def __init__(self, position: int, why: str) -> None:
@@ -54,7 +54,7 @@ class CorruptThrift(TableError):
 
 
 class Typed(NamedTuple):
-    """The value of a field, with the kind that stands before it."""
+    """The value of a field and its kind."""
 
     kind: int
     value: Any
@@ -70,7 +70,7 @@ class ThriftList:
 
 @dataclass(frozen=True, slots=True)
 class ThriftMap:
-    """A map as pairs, in the order in which they stand; the kinds of an empty one are 0."""
+    """A map as pairs, in the order of the bytes; the kinds of an empty map are 0."""
 
     key_kind: int
     value_kind: int
@@ -79,21 +79,21 @@ class ThriftMap:
 
 @dataclass(frozen=True, slots=True)
 class ThriftStruct:
-    """Fields by their numbers, in the order in which they stand."""
+    """Fields by their numbers, in the order of the bytes."""
 
     fields: Mapping[int, Typed]
 
     def get(self, number: int) -> Any:
-        """The value of a field; ``None``: it is absent."""
+        """Returns the value of a field, or ``None`` if it is absent."""
         found = self.fields.get(number)
         return None if found is None else found.value
 
     def without(self, *numbers: int) -> ThriftStruct:
-        """The same struct, but for these fields."""
+        """Returns the struct without some fields."""
         return ThriftStruct({number: field for number, field in self.fields.items() if number not in numbers})
 
     def replacing(self, number: int, value: Any) -> ThriftStruct:
-        """The same struct with another value in a field that it has."""
+        """Returns the struct with another value in a field that it has."""
         return ThriftStruct({**self.fields, number: Typed(self.fields[number].kind, value)})
 
     def to_bytes(self) -> bytes:
@@ -103,9 +103,9 @@ class ThriftStruct:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ThriftStruct:
-        """The struct that some bytes are.
+        """Reads a struct that takes up all bytes.
 
-        :raises CorruptThrift: they are none, or there are more of them.
+        :raises CorruptThrift: the bytes are no struct, or more bytes follow it.
         """
         found, end = cls.first_of(data)
         if end != len(data):
@@ -114,9 +114,9 @@ class ThriftStruct:
 
     @classmethod
     def first_of(cls, data: bytes) -> tuple[ThriftStruct, int]:
-        """The struct that some bytes begin with, and where it ends.
+        """Reads the struct that some bytes begin with; returns it and where it ends.
 
-        :raises CorruptThrift: they begin with none.
+        :raises CorruptThrift: the bytes begin with no struct.
         """
         reader = _Reader(data)
         return reader.struct(0), reader.at
@@ -143,7 +143,7 @@ class _Reader:
         return ThriftStruct(fields)
 
     def _value(self, kind: int, depth: int) -> Any:
-        """A value as it stands by itself, in a list for example."""
+        """Reads a value outside of a struct's field, for example in a list."""
         if kind in _BITS:
             return self._integer(_BITS[kind])
         if kind == BINARY:
@@ -187,7 +187,7 @@ class _Reader:
     def _expect(self, count: int, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise self._broken(f"more than {MAX_DEPTH} structs, lists and maps are within each other")
-        # Every value takes a byte at least.
+        # Every value takes at least one byte.
         if count > len(self._data) - self.at:
             raise self._broken(f"it claims {count} items, and {len(self._data) - self.at} bytes follow")
 

@@ -188,7 +188,7 @@ class CachedColumns:
 
     def superseded(self, lookup: _Lookup) -> Iterator[pa.RecordBatch]:
         """The files that newer commits supersede, in the columns that counting takes. Reads few of the batches."""
-        rows = self.marks.met(lookup.marks)
+        rows = self.marks.possible_matches(lookup.marks)
         if not len(rows):
             return
         table = pa.table({name: self.columns[name] for name in _COUNTED})
@@ -227,7 +227,7 @@ class _Lookup:
         if not len(self.paths):
             return _NO_ROWS
         # Few files are superseded. The marks find candidates fast, and miss none.
-        rows = KeyMarks.of(pa.chunked_array([keys])).met(self.marks)
+        rows = KeyMarks.of(pa.chunked_array([keys])).possible_matches(self.marks)
         if not len(rows):
             return _NO_ROWS
         at = pa.array(rows)

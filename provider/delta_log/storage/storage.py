@@ -40,8 +40,8 @@ class FileInfo:
     """One object of a listing.
 
     :param modification_time_ms: since the epoch, by the store's clock.
-    :param tag: tells this content from another one under the same key (an ETag, a generation). ``None``: this store has no
-        such thing, or this kind of listing does not give it.
+    :param tag: changes with the content under the same key (an ETag, a generation). ``None``: the store has no tags, or this
+        kind of listing does not give them.
     """
 
     key: str
@@ -51,9 +51,9 @@ class FileInfo:
     tag: str | None = None
 
     def is_same_content(self, other: FileInfo) -> bool:
-        """Whether both were told of the same object, as far as size, time and tag can tell.
+        """Whether both describe the same content, as far as size, time and tag show.
 
-        A listing and a single look at an object may round its time differently, but give the same tag.
+        A listing and ``head`` may round the time of an object differently, but give the same tag.
         """
         if self.size != other.size:
             return False
@@ -64,16 +64,16 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class TreePage:
-    """Some of what lies below a table's root: its files as parallel lists, and some directories.
+    """A part of a listing of the table's root: files as parallel lists, and directories.
 
-    :param keys: a list, or an Arrow column of text where a store lists very many at once; see :meth:`names`.
-    :param sizes: in bytes; ``None``: this listing does not tell sizes and times, :meth:`Storage.head_many` does.
-    :param modification_times_ms: as of :class:`FileInfo`.
-    :param directories: those that were entered, and when each was changed last; none where a store has no directories.
-    :param others: what is no file and no directory, above all symbolic links, and names that no key spells. Nobody
-        follows them and nobody deletes them.
-    :param runs: ``keys`` come grouped by the directory that they lie in themselves: how many in each, in their order.
-        ``None``: the listing does not tell.
+    :param keys: a list, or an Arrow column where a store lists very many at once; see :meth:`names`.
+    :param sizes: in bytes; ``None``: this listing has no sizes and times; ask :meth:`Storage.head_many`.
+    :param modification_times_ms: as in :class:`FileInfo`.
+    :param directories: those that the listing entered, and when each changed last; empty where a store has no directories.
+    :param others: entries that are neither file nor directory, above all symbolic links, and names that no key spells. They
+        are never followed and never deleted.
+    :param runs: how many keys each directory has, where ``keys`` come grouped by directory, in the same order. ``None``: they
+        do not.
     """
 
     keys: Any = ()
@@ -84,7 +84,7 @@ class TreePage:
     runs: Mapping[str, int] | None = None
 
     def names(self) -> list[str]:
-        """``keys`` as texts, one by one."""
+        """Returns ``keys`` as a list of texts."""
         return list(self.keys.to_pylist() if hasattr(self.keys, "to_pylist") else self.keys)
 
 
@@ -107,18 +107,18 @@ class KeySpan:
 #: Given the keys of the directories that a listing met, returns those to descend into.
 EnterDirectories = Callable[[Sequence[str]], Collection[str]]
 
-#: Over a network, opening a file reads so many bytes from its end: Parquet's footer is there, a small file is here whole, and
-#: pieces of a large one are read in requests of this size.
+#: Over a network, opening a file reads this many bytes from its end, and further requests have this size. The end of a Parquet
+#: file holds its footer, and a small file is read whole.
 READ_AHEAD_BYTES = 4 << 20
 
 
-#: In keys that no path of a log spells: empty segments, ``.`` and ``..``, or a NUL.
+#: Matches a key that no path of a log spells: with an empty segment, ``.``, ``..``, or a NUL.
 ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|\Z)|\x00")
 
 
 def require_key(key: str) -> None:
     """
-    :raises InvalidRequest: a key is not normalised, so that its file may be another's, or lie outside of the root.
+    :raises InvalidRequest: the key is not normalised. It may name the file of another key, or a file outside the root.
     """
     if ODD_KEY.search(key):
         raise InvalidRequest(
@@ -127,60 +127,60 @@ def require_key(key: str) -> None:
 
 
 class Storage(ABC):
-    """One table's root on some store; see the module's docstring for what each method promises."""
+    """The root of one table on a store; the module's docstring has the promises of its methods."""
 
     #: Address of the root, without a trailing slash.
     uri: str
-    #: How many requests at once pay off here.
+    #: How many requests at once are worthwhile.
     concurrency: int = 16
-    #: Where one request at a time is best, another thread may all the same read while one lists.
+    #: Whether reading in one thread while another lists is worthwhile, even if ``concurrency`` is 1.
     reads_while_listing: bool = False
-    #: Directories are there by themselves, and there may be symbolic links.
+    #: Whether the store has directories of its own, and perhaps symbolic links.
     has_directories: bool = False
-    #: A listing can start and end at any key.
+    #: Whether a listing can start and end at any key.
     has_key_ranges: bool = False
 
     @abstractmethod
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes from ``start`` on, at most ``length``; what lies beyond the end is left out."""
+        """Reads bytes from ``start`` on, at most ``length``, up to the end of the file."""
 
     @abstractmethod
     def open_read(self, key: str) -> Any:
-        """A seekable binary file, as ``pyarrow.parquet`` takes it."""
+        """Opens a seekable binary file for ``pyarrow.parquet``."""
 
     @abstractmethod
     def open_write(self, key: str) -> AbstractContextManager[IO[bytes]]:
-        """A context manager that gives a binary file under a new name; an exception inside it removes the file."""
+        """Returns a context manager for a new binary file; an exception inside its block removes the file."""
 
     @abstractmethod
     def put(self, key: str, data: bytes) -> None:
-        """Write or overwrite, whole."""
+        """Writes or overwrites a file as a whole."""
 
     @abstractmethod
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """``False``: somebody else's object was there already, and was left alone."""
+        """Creates a file as a whole. ``False``: another writer's object was there, and was left alone."""
 
     @abstractmethod
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        """Files directly in a directory whose names are ``>= start_name``, in byte order of their names.
+        """Yields the files directly in a directory whose names are ``>= start_name``, in byte order.
 
         An absent directory is empty.
         """
 
     @abstractmethod
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        """Everything below the root, in any order, streamed.
+        """Yields everything below the root, in any order.
 
-        :param enter: asked about the directories that are met, and from one thread at a time. A store that lists many
-            directories by one request may leave it unasked about those below, and give their files.
+        :param enter: chooses the directories to descend into; called from one thread at a time. A store that lists many
+            directories by one request may list directories below an entered one without asking.
         """
 
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
-        """A part of :meth:`list_tree`, for whoever spreads one over several processes.
+        """Yields a part of :meth:`list_tree`, so that several processes can share one listing.
 
-        :param span: one directory, alone or with all below it; or a part of those, where ``has_key_ranges``.
-        :param enter: of a deep span asked as by :meth:`list_tree`; else it is told the directories that were met, and what
-            it answers makes no difference.
+        :param span: one directory, alone or with all below it. Where ``has_key_ranges``, it may be a range of their keys.
+        :param enter: for a deep span, used as by :meth:`list_tree`. Otherwise it is called with the directories that the
+            listing met, and its answer is ignored.
         """
         top = span.prefix.rstrip("/")
 
@@ -215,7 +215,10 @@ class Storage(ABC):
         return map_ordered(self.head, keys, min(self.concurrency, len(keys)))
 
     def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
-        """Bytes of several keys, and milliseconds since the epoch; null for what is absent, a symbolic link or behind one."""
+        """Returns the sizes of several keys, and their times in milliseconds since the epoch.
+
+        Both are null for a key that is absent, or that is or lies behind a symbolic link.
+        """
         infos = list(self.head_many(keys))
         return (
             [None if info is None else info.size for info in infos],
@@ -223,26 +226,26 @@ class Storage(ABC):
         )
 
     def symbolic_links(self, keys: Sequence[str]) -> Iterator[str | None]:
-        """For each key of a file or directory, there or not, the symbolic link on the way to it: the key of the first one.
+        """Yields for each key the key of the first symbolic link on the path to it, or ``None``.
 
-        ``None``: there is none.
+        A key may name a file or a directory, and need not exist.
         """
         yield from (None for _ in keys)
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files; absent ones are no error."""
+        """Deletes files; an absent file is no error."""
 
     def take_back(self, key: str, data: bytes) -> None:
-        """Delete what :meth:`put_if_absent` has just created, unless something else is there by now."""
+        """Deletes what :meth:`put_if_absent` has just created, unless the key has other content by now."""
         with suppress(FileNotFoundError):
             if self.read(key) == data:
                 self.delete([key])
 
     def copy(self, source: str, target: str) -> bool:
-        """A file under a second name, whole or not at all; made by the store itself, where it can do that.
+        """Copies a file, whole or not at all, by a request to the store where it has one.
 
-        :param target: a name that nobody else knows, unless this very copy was begun before.
+        :param target: a name that only this caller knows. An earlier attempt of the same copy may have written it.
         :return: ``False``: there is no such file.
         """
         try:
@@ -253,9 +256,9 @@ class Storage(ABC):
         return True
 
     def remove_dir(self, directory: str) -> bool:
-        """Remove an empty directory, where the store has directories; one that is not empty stays.
+        """Removes a directory if the store has directories and this one is empty.
 
-        Whether it was removed.
+        :return: whether it was removed.
         """
         require_key(directory)
         return False
@@ -263,17 +266,20 @@ class Storage(ABC):
     def remove_leftovers(
         self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
     ) -> list[str]:
-        """Remove temporary files of this storage's own making that a killed process left a day ago or earlier.
+        """Removes temporary files of this storage that a killed process left a day ago or earlier.
 
-        :param directories: to look in, not below; some may not be there.
-        :param now_ms: by the caller's clock. A file has to be that old by the store's clock, too.
-        :param dry_run: write and delete nothing; only the caller's clock counts then.
-        :return: their keys.
+        :param directories: where to look, without the directories below; some may be absent.
+        :param now_ms: by the caller's clock. A file must be a day old by the store's clock, too.
+        :param dry_run: writes and deletes nothing, and uses the caller's clock alone.
+        :return: the keys of the files.
         """
         return []
 
     def require_writable(self) -> None:
-        """Refuse, naming the reason, where :meth:`put_if_absent` cannot be promised."""
+        """Refuses, with the reason, where :meth:`put_if_absent` cannot keep its promise.
+
+        :raises InvalidRequest: it cannot.
+        """
 
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
         """Yields the content of each key, in the order of the keys; reads several at once."""

@@ -1,8 +1,8 @@
-"""A storage that stands before another one and changes some of its calls.
+"""The base of storages that forward to another storage and change some calls.
 
-Every method and attribute of :class:`~delta_log.storage.storage.Storage` is forwarded, also those that the seam itself implements: the
-other storage may have a better way. A subclass overrides what it changes, and has to see to it that the change holds for
-every method that reaches the same files (``head`` and ``head_many``, ``put`` and ``copy``).
+Every method and attribute of :class:`~delta_log.storage.storage.Storage` is forwarded, including those with a default, because
+the other storage may have a better implementation. A subclass overrides the calls that it changes. It must do so for every
+method that reaches the same files (``head`` and ``head_many``, ``put`` and ``copy``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Stora
 
 
 class WrappedStorage(Storage):
-    """Another storage under the same address, with the same abilities."""
+    """Forwards every call to another storage, and has its address and abilities."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner

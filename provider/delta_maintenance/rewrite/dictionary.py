@@ -7,11 +7,12 @@ the dictionary outgrows its page. So the writer estimates the distinct values of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from delta_log.arrow.leaves import leaves
 
 #: Rows of the sample, in slices spread over the row group, since adjacent rows may be more alike than others.
 _SAMPLE_ROWS = 20_000
@@ -84,23 +85,7 @@ def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
     """Return the values of each leaf of a column, in the order of the file's leaves."""
     if not pa.types.is_nested(column.type):
         return [column]
-    return [leaf for chunk in column.chunks[:1] for leaf in array_leaves(chunk)]
-
-
-def array_leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the values of each leaf of an array in the order of the file's leaves, null where a surrounding struct is."""
-    kind = array.type
-    if pa.types.is_struct(kind):
-        for member in array.flatten():
-            yield from array_leaves(member)
-    elif pa.types.is_map(kind):
-        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        for entries in (array.keys, array.items):
-            yield from array_leaves(entries.slice(first, last - first))
-    elif pa.types.is_list(kind):
-        yield from array_leaves(array.flatten())
-    else:
-        yield array
+    return list(leaves(column.chunks[:1]))
 
 
 def leaf_paths(field: pa.Field) -> list[str]:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_maintenance.rewrite.dictionary import array_leaves, leaf_paths
+from delta_log.arrow.leaves import leaves
+from delta_maintenance.rewrite.dictionary import leaf_paths
 
 #: Equals a zero of either sign.
 _ZERO = pa.scalar(0.0, pa.float32())
@@ -60,7 +61,7 @@ class FloatLeaves:
         found = OddValues()
         for column, first in self.columns:
             for chunk in group.column(column).chunks:
-                for leaf, values in enumerate(array_leaves(chunk), start=first):
+                for leaf, values in enumerate(leaves([chunk]), start=first):
                     if pa.types.is_floating(values.type):
                         if leaf not in found.nan and _any(pc.is_nan(values)):
                             found.nan.add(leaf)

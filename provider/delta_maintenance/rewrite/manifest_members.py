@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from delta_maintenance.errors import BadManifest
 
-#: The id of a bin: a digest, see :mod:`delta_maintenance.optimize.plan.planner`.
+#: The id of a bin: a digest, see :mod:`delta_maintenance.optimize.plan.bin_id`.
 BIN_ID = re.compile(r"[0-9a-f]{32}")
 _INT64_END = 1 << 63
 

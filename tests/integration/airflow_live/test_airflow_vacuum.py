@@ -1,4 +1,4 @@
-"""The example of a vacuum that a person has to approve: what was agreed to goes, and nothing more."""
+"""The example DAG in which a person approves a vacuum: it deletes what was approved and nothing more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.support.runs.vacuum_runs import age, files_below
+from tests.support.runs.vacuum_runs import files_below
+from tests.support.tables.vacuumable_tables import age
 
 from live_airflow import LiveAirflow
 
@@ -21,26 +22,42 @@ DAG_ID = "vacuum_with_approval"
 
 def with_orphans(table: Path, *names: str) -> None:
     for name in names:
-        (table / name).write_bytes(b"nobody's")
+        (table / name).write_bytes(b"no reader knows it")
         os.utime(table / name, (time.time() - 40 * 86_400,) * 2)
 
 
 def planned(airflow: LiveAirflow, table: Path) -> str:
-    """A run that has planned, and waits for a person."""
+    """Starts a run and waits until it asks for approval."""
     airflow.wait_for_dag(DAG_ID)
     run_id = airflow.trigger(DAG_ID, conf={"table": str(table)})
-    deadline = time.monotonic() + 180
-    while airflow.task(DAG_ID, run_id, "approve")["state"] not in ("awaiting_input", "deferred"):
-        assert time.monotonic() < deadline, airflow.task(DAG_ID, run_id, "plan")
-        time.sleep(1)
-    # Nobody answers so fast that the scheduler has not yet seen the end of the process that asked.
-    time.sleep(10)
+    wait_for(airflow, run_id, lambda: _state(airflow, run_id) in ("awaiting_input", "deferred"))
+    # An answer before the scheduler has seen the end of the asking process makes Airflow fail the task.
+    wait_for(airflow, run_id, lambda: _has_seen_the_end(airflow, run_id))
     return run_id
+
+
+def wait_for(airflow: LiveAirflow, run_id: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not holds():
+        assert time.monotonic() < deadline, airflow.story(DAG_ID, run_id)
+        time.sleep(0.5)
+
+
+def _state(airflow: LiveAirflow, run_id: str) -> str:
+    return str(airflow.task(DAG_ID, run_id, "approve")["state"])
+
+
+def _has_seen_the_end(airflow: LiveAirflow, run_id: str) -> bool:
+    log = airflow.logs / "scheduler.log"
+    return any(
+        "Received executor event" in line and run_id in line and "approve" in line
+        for line in log.read_text(errors="replace").splitlines()
+    )
 
 
 def answer(airflow: LiveAirflow, run_id: str, choice: str, table: Path) -> None:
     path = f"/api/v2/dags/{DAG_ID}/dagRuns/{quote(run_id, safe='')}/taskInstances/approve/-1/hitlDetails"
-    # The form that people see sends the DAG's parameters back.
+    # Airflow's form sends the DAG's parameters back, too.
     airflow.call("PATCH", path, {"chosen_options": [choice], "params_input": {"table": str(table)}})
 
 

@@ -1,1 +1,1 @@
-"""Several kinds of writers on one table at once, each in processes of its own, and the reckoning afterwards."""
+"""Several kinds of writers on one table at once, each in a process of its own, and the verdict on the table."""

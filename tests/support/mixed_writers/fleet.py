@@ -1,4 +1,4 @@
-"""A fleet: one process per writer, all on one table, until each has its number of commits."""
+"""Runs a fleet: one process per writer, all on one table, until each has made its number of commits."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _IDS_PER_WRITER = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """What one process does.
+    """One process of a fleet.
 
     :param kind: ``delta-rs``, ``delta-rs-changes``, ``ours`` or ``delta-spark``.
-    :param table: its address, as this writer spells it.
-    :param options: of the store, as this kind of writer takes them; for delta-spark the session's settings.
+    :param table: the table's address, as this writer spells it.
+    :param options: storage options for this kind of writer; for delta-spark the settings of its session.
     :param jars: for delta-spark.
-    :param pause_seconds: at most so long between two commits, at random: whoever never pauses starves the others.
-    :param environment: of the process, besides its parent's.
-    :param compaction: for ours, options of each.
-    :param waits_for: for ours, what each compaction waits for before it commits: ``commits``, two of anybody, or ``deletion``,
-        a commit that removes files, or the end of ``waits_seconds``. So small a table is rewritten before anybody can come
-        in between; one of a true size takes longer.
+    :param pause_seconds: the longest pause between two commits, chosen at random. A writer that never pauses starves others.
+    :param environment: variables of the process, besides its parent's.
+    :param compaction: for ``ours``, the options of each compaction.
+    :param waits_for: for ``ours``, what each compaction waits for before it commits, at most ``waits_seconds``: ``commits``,
+        two commits of any writer, or ``deletion``, a commit that removes files. So small a table is rewritten before another
+        writer can commit; a table of a real size takes longer.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a writer's process is told, and what it needs to know of the fleet."""
+    """The argument of a writer's process: its writer, and what it needs to know about the fleet."""
 
     writer: Writer
     number: int
@@ -71,10 +71,10 @@ class Order:
 
 @dataclass(slots=True)
 class Journal:
-    """What one writer was told about its own doings: one JSON object per line, written when it is known.
+    """What one writer was told about its own commits: one JSON object per line, written as soon as it is known.
 
     ``{"op": n, "add": [first, end]}``, ``{"op": n, "delete": [id, …]}`` or ``{"op": n, "version": v, "rebased": b,
-    "lost": [name, …], "remapped": r}`` for a commit that succeeded, ``{"op": n, "failed": text, …}`` for one that did not.
+    "lost": [name, …], "remapped": r}`` for a commit that succeeded, ``{"op": n, "failed": text, …}`` for one that failed.
     """
 
     path: Path
@@ -86,16 +86,16 @@ class Journal:
     def read(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
-        # A line that is being written has no end yet.
+        # The last line may still be incomplete.
         return [
             json.loads(line) for line in self.path.read_text().splitlines(keepends=True) if line[-1] == "\n"
         ]
 
 
 def run_fleet(writers: Sequence[Writer], commits: int, directory: Path, seconds: float) -> dict[str, Journal]:
-    """Run them all at once until each has so many commits; gives what each of them says it did.
+    """Runs all writers at once until each has made ``commits`` commits, and returns their journals by name.
 
-    :raises AssertionError: one failed, or they took longer than that.
+    :raises AssertionError: a writer failed, or they took longer than ``seconds``.
     """
     directory.mkdir(parents=True)
     processes = []
@@ -115,10 +115,10 @@ def run_fleet(writers: Sequence[Writer], commits: int, directory: Path, seconds:
     deadline = time.monotonic() + seconds
     try:
         while any(process.poll() is None for process in processes):
-            assert not any(process.poll() for process in processes), _told(writers, processes, directory)
-            assert time.monotonic() < deadline, f"not done in time: {_told(writers, processes, directory)}"
+            assert not any(process.poll() for process in processes), _logs_of(writers, processes, directory)
+            assert time.monotonic() < deadline, f"not done in time: {_logs_of(writers, processes, directory)}"
             time.sleep(0.2)
-        assert not any(process.returncode for process in processes), _told(writers, processes, directory)
+        assert not any(process.returncode for process in processes), _logs_of(writers, processes, directory)
     finally:
         for process in processes:
             process.kill()
@@ -130,14 +130,14 @@ def environment_of(writer: Writer) -> dict[str, str]:
     path = [writer.environment.get("PYTHONPATH", ""), str(ROOT / "provider"), str(ROOT)]
     return {
         **os.environ,
-        # No writer looks for the credentials of a machine in somebody's cloud.
+        # Otherwise the writers' libraries ask for the credentials of a cloud machine, and wait.
         "AWS_EC2_METADATA_DISABLED": "true",
         **writer.environment,
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
     }
 
 
-def _told(writers: Sequence[Writer], processes: Sequence[subprocess.Popen[bytes]], directory: Path) -> str:
+def _logs_of(writers: Sequence[Writer], processes: Sequence[subprocess.Popen[bytes]], directory: Path) -> str:
     lines = []
     for writer, process in zip(writers, processes, strict=True):
         log = (directory / f"{writer.name}.log").read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""What a fleet needs and no environment has: a delta-rs that still takes locks, and a delta-spark that commits safely."""
+"""What a fleet needs besides the environment: a delta-rs that still takes locks, and log stores for delta-spark."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.environment.delta_spark import delta_spark_jars
 from tests.support.environment.prerequisites import absent, require
 from tests.support.servers.dynamodb import java_program, maven_jars
 
-#: The last release that can be relied on beside others: 1.5.1 to 1.6.0 commit twice where another writer completes
-#: their commit before they do, and delta-spark does not wait; from 1.6.1 on the lock table is not used at all.
+#: The last release that commits safely beside other writers. Releases 1.5.1 to 1.6.0 commit twice if another writer completes
+#: their commit first, which delta-spark does without waiting; from 1.6.1 on delta-rs does not use the lock table.
 LOCKING_DELTA_RS = "1.5.0"
 _HADOOP, _AWS_SDK, _ANALYTICS = "3.5.0", "2.35.4", "1.3.1"
 _ECJ = "3.37.0"
@@ -26,7 +26,7 @@ _STORE_VARIABLE = "DELTA_STORAGE_S3_DYNAMODB_JARS"
 
 
 def locking_delta_rs() -> Path:
-    """A directory for PYTHONPATH, with a delta-rs that commits through the lock table."""
+    """Returns a directory for PYTHONPATH with a delta-rs that commits through the lock table."""
     home = Path(sys.prefix) / "share" / f"deltalake-{LOCKING_DELTA_RS}"
     if home.is_dir():
         return home
@@ -34,7 +34,7 @@ def locking_delta_rs() -> Path:
     uv = uv or require("uv", f"to install deltalake {LOCKING_DELTA_RS}")
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
-        # Its dependencies are those of the release that is installed.
+        # The dependencies of the installed release fit this one, too.
         command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
         done = subprocess.run(
             [*command, "--target", f"{scratch}/site", f"deltalake=={LOCKING_DELTA_RS}"],
@@ -44,8 +44,15 @@ def locking_delta_rs() -> Path:
             stdin=subprocess.DEVNULL,
         )
         if done.returncode:
-            absent("a package index", f"deltalake {LOCKING_DELTA_RS} could not be had: {done.stderr[-300:]}")
-        (Path(scratch) / "site").rename(home)
+            absent(
+                "a package index",
+                f"deltalake {LOCKING_DELTA_RS} could not be installed: {done.stderr[-300:]}",
+            )
+        try:
+            (Path(scratch) / "site").rename(home)
+        except OSError:  # another process was faster
+            if not home.is_dir():
+                raise
     return home
 
 
@@ -58,7 +65,7 @@ class LogStore:
 
 
 def s3_jars() -> list[str]:
-    """Hadoop's S3A and DynamoDB's client, without the half gigabyte of Amazon's whole bundle."""
+    """Returns Hadoop's S3A and DynamoDB's client, without the half gigabyte of Amazon's complete bundle."""
     amazon = "software.amazon.awssdk"
     artifacts = [
         ("org.apache.hadoop", "hadoop-aws", _HADOOP),
@@ -71,8 +78,10 @@ def s3_jars() -> list[str]:
 
 
 def lock_log_store(scratch: Path) -> LogStore:
-    """delta-spark's own S3DynamoDBLogStore where ``$DELTA_STORAGE_S3_DYNAMODB_JARS`` names it; else one of the same
-    steps, compiled from here: not every repository has the artifact."""
+    """Returns delta-spark's own S3DynamoDBLogStore if ``$DELTA_STORAGE_S3_DYNAMODB_JARS`` names it.
+
+    Otherwise compiles LockTableLogStore.java, which takes the same steps: not every Maven repository has the artifact.
+    """
     given = os.environ.get(_STORE_VARIABLE)
     if given:
         return LogStore(_STORE_CLASS, (*given.split(os.pathsep), *s3_jars()))
@@ -81,12 +90,12 @@ def lock_log_store(scratch: Path) -> LogStore:
 
 
 def link_log_store(scratch: Path) -> LogStore:
-    """For a disk that other processes commit on, too."""
+    """Compiles a log store for a local disk on which other processes commit, too."""
     return LogStore("tests.LinkLogStore", (_packed(_compiled("LinkLogStore.java", scratch)),))
 
 
 def single_driver_commit(uri: str, spark_conf: Mapping[str, str], scratch: Path) -> subprocess.Popen[str]:
-    """A commit through delta-spark's store for S3 without a lock; says "looked", waits for a line, says "committed"."""
+    """Commits through delta-spark's store for S3 without a lock: prints "looked", waits for a line, prints "committed"."""
     classes = _compiled("SingleDriverCommit.java", scratch, s3_jars())
     settings = [f"{name.removeprefix('spark.hadoop.')}={value}" for name, value in spark_conf.items()]
     class_path = f"{classes}{os.pathsep}{_class_path(s3_jars())}"
@@ -101,7 +110,7 @@ def single_driver_commit(uri: str, spark_conf: Mapping[str, str], scratch: Path)
 
 
 def _compiled(source: str, scratch: Path, jars: Sequence[str] = ()) -> Path:
-    """A program of this directory, by a compiler that is a JAR: a runtime without a JDK is enough."""
+    """Compiles a program of this directory with a compiler from a JAR, so that a Java without a JDK is enough."""
     java = java_program("to compile a log store")
     (compiler,) = maven_jars(f"ecj-{_ECJ}", [("org.eclipse.jdt", "ecj", _ECJ)]).glob("*.jar")
     classes = scratch / "classes"

@@ -1,4 +1,4 @@
-"""The fleets: who writes where, beside whom, and which bins our compactions may lose.
+"""The fleets: which writers share a table where, and which bins our compactions may lose.
 
 ==================  ==============================  =============================================  ====================
 fleet               writers                         what keeps them apart                          may be lost
@@ -47,14 +47,14 @@ from tests.support.mixed_writers.verdict import (
 from tests.support.servers.dynamodb import DynamoDBServer
 from tests.support.servers.s3 import S3Server
 
-#: An append takes delta-rs a few milliseconds; without a pause nobody else comes in between.
+#: An append takes delta-rs a few milliseconds; without a pause no other writer can commit in between.
 _PAUSE_SECONDS = 0.2
 _SCHEMA = pa.schema([("writer", pa.string()), ("id", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a fleet runs; ``directory`` is empty, and the servers are there for those who need them."""
+    """Where a fleet runs: an empty directory, and functions that start a server for the fleets that need it."""
 
     directory: Path
     s3: Callable[[], S3Server]
@@ -76,7 +76,7 @@ def local_rewrites(site: Site, commits: int, seconds: float) -> Verdict:
     writers = [
         Writer("rs", "delta-rs", table, {}, 2 * _PAUSE_SECONDS),
         Writer("changes", "delta-rs-changes", table, {}, 2 * _PAUSE_SECONDS),
-        # Whoever rewrites files is starved by one who never pauses.
+        # Writers that rewrite files starve beside one that never pauses.
         Writer("ours", "ours", table, {}, 2 * _PAUSE_SECONDS),
     ]
     journals = run_fleet(writers, commits, site.directory / "fleet", seconds)
@@ -114,7 +114,7 @@ def local_remap(site: Site, commits: int, seconds: float) -> Verdict:
 
 
 def _compacting_beside_delta_spark(table: str, options: Mapping[str, Any], remap: bool) -> Writer:
-    """Compacting a table over and over starves whoever deletes from it."""
+    """Returns a writer that pauses, since constant compaction starves a writer that deletes."""
     return Writer(
         "ours",
         "ours",
@@ -194,7 +194,7 @@ def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) ->
         },
         jars=(*map(str, delta_spark_jars()), *store.jars),
         environment={
-            # delta-spark's own store takes its endpoint and its credentials from here.
+            # delta-spark's own log store reads endpoint and credentials from the environment.
             "AWS_ENDPOINT_URL": locks.endpoint_url,
             "AWS_ACCESS_KEY_ID": locks.key,
             "AWS_SECRET_ACCESS_KEY": locks.secret,
@@ -202,7 +202,7 @@ def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) ->
     )
     old = {"PYTHONPATH": str(locking_delta_rs())}
     writers = [
-        # delta-spark takes seconds for a commit, and is not to be left alone with the others' versions.
+        # delta-spark takes seconds for a commit. Longer pauses keep the number of versions small that it has to read.
         Writer("rs", "delta-rs", table, delta_rs_options, pause_seconds=4.0, environment=old),
         _compacting_beside_delta_spark(table, options, remap),
         spark,
@@ -227,7 +227,7 @@ def s3_lock_remap(site: Site, commits: int, seconds: float) -> Verdict:
 
 
 def _create_with_deletion_vectors(table: Table) -> None:
-    """Version 0, by hand: both others would enable more than deletion vectors."""
+    """Writes version 0 by hand: delta-rs and delta-spark would enable more than deletion vectors."""
     types = {"writer": "string", "id": "long"}
     fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in types.items()]
     features = ["deletionVectors"]

@@ -1,4 +1,4 @@
-"""What delta-spark makes of each version: ``python -m tests.support.mixed_writers.spark_reader ORDER``, for `order.commits`."""
+"""Prints the rows of each version by delta-spark: ``python -m tests.support.mixed_writers.spark_reader ORDER``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main(order: Order) -> None:
         assert row is not None
         return json.dumps({"version": version, "rows": row["n"], "sum": row["s"] or 0}) + "\n"
 
-    # Planning and listing take longer than reading, and leave a core idle.
+    # Planning and listing take longer than reading, and leave a core idle. ``commits`` is the number of versions.
     with ThreadPoolExecutor(4) as pool:
         sys.stdout.writelines(pool.map(line_of, range(order.commits)))
     session.stop()

@@ -1,4 +1,4 @@
-"""What became of a table that many wrote to: the log as a serial history, against its readers and its writers."""
+"""Judges a table that many writers wrote to: compares its log with what readers see and what writers were told."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from delta_log.transaction.commit_body import ENGINE_INFO
 from tests.support import ROOT
 from tests.support.mixed_writers.fleet import Journal, Order, Writer, environment_of
 
-#: Number of rows and sum of their ids; what a reader says of a version.
+#: What a reader finds in a version: number of rows, and sum of their ids.
 Rows = tuple[int, int]
 Reader = Callable[[Sequence[int]], dict[int, Rows]]
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What was counted; printed by the campaign.
+    """The counts that the campaign prints.
 
-    :ivar rebased_over: the operations of the commits that came in between, and how many of each.
-    :ivar lost_bins: by the writer whose rows they had: dropped from a compaction, or lost with all of it.
+    :ivar failed_yet_committed: by writer, commits in the log that the writer was told had failed.
+    :ivar rebased_over: by operation, commits that came between a compaction's read and its commit.
+    :ivar lost_bins: by the writer of their rows, bins dropped from a compaction or lost with a failed one.
+    :ivar versions_read: by reader.
     """
 
     versions: int
@@ -44,33 +46,33 @@ class Verdict:
     versions_read: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        told = [f"{self.versions} versions, {self.rows} rows at the end"]
+        lines = [f"{self.versions} versions, {self.rows} rows at the end"]
         for name, count in self.commits.items():
             failed = _counted(self.failures.get(name, {}))
             late = self.failed_yet_committed.get(name, 0)
-            told.append(
+            lines.append(
                 f"{name}: {count} commits"
-                + (f"; lost and tried again: {failed}" if name in self.failures else "")
-                + (f"; told to have failed, and committed: {late}" if late else "")
+                + (f"; conflicts, tried again: {failed}" if name in self.failures else "")
+                + (f"; reported as failed, yet committed: {late}" if late else "")
             )
-        told.append(
+        lines.append(
             f"ours: {self.rebased_commits} commits rebased over {_counted(self.rebased_over)}; "
             f"lost bins with rows of {_counted(self.lost_bins)}; {self.remapped_bins} bins took deletions over"
         )
-        told += [f"read by {name}: {count} versions" for name, count in self.versions_read.items()]
-        return told
+        lines += [f"read by {name}: {count} versions" for name, count in self.versions_read.items()]
+        return lines
 
     def require(self, *, may_lose: Collection[str] = (), remaps: bool = False) -> Verdict:
-        """Hold it against what is promised of compactions.
+        """Checks the counts against what compactions promise, and returns this verdict.
 
-        :param may_lose: writers who delete rows, so that bins with theirs may be lost; appends never cost any.
-        :param remaps: deletions are taken over, and there were some.
-        :raises AssertionError: it does not hold, or was not put to the test.
+        :param may_lose: the writers that delete rows: bins with their rows may be lost. An append never loses a bin.
+        :param remaps: compactions apply the deletions of others to their new files, and did so at least once.
+        :raises AssertionError: a promise is broken, or the fleet did not put it to the test.
         """
-        told = "\n".join(self.lines())
-        assert self.rebased_over, f"nobody committed during a compaction\n{told}"
-        assert set(self.lost_bins) <= set(may_lose), f"bins were lost that must not be\n{told}"
-        assert self.remapped_bins or not remaps, f"no bin took deletions over\n{told}"
+        lines = "\n".join(self.lines())
+        assert self.rebased_over, f"no writer committed during a compaction\n{lines}"
+        assert set(self.lost_bins) <= set(may_lose), f"bins were lost that must not be\n{lines}"
+        assert self.remapped_bins or not remaps, f"no bin took deletions over\n{lines}"
         return self
 
 
@@ -79,7 +81,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def judge(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, Reader]) -> Verdict:
-    """Compare the log with what its writers were told, and what each reader makes of each version with the log.
+    """Compares the log with what its writers were told, and every version with what each reader finds in it.
 
     :raises AssertionError: a commit is lost, doubled or overwritten, or a reader sees other rows than were committed.
     """
@@ -91,14 +93,14 @@ def judge(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, R
             operation = (name, entry["op"])
             if "version" in entry:
                 assert entry["version"] in ours, (
-                    f"{name} committed {entry['version']}, and it is somebody else's"
+                    f"{name} was told it committed version {entry['version']}, which is another writer's"
                 )
             elif "failed" in entry:
                 late[name] += operation in told
             else:
                 assert operation in told, f"{operation} was acknowledged, and it is not in the log"
     known = {(name, entry["op"]) for name, tries in entries.items() for entry in tries}
-    assert told <= known, f"nobody did {sorted(told - known)}"
+    assert told <= known, f"no writer made {sorted(told - known)}"
     mine = [entry for tries in entries.values() for entry in tries if "version" in entry]
     assert sorted(entry["version"] for entry in mine) == sorted(ours)
     result = Verdict(
@@ -131,7 +133,7 @@ def judge(table: Table, journals: Mapping[str, Journal], readers: Mapping[str, R
 
 
 def serial_history(table: Table) -> tuple[list[Rows], list[str], set[tuple[str, int]], set[int]]:
-    """Rows and operation of each version by what the commits say of themselves; the commits of others, and our versions."""
+    """Reads the log: rows and operation of each version, the (writer, op) of other writers' commits, and our versions."""
     state: set[int] = set()
     expected, operations, told, ours = [], [], set(), set()
     for version in range(list_log(table.storage).latest + 1):
@@ -164,7 +166,7 @@ def read_by_us(uri: str, options: Mapping[str, Any]) -> Reader:
             ids = table.snapshot(version=version).to_arrow(columns=["id"])["id"].to_pylist()
             return len(ids), sum(ids)
 
-        # Most of the time goes by waiting for small files.
+        # Reading small files is mostly waiting.
         with ThreadPoolExecutor(8) as pool:
             return dict(zip(versions, pool.map(rows_of, versions), strict=True))
 
@@ -187,7 +189,7 @@ def read_by_delta_rs(uri: str, options: Mapping[str, str]) -> Reader:
 
 
 def read_by_delta_spark(writer: Writer, directory: Path) -> Reader:
-    """In a process of its own, with the settings of a writer."""
+    """Reads in a process of its own, with the settings of a writer."""
 
     def read(versions: Sequence[int]) -> dict[int, Rows]:
         directory.mkdir(parents=True, exist_ok=True)

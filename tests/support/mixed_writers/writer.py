@@ -1,6 +1,6 @@
 """One writer of a fleet: ``python -m tests.support.mixed_writers.writer ORDER``.
 
-What a commit does to the rows is written into its ``commitInfo``, so that the log itself is the serial history.
+Each commit describes in its ``commitInfo`` what it does to the rows, so that the log is the serial history.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _COMPANY_SECONDS = 3.0
 _SPARK_CONFLICT = re.compile(r"io\.delta\.exceptions\.(Concurrent\w+|MetadataChanged\w+|ProtocolChanged\w+)")
 
 
-class Hand(ABC):
-    """Makes commits; ``random`` is seeded by the writer's number."""
+class WriterKind(ABC):
+    """Makes commits as one kind of writer. The writer's number seeds ``random``."""
 
     def __init__(self, order: Order) -> None:
         self.order, self.writer = order, order.writer
@@ -48,23 +48,23 @@ class Hand(ABC):
         self.random = random.Random(order.number)
 
     @property
-    def has_seen_all(self) -> bool:
-        """Has all happened that the fleet is there for?"""
+    def has_met_all(self) -> bool:
+        """Tells whether this writer has met everything that the fleet is to test."""
         return True
 
     @abstractmethod
     def act(self, op: int) -> bool:
-        """One try, told to the journal; ``True`` if it is in the log."""
+        """Tries one commit and writes the outcome to the journal; returns whether it was committed."""
 
     def range_of(self, op: int) -> tuple[int, int]:
         first = self.order.first_id + op * ROWS_PER_APPEND
         return first, first + ROWS_PER_APPEND
 
-    def told(self, op: int, **what: Any) -> str:
+    def description(self, op: int, **what: Any) -> str:
         return json.dumps({"writer": self.writer.name, "op": op, **what})
 
 
-class DeltaRs(Hand):
+class DeltaRs(WriterKind):
     """Appends."""
 
     def __init__(self, order: Order) -> None:
@@ -78,32 +78,32 @@ class DeltaRs(Hand):
 
         first, end = self.range_of(op)
         rows = rows_of(self.writer.name, range(first, end))
-        properties = CommitProperties(custom_metadata={"told": self.told(op, add=[first, end])})
+        properties = CommitProperties(custom_metadata={"told": self.description(op, add=[first, end])})
         try:
             write_deltalake(self._table, rows, mode="append", commit_properties=properties)
         except Exception as error:
             self.journal.write(op=op, add=[first, end], failed=f"{type(error).__name__}: {error}"[:300])
-            # It plans on what it read last, and would lose to the same commit for ever.
+            # delta-rs plans on the version that it read last, and would lose to the same commit each time.
             self._table.update_incremental()
             return False
         self.journal.write(op=op, add=[first, end])
         return True
 
 
-class Ours(Hand):
-    """Compacts, and tells whose rows were in the bins that it lost."""
+class Ours(WriterKind):
+    """Compacts, and reports whose rows were in the bins that it lost."""
 
     def __init__(self, order: Order) -> None:
         super().__init__(order)
         self._rebased = self._remapped = 0
 
     @property
-    def has_seen_all(self) -> bool:
+    def has_met_all(self) -> bool:
         return self._rebased > 0 and (self._remapped > 0 or not self.writer.compaction.get("remap"))
 
     def act(self, op: int) -> bool:
         table = Table(self.writer.table, dict(self.writer.options))
-        engine = Unhurried(self.writer, table)
+        engine = WaitingEngine(self.writer, table)
         options = {"max_deleted_rows_ratio": 0.0, **self.writer.compaction}
         try:
             report = run(table, run_id=f"{self.writer.name}-{op}", engine=engine, **options)
@@ -125,14 +125,14 @@ class Ours(Hand):
 
 
 def whose(partition_values: Mapping[str, str | None]) -> str:
-    """The writer of a bin's rows; a table without partitions has bins of all of them."""
+    """Returns the writer of a bin's rows; in a table without partitions a bin has rows of all writers."""
     return partition_values.get("writer") or "all"
 
 
-class Unhurried:
-    """The local engine, which takes its time in the end.
+class WaitingEngine:
+    """The local engine, followed by a pause in which other writers commit.
 
-    :ivar given: whose rows its bins have.
+    :ivar given: by bin, the writer of its rows.
     """
 
     name = "local"
@@ -148,10 +148,10 @@ class Unhurried:
         deadline = time.monotonic() + self._writer.waits_seconds
         version = list_log(self._table.storage).latest
         yield from LocalEngine(self._writer.options).run(tasks, progress, run_key)
-        while time.monotonic() < deadline and not self._is_disturbed_since(version):
+        while time.monotonic() < deadline and not self._others_have_committed_since(version):
             time.sleep(0.05)
 
-    def _is_disturbed_since(self, version: int) -> bool:
+    def _others_have_committed_since(self, version: int) -> bool:
         storage = self._table.storage
         new = range(version + 1, list_log(storage, version).latest + 1)
         if self._writer.waits_for == "commits":
@@ -159,10 +159,10 @@ class Unhurried:
         return any(b'"remove"' in storage.read(commit_key(v)) for v in new)
 
 
-class Changing(Hand):
-    """Appends, and every other time deletes, updates or merges some of its rows.
+class Changing(WriterKind):
+    """Appends and, every other time, deletes, updates or merges some of its own rows.
 
-    Its own alone, in a partition of their own: what others append to rows that it reads makes it fail.
+    Its rows are in a partition of their own: an append of another writer to rows that it reads makes it fail.
     """
 
     def __init__(self, order: Order) -> None:
@@ -171,7 +171,7 @@ class Changing(Hand):
 
     @abstractmethod
     def change(self, what: str, delete: Sequence[int], add: range, told: str) -> str | None:
-        """Commit; which conflict prevented it.
+        """Commits; returns the conflict that prevented it, if one did.
 
         :param what: ``append``, ``delete``, ``update`` or ``merge``; the last two change one row into another.
         """
@@ -181,7 +181,7 @@ class Changing(Hand):
         facts: dict[str, Any] = {"add": [add.start, add.stop]} if add else {}
         if delete:
             facts["delete"] = delete
-        failed = self.change(what, delete, add, self.told(op, **facts))
+        failed = self.change(what, delete, add, self.description(op, **facts))
         if failed is not None:
             self.journal.write(op=op, **facts, failed=failed)
             return False
@@ -200,7 +200,7 @@ class Changing(Hand):
 
 
 class DeltaRsChanging(Changing):
-    """By rewriting files."""
+    """Changes rows by rewriting files."""
 
     def __init__(self, order: Order) -> None:
         super().__init__(order)
@@ -238,7 +238,7 @@ class DeltaRsChanging(Changing):
 
 
 class DeltaSpark(Changing):
-    """By deletion vectors."""
+    """Changes rows by deletion vectors."""
 
     def __init__(self, order: Order) -> None:
         super().__init__(order)
@@ -282,7 +282,7 @@ def rows_of(name: str, ids: Iterable[int]) -> pa.Table:
     return pa.table({"writer": [name] * len(numbers), "id": numbers})
 
 
-HANDS: dict[str, type[Hand]] = {
+KINDS: dict[str, type[WriterKind]] = {
     "delta-rs": DeltaRs,
     "delta-rs-changes": DeltaRsChanging,
     "ours": Ours,
@@ -300,21 +300,21 @@ def spark_session(order: Order) -> SparkSession:
 
 
 def main(order: Order) -> None:
-    hand = HANDS[order.writer.kind](order)
+    kind = KINDS[order.writer.kind](order)
     directory, committed, op = Path(order.directory), 0, 0
     (directory / f"{order.writer.name}.ready").touch()
-    # They start together, and nobody leaves before the last one is done.
+    # All start together, and each goes on until the last one is done.
     while len(list(directory.glob("*.ready"))) < order.writers:
         time.sleep(0.05)
     is_done = False
     while len(list(directory.glob("*.done"))) < order.writers:
-        committed += hand.act(op)
+        committed += kind.act(op)
         op += 1
-        if not is_done and committed >= order.commits and hand.has_seen_all:
+        if not is_done and committed >= order.commits and kind.has_met_all:
             is_done = True
             (directory / f"{order.writer.name}.done").touch()
-        # Who is done only keeps the others company.
-        time.sleep(hand.random.uniform(0, _COMPANY_SECONDS if is_done else order.writer.pause_seconds))
+        # A writer that is done goes on slowly, so that the others still meet its commits.
+        time.sleep(kind.random.uniform(0, _COMPANY_SECONDS if is_done else order.writer.pause_seconds))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The part of Airflow's triggerer that runs a watcher, around Airflow's own manager of shared streams."""
+"""The part of Airflow's triggerer that runs a watcher, built on Airflow's own manager of shared streams."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from airflow.triggers.shared_stream import SharedStreamManager
 from airflow_delta.testing import FakeAssetStateStore
 from airflow_delta.triggers.table_event_trigger import TableEventTrigger
 
-_PATIENCE_SECONDS = 20.0
+#: Far more than any wait takes: how long a test waits before it fails.
+_PATIENCE_SECONDS = 120.0
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A test that is a coroutine."""
+    """Runs a test that is a coroutine."""
 
     @functools.wraps(test)
     def run(*arguments: Any, **fixtures: Any) -> None:
@@ -30,10 +31,10 @@ def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Triggerer:
-    """Runs one watcher until its block ends, or :meth:`crash`.
+    """Runs one watcher until its block ends, or until :meth:`crash`.
 
-    :param stores: of the assets that the trigger serves.
-    :param manager: of another triggerer, whose stream is then shared.
+    :param stores: the state stores of the assets that the trigger serves.
+    :param manager: the manager of another triggerer, to share its stream.
     """
 
     def __init__(
@@ -44,15 +45,15 @@ class Triggerer:
         trigger_id: int = 1,
     ) -> None:
         self.trigger, self.trigger_id = trigger, trigger_id
-        # There is no scheduler that would need time.
+        # A scheduler needs time between events; here is none.
         trigger.seconds_between_events = 0.0  # type: ignore[misc]
-        # No DAG is paused.
+        # The pause of a DAG takes time to settle; here is no DAG.
         trigger.seconds_until_settled = 0.0  # type: ignore[misc]
         trigger.asset_state_store = _Assets(stores) if stores else None  # type: ignore[assignment]
         self.manager = manager or SharedStreamManager(ack_timeout=60)
-        #: All that the events have told.
+        #: The ranges of all events, in order.
         self.events: list[dict[str, Any]] = []
-        #: Airflow's database takes events.
+        #: Whether Airflow's database stores the events.
         self.persists = True
         self._unconfirmed: list[int] = []
 
@@ -66,7 +67,7 @@ class Triggerer:
         await self.crash()
 
     async def crash(self) -> None:
-        """What Airflow has not stored by now, it never will."""
+        """Ends the watcher; events that are not stored by now are lost."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
@@ -75,7 +76,7 @@ class Triggerer:
     async def _run(self, stream: Any) -> None:
         async for event in self.trigger.filter_shared_stream(stream):
             seq = self.manager.bind_pending_event(trigger_id=self.trigger_id, key=self._key)
-            assert seq is not None, "an event that no round stands behind would be lost by a crash"
+            assert seq is not None, "an event without a pending round would be lost by a crash"
             self.events += event.payload["found"]
             self._unconfirmed.append(seq)
             self.confirm()
@@ -86,7 +87,7 @@ class Triggerer:
             self._unconfirmed = []
 
     async def until(self, number: int) -> list[dict[str, Any]]:
-        """The events, when there are so many."""
+        """Waits for this number of ranges and returns all."""
         await self.wait_for(lambda: len(self.events) >= number)
         return self.events
 

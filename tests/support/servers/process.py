@@ -1,4 +1,4 @@
-"""A server process on the loopback address, for as long as a block lasts."""
+"""Runs a server process on the loopback address for as long as a block lasts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # Airflow depends on it
 
 _TRIES = 5
 _SECONDS_TO_START = 60
@@ -22,10 +24,10 @@ def running(
     environment: Mapping[str, str] | None = None,
     user: int | None = None,
 ) -> Iterator[int]:
-    """Start a server; gives its port.
+    """Starts a server and yields its port.
 
-    :param command: for a port.
-    :param user: the id of the user that it runs as; ``None``: this process's own.
+    :param command: returns the command line for a port.
+    :param user: the id of the user that runs the server; ``None``: the user of this process.
     """
     log = directory / "server.log"
     for _ in range(_TRIES):
@@ -41,8 +43,8 @@ def running(
                 user=user,
             )
         try:
-            # Somebody else may have taken the port in between; then the server ends, and another is tried.
-            if _answers(process, port):
+            # Another process may take the port before the server does. Then the server ends, and another port is tried.
+            if _listens(process, port):
                 yield port
                 return
         finally:
@@ -61,12 +63,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+def _listens(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Waits until this very process listens at the port; an answer alone may come from a stranger who took the port."""
     deadline = time.monotonic() + _SECONDS_TO_START
     while process.poll() is None and time.monotonic() < deadline:
-        with socket.socket() as connection:
-            connection.settimeout(1)
-            if connection.connect_ex(("127.0.0.1", port)) == 0:
-                return True
+        if port in _listened_ports(process.pid):
+            return True
         time.sleep(0.05)
     return False
+
+
+def _listened_ports(pid: int) -> set[int]:
+    try:
+        connections = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return set()
+    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}

@@ -106,6 +106,26 @@ class History:
         return Snapshot(self.storage, find_log_segment(self.storage))
 
 
+def history_of_removals(*removed: str, size: int | None = 4) -> History:
+    """Make a table with one live file, ``live``, and others that were removed a month ago.
+
+    :param size: what the removals say.
+    """
+    history = History()
+    history.commit([{"protocol": PROTOCOL}, {"metaData": metadata()}], NOW_MS - 31 * DAY_MS)
+    for key in ("live", *removed):
+        history.put(key, NOW_MS - 31 * DAY_MS)
+        history.live[key] = None
+        history.commit([history.add(key)], NOW_MS - 31 * DAY_MS)
+    for key in removed:
+        remove = history.remove(key, NOW_MS - 30 * DAY_MS)
+        remove["remove"]["size"] = size
+        del history.live[key]
+        history.commit([remove], NOW_MS - 30 * DAY_MS)
+    history.storage._clock_ms = NOW_MS
+    return history
+
+
 def _vector(number: int) -> dict[str, Any]:
     path = encode_z85(uuid.UUID(int=number).bytes)
     return {"storageType": "u", "pathOrInlineDv": path, "offset": 1, "sizeInBytes": 4, "cardinality": 1}

@@ -49,7 +49,7 @@ with DAG("wait_between_looks", schedule=None, params={"table": ""}):
         mode="reschedule",
         deferrable=False,
         poke_interval=5,
-        timeout=120,
+        timeout=600,
         # Under load Airflow 3.3 now and then fails a task that it has just queued again, before any of its code runs. What the
         # sensor itself finds wrong is never tried again.
         retries=2,

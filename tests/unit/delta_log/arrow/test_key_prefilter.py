@@ -24,7 +24,7 @@ def test_no_key_that_is_looked_for_is_missed(
     whole = pa.array(["before"] * skipped + there, pa.string())
     parts = [whole.slice(at, step) for at in range(skipped, len(whole), step)]
     marks = KeyMarks.of(pa.chunked_array(parts, pa.string()))
-    found = marks.met(KeyMarks.of(pa.chunked_array([pa.array(looked_for, pa.string())])))
+    found = marks.possible_matches(KeyMarks.of(pa.chunked_array([pa.array(looked_for, pa.string())])))
     assert len(marks.marks) == len(there)
     assert {n for n, key in enumerate(there) if key in looked_for} <= set(found.tolist())
     assert found.tolist() == sorted(found.tolist())
@@ -46,4 +46,4 @@ def test_names_that_writers_give_are_told_apart(name: str) -> None:
     ]
     marks = KeyMarks.of(pa.chunked_array([pa.array(made[:10_000])]))
     strangers = KeyMarks.of(pa.chunked_array([pa.array(made[10_000:10_010])]))
-    assert len(marks.met(strangers)) < 20
+    assert len(marks.possible_matches(strangers)) < 20

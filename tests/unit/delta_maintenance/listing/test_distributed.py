@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
 from tests.support.runs.distributed_listings import listing_in_parts, plan_or_refusal, told
-from tests.support.runs.vacuum_runs import age, files_below
+from tests.support.runs.vacuum_runs import files_below
 from tests.support.tables.small_tables import write_days
 from tests.support.tables.vacuum_histories import (
     DAY_MS,
@@ -29,6 +29,7 @@ from tests.support.tables.vacuum_histories import (
     histories,
     metadata,
 )
+from tests.support.tables.vacuumable_tables import age
 
 from delta_log import Table
 from delta_log.log.log_segment import find_log_segment
