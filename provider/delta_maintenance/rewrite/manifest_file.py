@@ -33,7 +33,7 @@ from delta_maintenance.rewrite.task import MANIFEST_VERSION, BinManifest, Output
 
 #: A larger file is not read. A bin of 100,000 files has a manifest of about half of that.
 MAX_BYTES = 64 << 20
-#: The id of a bin: a digest, see :mod:`delta_maintenance.optimize.plan.planner`.
+#: The id of a bin: a digest, see :mod:`delta_maintenance.optimize.plan.bin_id`.
 BIN_ID = re.compile(r"[0-9a-f]{32}")
 _KEY_TEXT = re.compile(r"[0-9a-fA-F]{32,1024}")
 _DOMAIN = b"airflow-provider-delta manifest"

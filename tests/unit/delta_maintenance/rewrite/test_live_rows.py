@@ -13,7 +13,8 @@ from delta_log import Table
 from delta_log.errors import CorruptLog
 from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
-from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.rewrite import live_rows
 from delta_maintenance.rewrite.live_rows import LiveRows

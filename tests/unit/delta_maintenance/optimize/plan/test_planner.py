@@ -12,17 +12,13 @@ from tests.support.tables.written_log import add, deletion_vector, write_log
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, InvalidRequest
+from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Thrift, pack
-from delta_maintenance.optimize.plan.plan import LeftWork
-from delta_maintenance.optimize.plan.planner import (
-    DEFAULT_TARGET_BYTES,
-    THRIFT_FACTOR,
-    OptimizeOptions,
-    OptimizePlan,
-    PriorWork,
-    plan_optimize,
-    tasks_of,
-)
+from delta_maintenance.optimize.plan.budget import PriorWork
+from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
+from delta_maintenance.optimize.plan.planner import THRIFT_FACTOR, plan_optimize
+from delta_maintenance.optimize.plan.rewrite_tag import DEFAULT_TARGET_BYTES
+from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG, RewriteTask
 
 MIB = 1 << 20
