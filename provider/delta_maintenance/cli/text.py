@@ -11,10 +11,15 @@ from typing import Any
 
 from delta_log.errors import CorruptLog, brief
 from delta_log.printable import printable, printable_lines
-from delta_maintenance.log_upkeep.plan.log_cleanup import log_cleanup_lines, render_log_cleanup_plan
-from delta_maintenance.optimize.plan.plan import foreign_lines, render_plan
+from delta_maintenance.cli.plan_text import (
+    foreign_lines,
+    log_cleanup_lines,
+    reason_lines,
+    render_log_cleanup_plan,
+    render_plan,
+    render_vacuum_plan,
+)
 from delta_maintenance.units import format_bytes, format_time
-from delta_maintenance.vacuum.plan.plan import reason_lines, render_vacuum_plan
 
 #: What the second reading of the log rested on.
 _PROOFS = {
