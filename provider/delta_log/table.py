@@ -1,4 +1,4 @@
-"""A Delta table at an address: the door to its snapshots and its history."""
+"""A Delta table at an address, which gives its snapshots, its history and its new commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delta_log.tail.commit_summary import CommitFilter, CommitSummary
 
 
 class Table:
-    """A table's address; nothing is read before something is asked.
+    """A table at an address. The constructor reads nothing.
 
     :param uri: a path or a URI; ``s3://``, ``gs://`` and ``abfs://`` need the extra of that name.
     :param storage_options: for the fsspec file system behind the URI.
@@ -36,9 +36,9 @@ class Table:
         return self.storage.uri
 
     def storage_at(self, uri: str) -> Storage:
-        """Another place: with this table's storage options where it is a store of the same kind, else without."""
+        """The storage at another address, with this table's storage options if it is a store of the same kind."""
         if same_store(uri, self.uri) and hasattr(self.storage, "beside"):
-            beside: Storage = self.storage.beside(uri)  # a client is dear
+            beside: Storage = self.storage.beside(uri)  # shares the client, which takes long to make
             return beside
         options = {name: value for name, value in self._storage_options.items() if name != "lock"}
         same_kind = family_of(scheme_of(uri)) == family_of(scheme_of(self.uri))
@@ -50,7 +50,7 @@ class Table:
         timestamp: datetime | None = None,
         refresh_from: Snapshot | None = None,
     ) -> Snapshot:
-        """The latest version, or the one asked for.
+        """The latest version, or a given one.
 
         :param refresh_from: an older snapshot of this table: only the commits since then are read.
         :param timestamp: with a time zone; gives the newest version committed at or before it.
@@ -72,16 +72,17 @@ class Table:
         return Snapshot(self.storage, find_log_segment(self.storage, version))
 
     def checksum(self, version: int) -> VersionChecksum | None:
-        """What the writer of a version stated about it, by one small read; ``None`` where it stated nothing.
+        """The summary of a version by its writer, from one small read; ``None``: there is none.
 
-        :raises CorruptLog: the statement is broken. It is a statement in any case: see the module of
-            :class:`~delta_log.snapshot.version_checksum.VersionChecksum`.
+        It may be wrong, see :mod:`delta_log.snapshot.version_checksum`.
+
+        :raises CorruptLog: the file is not a checksum, or contradicts itself.
         """
         return read_version_checksum(self.storage, version)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The commits, newest first: ``version``, ``timestamp`` (ms), ``operation``, ``operationParameters``,
-        ``operationMetrics``, ``engineInfo``, ``txnId``, … as far as their writers said."""
+        ``operationMetrics``, ``engineInfo``, ``txnId``, … as far as their writers gave them."""
         listing = list_log(self.storage)
         if listing.latest < 0:
             raise NotATable(self.uri)
@@ -98,17 +99,17 @@ class Table:
         poll_interval_seconds: float | None = 5.0,
         runtime: Runtime | None = None,
     ) -> Iterator[CommitSummary]:
-        """The commits from a version on as they come, ascending, each once: ``for commit in table.tail(start=5)``.
+        """Follow the log: gives each commit once, ascending, as it comes: ``for commit in table.tail(start=5)``.
 
-        A store that fails is asked again, less and less often.
+        When the store fails, the request is repeated, at growing intervals.
 
-        :param start: the first version, ``earliest`` or ``latest`` (what is committed from now on).
+        :param start: the first version, ``earliest``, or ``latest`` (only commits from now on).
         :param data_change_only: leave out maintenance.
-        :param operations: only these, such as ``WRITE``.
-        :param partitions: only commits that touched these: raw values for each column, one or several.
-        :param min_rows: give commits only when together they have so many rows.
-        :param poll_interval_seconds: ``None``: end where the log ends.
-        :raises LogCleaned: commits from that place on were deleted.
+        :param operations: only these operations, such as ``WRITE``.
+        :param partitions: only commits that touched these partitions: one or several raw values for each column.
+        :param min_rows: hold commits back until together they have so many rows.
+        :param poll_interval_seconds: ``None``: stop at the end of the log.
+        :raises LogCleaned: commits that were not read yet were deleted.
         :raises LogReplaced: the table was made anew.
         """
         chosen = CommitFilter.of(

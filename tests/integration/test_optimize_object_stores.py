@@ -24,7 +24,9 @@ from delta_log.storage.opening import open_storage
 from delta_maintenance.cli import main as cli
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
 from delta_maintenance.engine import local
-from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import plan_optimize
+from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.rewrite.bin import manifest_key, rewrite_bin
 
 

@@ -24,7 +24,9 @@ from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.cluster_check import check_cluster
 from delta_maintenance.engine.spark import SparkEngine
 from delta_maintenance.errors import ClusterIncomplete, TaskFailed
-from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import plan_optimize
+from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 

@@ -12,7 +12,8 @@ from typing import Any
 import deltalake
 import pytest
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
-from tests.support.runs.vacuum_runs import age, files_below, run_vacuum
+from tests.support.runs.vacuum_runs import files_below, run_vacuum
+from tests.support.tables.vacuumable_tables import age
 
 from delta_log import Table
 from delta_log.errors import UnsupportedFeature

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
-from tests.support.runs.vacuum_runs import age, files_below, run_vacuum
+from tests.support.runs.vacuum_runs import files_below, run_vacuum
+from tests.support.tables.vacuumable_tables import age
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

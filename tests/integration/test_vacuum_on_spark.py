@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.support.environment.corpus import Corpus
-from tests.support.runs.vacuum_runs import age, files_below
+from tests.support.runs.vacuum_runs import files_below
 from tests.support.servers.s3 import S3Server
 from tests.support.tables.small_tables import write_days
+from tests.support.tables.vacuumable_tables import age
 
 from delta_log import Table
 from delta_log.storage.storage import KeySpan

@@ -252,6 +252,14 @@ def test_a_module_or_object_that_a_page_names_is_there(page: str, name: str) -> 
         return
 
 
+@pytest.mark.parametrize("package", ["delta_log", "delta_maintenance", "airflow_delta"])
+def test_the_architecture_lists_every_package(package: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition(f"### `{package}`")[2].partition("### ")[0]
+    there = {path.parent.name for path in (ROOT / "provider" / package).glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == there
+
+
 #: Errors that one module raises and another of ours catches.
 INTERNAL = {"BadManifest", "ContentChanged", "CreationConflict", "CorruptThrift"}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from tests.support.runs.maintenance_runs import WatchedEngine
 from tests.support.runs.maintenance_runs import run as rewrite
-from tests.support.runs.vacuum_runs import age, done, run_vacuum
+from tests.support.runs.vacuum_runs import NO_RETENTION, contents, done, plan_on, run_vacuum
 from tests.support.tables.small_tables import write_days
+from tests.support.tables.vacuumable_tables import age, write_vacuumable
 
 from delta_log import Table
 from delta_log.errors import SymbolicLinkRefused
@@ -25,23 +25,15 @@ from delta_maintenance.errors import VacuumIncomplete
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import find_candidates
 from delta_maintenance.vacuum.execution import execute_plan
-from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.quarantine.restoration import restore
 
-NO_CHECK: dict[str, Any] = {"retain_hours": 0, "retention_check": False}
 DAY = "day=2024-01-01"
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Two partitions; of its six files four were removed by a compaction. All of it is a month old."""
-    path = tmp_path / "table"
-    write_days(path)
-    DeltaTable(str(path)).optimize.compact()
-    age(path)
-    return path
+    return write_vacuumable(tmp_path / "table")
 
 
 def run(operation: str, table: Path, **options: Any) -> JobReport:
@@ -49,7 +41,7 @@ def run(operation: str, table: Path, **options: Any) -> JobReport:
 
 
 def swapped_for_a_link(directory: Path) -> Path:
-    """A directory of somebody else that has the same files, and a link to it in the place of the first."""
+    """Replace a directory by a link to another one outside of the table, which has files of the same names."""
     outside = directory.parent.parent / "outside" / directory.name
     outside.mkdir(parents=True)
     for path in directory.iterdir():
@@ -57,10 +49,6 @@ def swapped_for_a_link(directory: Path) -> Path:
     directory.rename(directory.parent.parent / "taken away")
     directory.symlink_to(outside)
     return outside
-
-
-def content_of(directory: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -76,30 +64,23 @@ def content_of(directory: Path) -> dict[str, bytes]:
 def test_a_directory_that_is_swapped_during_a_vacuum_leads_nowhere(
     table: Path, mode: str, moment: str
 ) -> None:
-    """After VACUUM START, when everything has been looked at."""
+    """The directory is replaced after VACUUM START, when all checks of the plan have passed."""
     before: dict[str, bytes] = {}
 
     def swap(name: str, key: str) -> None:
         if name == moment and key.startswith(DAY) and not before:
-            before.update(content_of(swapped_for_a_link(table / DAY)))
+            before.update(contents(swapped_for_a_link(table / DAY).parent))
 
     (table / DAY / "empty").mkdir()
     os.utime(table / DAY / "empty", (1, 1))
-    options: dict[str, Any] = NO_CHECK if mode == "full" else {**NO_CHECK, mode: True}
+    options: dict[str, Any] = NO_RETENTION if mode == "full" else {**NO_RETENTION, mode: True}
     storage = FaultyStorage(open_storage(str(table)), before=swap)
-    found = find_candidates(
-        storage,
-        open_storage,
-        Table(str(table)).snapshot(),
-        VacuumOptions(**options),
-        int(time.time() * 1000),
-        SilentProgress(),
-    )
-    # The deletion says that it could not end, or the last look at the live files is refused.
+    planned = plan_on(storage, int(time.time() * 1000), **options)
+    # Either the deletion is incomplete, or the last check of the live files meets the link.
     with suppress(VacuumIncomplete, SymbolicLinkRefused):
-        execute_plan(storage, found, SilentProgress(), Runtime(), {})
+        execute_plan(storage, planned, SilentProgress(), Runtime(), {})
     assert before
-    assert content_of(table.parent / "outside") == before
+    assert contents(table.parent / "outside") == before
 
 
 @pytest.mark.parametrize("operation", ["optimize", "purge", "vacuum", "checkpoint"])
@@ -110,8 +91,8 @@ def test_a_table_that_lies_behind_a_link_is_refused_with_the_remedy(
     real = table.parent / "real"
     (table / place).rename(real)
     (table / place).symlink_to(real)
-    before = content_of(table.parent)
-    options = {"full": True} if operation == "optimize" else NO_CHECK if operation == "vacuum" else {}
+    before = contents(table.parent)
+    options = {"full": True} if operation == "optimize" else NO_RETENTION if operation == "vacuum" else {}
     report = run(operation, table, **options)
     if operation == "checkpoint" and place == DAY:
         assert report.error is None, "it reads the log alone"
@@ -120,7 +101,7 @@ def test_a_table_that_lies_behind_a_link_is_refused_with_the_remedy(
     assert report.error.kind == "refused"
     assert "symbolic link" in str(report.error.message)
     assert "Put the files in the place of the link" in str(report.error.message)
-    assert content_of(table.parent) == before
+    assert contents(table.parent) == before
 
 
 @pytest.mark.parametrize("place", ["_maintenance", "_maintenance/test-run"])
@@ -133,32 +114,32 @@ def test_manifests_behind_a_link_are_neither_read_nor_written_nor_deleted(table:
         os.utime(victim / name, (1, 1))
     (table / place).parent.mkdir(exist_ok=True)
     (table / place).symlink_to(victim)
-    before, live = content_of(victim), Table(str(table)).snapshot().version
+    before, live = contents(victim), Table(str(table)).snapshot().version
     report = run("optimize", table, full=True)
     assert report.error is not None
     assert "is a symbolic link" in str(report.error.message)
-    done(run_vacuum(table, **NO_CHECK))
-    assert content_of(victim) == before
+    done(run_vacuum(table, **NO_RETENTION))
+    assert contents(victim) == before
     assert Table(str(table)).snapshot().version == live + 2, "VACUUM START and END"
 
 
 def test_a_quarantine_behind_a_link_is_neither_restored_nor_purged(table: Path) -> None:
-    done(run_vacuum(table, quarantine=True, **NO_CHECK))
+    done(run_vacuum(table, quarantine=True, **NO_RETENTION))
     (table / "_delta_quarantine").rename(table.parent / "victim")
     (table / "_delta_quarantine").symlink_to(table.parent / "victim")
-    before = content_of(table.parent / "victim")
+    before = contents(table.parent / "victim")
     hidden = HiddenNames.of(Table(str(table)).snapshot())
     with pytest.raises(SymbolicLinkRefused):
         restore(open_storage(str(table)), hidden, None, SilentProgress(), dry_run=False)
-    report = run_vacuum(table, purge_quarantine_hours=0, **NO_CHECK)
+    report = run_vacuum(table, purge_quarantine_hours=0, **NO_RETENTION)
     assert report.error is not None
     assert "_delta_quarantine is a symbolic link" in str(report.error.message)
-    assert content_of(table.parent / "victim") == before
+    assert contents(table.parent / "victim") == before
 
 
 @pytest.mark.parametrize("place", ["files", "manifest.json", "files.jsonl"])
 def test_a_link_in_one_quarantine_stops_no_other(table: Path, place: str) -> None:
-    done(run_vacuum(table, quarantine=True, **NO_CHECK))
+    done(run_vacuum(table, quarantine=True, **NO_RETENTION))
     (table.parent / "victim").mkdir()
     evil = table / "_delta_quarantine" / "evil"
     evil.mkdir()
@@ -168,30 +149,30 @@ def test_a_link_in_one_quarantine_stops_no_other(table: Path, place: str) -> Non
         (evil / "files" / "x").unlink()
         (evil / "files").rmdir()
     (evil / place).symlink_to(table.parent / "victim")
-    (table / DAY / "old").write_bytes(b"nobody's")
+    (table / DAY / "old").write_bytes(b"orphan")
     os.utime(table / DAY / "old", (1, 1))
     version = Table(str(table)).snapshot().version
-    report = done(run_vacuum(table, purge_quarantine_hours=1, **NO_CHECK))
+    report = done(run_vacuum(table, purge_quarantine_hours=1, **NO_RETENTION))
     assert (report.status, report.version) == ("committed", version + 2)
     assert report.plan is not None
     assert "evil" in report.plan["brokenQuarantines"]
     restored = run("restore-quarantine", table)
     assert restored.status == "restored", restored.error
     assert restored.metrics["numRestoredFiles"] > 0
-    assert content_of(table.parent / "victim") == {}
+    assert contents(table.parent / "victim") == {}
 
 
 def test_a_quarantine_that_is_swapped_for_a_link_takes_nothing_from_a_vacuum_that_is_done(
     table: Path,
 ) -> None:
-    done(run_vacuum(table, quarantine=True, **NO_CHECK))
+    done(run_vacuum(table, quarantine=True, **NO_RETENTION))
     (table.parent / "victim").mkdir()
     (table / "_delta_quarantine").rename(table.parent / "taken away")
     (table / "_delta_quarantine").symlink_to(table.parent / "victim")
-    (table / DAY / "old").write_bytes(b"nobody's")
+    (table / DAY / "old").write_bytes(b"orphan")
     os.utime(table / DAY / "old", (1, 1))
     version = Table(str(table)).snapshot().version
-    report = done(run_vacuum(table, purge_quarantine_hours=1, **NO_CHECK))
+    report = done(run_vacuum(table, purge_quarantine_hours=1, **NO_RETENTION))
     assert (report.status, report.version) == ("committed", version + 2)
     assert report.plan is not None
     assert "is a symbolic link" in report.plan["warnings"][-1]
@@ -218,7 +199,7 @@ def test_a_manifest_that_is_swapped_for_a_link_takes_nothing_from_a_run_that_is_
     report = rewrite(table, engine=WatchedEngine(swap), full=True)
     assert (report.status, report.version) == ("committed", version + 1)
     assert Table(str(table)).snapshot().version == version + 1
-    assert content_of(table.parent / "victim") == {}
+    assert contents(table.parent / "victim") == {}
 
 
 def test_a_link_in_the_place_of_a_manifest_is_no_manifest(table: Path) -> None:
@@ -236,7 +217,7 @@ def test_change_data_behind_a_link_stays(table: Path) -> None:
     (table.parent / "victim" / "old.parquet").write_bytes(b"theirs")
     (table / "_change_data").symlink_to(table.parent / "victim")
     age(table.parent / "victim")
-    done(run_vacuum(table, **NO_CHECK))
+    done(run_vacuum(table, **NO_RETENTION))
     assert (table.parent / "victim" / "old.parquet").exists()
     assert (table / "_change_data").is_symlink()
 
@@ -246,35 +227,11 @@ def test_an_inventory_that_names_files_behind_a_link_deletes_none(table: Path) -
     outside.mkdir()
     (outside / "file").write_bytes(b"theirs")
     (table / "link").symlink_to(outside)
-    (table / "old").write_bytes(b"nobody's")
+    (table / "old").write_bytes(b"orphan")
     (table.parent / "list.csv").write_text(
         "path,length,isDir,modificationTime\n"
         + "".join(f"{table}/{name},4,false,1000\n" for name in ("link/file", "old"))
     )
-    done(run_vacuum(table, inventory=str(table.parent / "list.csv"), **NO_CHECK))
+    done(run_vacuum(table, inventory=str(table.parent / "list.csv"), **NO_RETENTION))
     assert (outside / "file").exists()
     assert not (table / "old").exists()
-
-
-LEFT = f".00000000000000000007.json.{'0123456789abcdef' * 2}.tmp"
-PLACES = ("", "_delta_log", "_maintenance", "_maintenance/a run", "_delta_quarantine/one", DAY)
-
-
-def test_a_vacuum_removes_what_killed_processes_left_and_counts_it(table: Path) -> None:
-    done(run_vacuum(table, **NO_CHECK))
-    for place in PLACES:
-        for name in (LEFT, LEFT.replace("7", "8"), f"{LEFT[:-4]}.crc"):
-            (table / place).mkdir(parents=True, exist_ok=True)
-            (table / place / name).touch()
-        os.utime(table / place / LEFT, (1, 1))
-    everything = content_of(table)
-    planned = done(run_vacuum(table, dry_run=True))
-    assert planned.plan is not None
-    assert planned.plan["numTemporaryFilesToDelete"] == len(PLACES)
-    assert content_of(table) == everything
-    report = done(run_vacuum(table))
-    assert report.status == "cleaned"
-    assert report.metrics["numDeletedTemporaryFiles"] == len(PLACES)
-    gone = {str(table / place / LEFT) for place in PLACES}
-    assert set(content_of(table)) == set(everything) - gone
-    assert done(run_vacuum(table)).status == "nothing_to_do"

@@ -1,4 +1,4 @@
-"""A table that is dropped and made anew while maintenance runs on it: the new one stays as it was made."""
+"""A table that is dropped and replaced while maintenance runs on it: the new table stays as it was made."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from tests.support.runs.maintenance_runs import WatchedEngine, run
-from tests.support.runs.vacuum_runs import age
+from tests.support.runs.vacuum_runs import NO_RETENTION, contents, plan_on
 from tests.support.tables.small_tables import write_days
+from tests.support.tables.vacuumable_tables import age, write_vacuumable
 
 from delta_log import Table, errors
 from delta_log.errors import DeltaLogError
@@ -19,29 +20,18 @@ from delta_log.testing import FaultyStorage
 from delta_maintenance.errors import VacuumIncomplete
 from delta_maintenance.log_upkeep.log_cleanup import clean_up, plan_log_cleanup
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import find_candidates
 from delta_maintenance.vacuum.execution import execute_plan
-from delta_maintenance.vacuum.options import VacuumOptions
 
 NEW = (2, 4, 8)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Versions 0 to 6; six files are not needed any more. A month old."""
-    path = tmp_path / "table"
-    write_days(path)
-    DeltaTable(str(path)).optimize.compact()
-    age(path)
-    return path
-
-
-def contents(table: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(table)): path.read_bytes() for path in table.rglob("*") if path.is_file()}
+    return write_vacuumable(tmp_path / "table")
 
 
 class Replacement:
-    """Drops a table and makes another one in its place, once."""
+    """Drops a table and writes another one in its place, when it is called first."""
 
     def __init__(self, table: Path, versions: int) -> None:
         self._table, self._versions = table, versions
@@ -86,18 +76,10 @@ def test_a_vacuum_neither_deletes_from_the_new_table_nor_commits_to_it(
         if moment == "deleted" and name == "delete":
             replace()
 
-    opened = Table(str(table))
-    storage, snapshot = opened.storage, opened.snapshot()
-    found = find_candidates(
-        storage,
-        opened.storage_at,
-        snapshot,
-        VacuumOptions(retain_hours=0, retention_check=False),
-        Runtime().now_ms(),
-        SilentProgress(),
-    )
+    storage = Table(str(table)).storage
+    planned = plan_on(storage, Runtime().now_ms(), **NO_RETENTION)
     with pytest.raises((errors.TableReplaced, VacuumIncomplete), match="was deleted or made anew"):
-        execute_plan(FaultyStorage(storage, before, after), found, SilentProgress(), Runtime(), {})
+        execute_plan(FaultyStorage(storage, before, after), planned, SilentProgress(), Runtime(), {})
     assert contents(table) == replace.expected
 
 
@@ -124,10 +106,8 @@ def test_a_vacuum_that_ends_in_a_new_log_takes_its_commit_back(table: Path, mome
         if (name, key) == ("put_if_absent", end):
             replace()
 
-    opened = Table(str(table))
-    options = VacuumOptions(retain_hours=0, retention_check=False)
-    storage, now_ms = opened.storage, Runtime().now_ms()
-    found = find_candidates(storage, opened.storage_at, opened.snapshot(), options, now_ms, SilentProgress())
+    storage = Table(str(table)).storage
+    planned = plan_on(storage, Runtime().now_ms(), **NO_RETENTION)
     with pytest.raises(errors.TableReplaced):
-        execute_plan(FaultyStorage(storage, **{moment: hook}), found, SilentProgress(), Runtime(), {})
+        execute_plan(FaultyStorage(storage, **{moment: hook}), planned, SilentProgress(), Runtime(), {})
     assert contents(table) == replace.expected

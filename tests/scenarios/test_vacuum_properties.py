@@ -1,4 +1,4 @@
-"""Whatever a table's history was: VACUUM deletes exactly what no moment since the cutoff needed."""
+"""VACUUM deletes exactly the files that no version since the cutoff needed, whatever the history of the table is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.runs.vacuum_runs import plan_on, vacuum_on
 from tests.support.tables.vacuum_histories import (
     DAY_MS,
     HOUR_MS,
@@ -23,8 +24,6 @@ from tests.support.tables.vacuum_histories import (
 
 from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import DeltaLogError, StorageError
-from delta_log.log.log_segment import find_log_segment
-from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
@@ -33,7 +32,7 @@ from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
-from delta_maintenance.vacuum.execution import VacuumOutcome, execute_plan
+from delta_maintenance.vacuum.execution import VacuumOutcome
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import CANDIDATE_SCHEMA, ORPHAN
 from delta_maintenance.vacuum.proof import prove
@@ -42,17 +41,15 @@ RETENTIONS = st.sampled_from([0.0, 1.0, 24.0, 7 * 24.0, 12 * 24.0])
 
 
 def plan(storage: Storage, **options: Any) -> PlannedVacuum:
-    snapshot = Snapshot(storage, find_log_segment(storage))
-    wanted = VacuumOptions(retention_check=False, **options)
-    return find_candidates(storage, open_storage, snapshot, wanted, NOW_MS, SilentProgress())
+    return plan_on(storage, retention_check=False, **options)
 
 
 def execute(storage: Storage, **options: Any) -> VacuumOutcome:
-    return execute_plan(storage, plan(storage, **options), SilentProgress(), RUNTIME, {})
+    return vacuum_on(storage, retention_check=False, **options)
 
 
-def keys_of(found: PlannedVacuum) -> list[str]:
-    keys: list[str] = found.plan.candidates.column("key").to_pylist()
+def keys_of(planned: PlannedVacuum) -> list[str]:
+    keys: list[str] = planned.plan.candidates.column("key").to_pylist()
     return keys
 
 
@@ -99,7 +96,7 @@ def test_the_second_reading_of_the_log_refuses_whatever_is_needed(history: Histo
 
 
 def removed_before_a_checkpoint() -> History:
-    """Removed an hour ago, without a time; a checkpoint holds that, and the commits before it are gone."""
+    """A table whose checkpoint holds a removal of an hour ago without its time. The commits before it are gone."""
     history = History()
     history.commit([{"protocol": PROTOCOL}, {"metaData": metadata()}], NOW_MS - 20 * DAY_MS)
     for key in ("a", "f"):
@@ -168,7 +165,7 @@ def test_a_lite_vacuum_deletes_nothing_that_a_full_one_would_not(
     for key in chance.draw(st.lists(st.sampled_from(spare), unique=True)) if spare else ():
         if chance.draw(st.booleans()):
             del history.storage.objects[key]
-        else:  # somebody is about to bring it back
+        else:  # a writer is about to add it again
             history.put(key, NOW_MS)
     before, full = data(history), set(keys_of(plan(history.storage, retain_hours=hours)))
     outcome = execute(history.storage, retain_hours=hours, lite=True)

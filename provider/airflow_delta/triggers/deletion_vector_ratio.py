@@ -1,4 +1,4 @@
-"""Deleted rows that a table still carries: for assets (``AssetWatcher``) and sensors."""
+"""Trigger for deleted rows that a table still holds; for assets (``AssetWatcher``) and sensors."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
     """Fires when deletion vectors hide more than a limit; the event names the partitions, and a ``where`` for them.
 
-    It fires once, and again when a further partition passes, or when one passes that had been mended in between. So a
-    purge of just those partitions ends the matter.
+    It fires once. It fires again when a further partition passes the limit, or when a partition passes it that had been rewritten
+    in between.
 
-    :param ratio: deleted rows by all rows; ``None``: no such limit.
-    :param file_ratio: the share of hidden rows from which on a file counts for the next two.
-    :param files: more such files than this.
-    :param size_bytes: such files that weigh more than this together.
-    :param per_partition: measure each partition by itself; else the table as a whole.
+    :param ratio: limit for the share of deleted rows; ``None``: no such limit.
+    :param file_ratio: share of hidden rows from which on a file counts for the next two limits.
+    :param files: limit for the number of such files.
+    :param size_bytes: limit for the size of such files together.
+    :param per_partition: measure each partition by itself, instead of the table as a whole.
 
     Further parameters: :class:`~airflow_delta.triggers.table_event_trigger.TableEventTrigger`.
     """

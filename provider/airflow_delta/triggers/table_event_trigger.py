@@ -1,9 +1,10 @@
-"""What the event triggers share: tables watched through one stream, and a place kept in Airflow's asset state.
+"""Base of the event triggers: it watches tables through a shared stream, and keeps its place in Airflow's asset state.
 
-A subclass says what it tells of a table that has reached a version. What it has to remember of each table is a JSON
-value; these are kept in :data:`SHARDS` entries of the asset's state store (visible in the UI, and to be reset there).
-What a watcher knows and what it remembers are two things: a round's outcome is remembered only after Airflow has stored
-the events of that round and of all before it, and only if the watcher is still wanted a while later.
+A subclass says what an event tells of a table that has reached a version. What it has to remember of a table is a JSON value.
+The values are kept in :data:`SHARDS` entries of the asset's state store, where the UI shows them and can reset them.
+
+A watcher may know more than it remembers. It remembers the outcome of a round only after Airflow has stored the events of that
+round and of all rounds before it, and only if the watcher still runs a while later.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ log = printable_logger(__name__)
 
 #: Entries of the state store among which an asset's tables are divided. Never change it: places would be lost.
 SHARDS = 64
-#: So long a watcher works at one round; what remains is announced to it again. Well below Airflow's own limit
-#: ([triggerer] shared_stream_ack_timeout), after which it would be taken for dead.
+#: How long a watcher works at one round; the remaining tables are announced to it again. It is well below the time after which
+#: Airflow takes a watcher for dead ([triggerer] shared_stream_ack_timeout).
 _SECONDS_PER_ROUND = 60.0
 _SECONDS_BETWEEN_RECALLS = 5.0
 
@@ -44,19 +45,20 @@ def shard_of(table: str) -> int:
 
 
 class TableEventTrigger(BaseEventTrigger):
-    """
+    """Watches one table or several for an asset, or waits for one table on behalf of a task.
+
     :param table: address of a table, or several; one that ends with ``/*`` stands for all tables directly below.
     :param delta_conn_id: connection of type ``delta``; ``None``: the triggerer's own identity.
     :param poll_interval: seconds between two looks at a table.
     """
 
-    #: Begins the keys in the asset's state store.
+    #: Prefix of the keys in the asset's state store.
     state_prefix: str
-    #: An event that comes while Airflow has yet to make a run of the one before is handed over only with the next one.
-    #: So there is one event for all tables of a round, and the scheduler is given time.
+    #: An event that comes before Airflow has made a run of the previous event is handed over only with the next one. Therefore
+    #: a round has one event for all its tables, and the scheduler gets some time between two events.
     seconds_between_events: ClassVar[float] = 5.0
-    #: An event that comes when its DAG was just paused, and before the watcher is ended for that, Airflow takes for
-    #: stored, and drops.
+    #: When a DAG has just been paused and its watcher still runs, Airflow drops an event and reports it as stored. Therefore an
+    #: event counts as stored only if the watcher still runs this much later.
     seconds_until_settled: ClassVar[float] = 30.0
 
     def __init__(
@@ -77,16 +79,17 @@ class TableEventTrigger(BaseEventTrigger):
         self.tables = tuple(uri if uri.endswith("/*") else uri.rstrip("/") or "/" for uri in tables)
         self.delta_conn_id = delta_conn_id
         self.poll_interval = float(poll_interval)
-        #: Of this round, what it came to for each table.
+        #: The outcome of this round, by table.
         self._outcomes: dict[str, Any] = {}
-        #: Of each table, as it is to be kept; and the shards that have changed since they were kept.
+        #: What to keep, by table; and the shards that have changed since they were saved.
         self._remembered: dict[str, Any] = {}
         self._changed: set[int] = set()
         self._is_first_run = True
         self._last_event = -math.inf
         self._troubled: dict[str, str] = {}
         self._saving = asyncio.Lock()
-        #: Outcomes of rounds whose events are stored, each with the moment from which on that is believed; ascending.
+        #: Outcomes of rounds whose events Airflow has reported as stored, each with the time from which on that counts;
+        #: ascending.
         self._unsettled: deque[tuple[float, dict[str, Any]]] = deque()
         self._settling: asyncio.Task[None] | None = None
 
@@ -105,7 +108,7 @@ class TableEventTrigger(BaseEventTrigger):
     # -- the stream ----------------------------------------------------------------------------------------------
 
     def shared_stream_key(self) -> Hashable | None:
-        """Of a watcher. What a task waits for begins and ends with the task, in :meth:`run`."""
+        """The key by which Airflow shares a stream between watchers; ``None`` for a task, which :meth:`run` serves alone."""
         if self.task_instance is not None:
             return None
         return (self.tables, self.delta_conn_id, self.poll_interval)
@@ -124,11 +127,11 @@ class TableEventTrigger(BaseEventTrigger):
                 self._settling.cancel()
 
     async def _watch(self, shared_stream: AsyncIterator[Round]) -> AsyncIterator[TriggerEvent]:
-        # pyarrow takes its time, and this is the thread of all triggers.
+        # Importing pyarrow takes time, and all triggers share this thread.
         await asyncio.to_thread(import_module, "delta_log.tail.commit_follower")
         await self._recall()
         key: StreamKey = (self.tables, self.delta_conn_id, self.poll_interval)
-        if key in streams:  # of others; they know what a newcomer does not
+        if key in streams:  # It runs for other watchers already, and will not repeat its news by itself.
             streams[key].announce()
         async for found in shared_stream:
             stream = streams[key]
@@ -140,7 +143,7 @@ class TableEventTrigger(BaseEventTrigger):
                 if time.monotonic() > deadline:
                     stream.announce([uri])
                     continue
-                # A watcher that raises is started again every two seconds, for ever.
+                # Airflow starts a watcher that raises again every two seconds, without end.
                 try:
                     async for payload in self.tell(stream.tables[uri], latest, deadline):
                         found_in_all.append(payload)  # noqa: PERF401 - an error leaves what was found
@@ -157,7 +160,7 @@ class TableEventTrigger(BaseEventTrigger):
             found.saves.append(partial(self._stored, believed, outcomes))
 
     async def tell(self, table: WatchedTable, latest: int, deadline: float) -> AsyncIterator[dict[str, Any]]:
-        """What there is to tell now that a table has reached a version; all of a round goes into one event.
+        """The payloads for a table that has reached a version. All payloads of a round go into one event.
 
         :param latest: -1: there is no table (yet).
         :param deadline: of :func:`time.monotonic`, after which to stop.
@@ -167,16 +170,17 @@ class TableEventTrigger(BaseEventTrigger):
             yield payload
 
     def outcome(self, table: str, value: Any) -> None:
-        """What :meth:`tell` has come to by now, as a matter of :meth:`settled`."""
+        """Note how far :meth:`tell` has come with a table; :meth:`settled` gets it when the events are stored."""
         self._outcomes[table] = value
 
     def settled(self, table: str, outcome: Any) -> Any:
-        """What to remember of a table, now that the events up to this outcome are stored."""
+        """The value to remember for a table, now that the events up to an outcome are stored."""
         return outcome
 
     async def _stored(self, believed: float, outcomes: dict[str, Any]) -> None:
-        """
-        :param believed: a moment of :func:`time.monotonic`.
+        """Take note that Airflow has stored the events of a round.
+
+        :param believed: time of :func:`time.monotonic` from which on that counts.
         """
         self._unsettled.append((believed, outcomes))
         await self._settle_due()
@@ -195,7 +199,7 @@ class TableEventTrigger(BaseEventTrigger):
             await asyncio.sleep(max(0.0, self._unsettled[0][0] - time.monotonic()))
             try:
                 await self._settle_due()
-            except Exception as error:  # noqa: BLE001 - whatever a state store says; the next save makes up for it
+            except Exception as error:  # noqa: BLE001 - of a state store; the next save makes up for it
                 log.warning("The place of a watcher could not be kept: %s", error)
 
     def is_behind(self, table: str, latest: int) -> bool:
@@ -203,7 +207,7 @@ class TableEventTrigger(BaseEventTrigger):
         return False
 
     def _complain(self, table: str, error: Exception) -> None:
-        """Once."""
+        """Log an error of a table, unless it is the same as the last one."""
         if self._troubled.get(table) != str(error):
             log.warning("%s: %s Trying again now and then.", table, error)
             self._troubled[table] = str(error)
@@ -211,25 +215,29 @@ class TableEventTrigger(BaseEventTrigger):
     # -- memory --------------------------------------------------------------------------------------------------
 
     def recalled(self, table: str) -> Any:
-        """What was remembered of a table; ``None``: nothing."""
+        """The remembered value of a table; ``None`` where there is none."""
         return self._remembered.get(table)
 
     def remember(self, table: str, value: Any) -> None:
-        """Of a table, from the next :meth:`save` on."""
+        """Remember a value for a table; the next :meth:`save` writes it."""
         if self._remembered.get(table) != value:
             self._remembered[table] = value
             self._changed.add(shard_of(table))
 
     def _accessors(self) -> list[Any]:
-        """The state store of each asset that this trigger serves: several, where they name equal triggers."""
+        """The state store of each asset that this trigger serves.
+
+        Airflow runs equal triggers of several assets as one. Its accessors want an asset as a subscript, and a trigger is never
+        told its assets, so the private table of accessors is the only list of them. Where an Airflow release has no such table,
+        the accessors themselves serve a trigger of a single asset.
+        """
         stores = self.asset_state_store
         if stores is None:
             return []
-        # Airflow gives no public way to ask which assets these are.
         return list(getattr(stores, "_by_name", {}).values()) or [stores]
 
     async def _recall(self) -> None:
-        """Where this watcher left off; of several assets, what each of them knows."""
+        """Read what earlier watchers of these assets have saved; waits until the state store answers."""
         if self.asset_state_store is None:
             log.warning(
                 "Airflow gave this watcher no state store, so a restart of the triggerer loses its place."
@@ -241,13 +249,13 @@ class TableEventTrigger(BaseEventTrigger):
         while True:
             try:
                 for accessor in self._accessors():
-                    # Of an asset that is not active (yet) Airflow reads nothing, without a word, and writes nothing,
-                    # with an error. Nothing found counts only where something can be written.
+                    # For an asset that is not active yet, Airflow reads nothing without an error, but refuses to write. So
+                    # "nothing found" counts only after a write that worked.
                     await accessor.aset(f"{self.state_prefix}.watched", value=True)
                     self._is_first_run &= await accessor.aget(f"{self.state_prefix}.started") is None
                     for shard in sorted(shards):
                         self._take(await accessor.aget(self._shard_key(shard)) or {})
-            except Exception as error:  # noqa: BLE001 - whatever a state store says
+            except Exception as error:  # noqa: BLE001 - a state store may raise anything
                 self._complain("The place of a watcher is not there yet", error)
                 await asyncio.sleep(_SECONDS_BETWEEN_RECALLS)
             else:
@@ -259,12 +267,13 @@ class TableEventTrigger(BaseEventTrigger):
             self._remembered[uri] = value if known is None else self.earlier(known, value)
 
     def earlier(self, one: Any, other: Any) -> Any:
-        """Of two memories of one table, the one that repeats rather than loses."""
+        """The one of two remembered values that repeats events rather than loses some."""
         return min(one, other)
 
     async def save(self) -> None:
-        """
-        :raises Exception: the state store failed; nothing is forgotten.
+        """Write the changed shards to the state store of each asset.
+
+        :raises Exception: the state store failed; the next call writes them.
         """
         async with self._saving:
             changed, self._changed = self._changed, set()

@@ -1,4 +1,4 @@
-"""A table that wants maintenance: for :class:`~airflow_delta.sensors.DeltaTableHealthSensor`."""
+"""Trigger for a table that needs maintenance; for :class:`~airflow_delta.sensors.DeltaTableHealthSensor`."""
 
 from __future__ import annotations
 

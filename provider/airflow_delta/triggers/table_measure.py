@@ -1,7 +1,7 @@
-"""Measuring a table whenever it has a new version: deleted rows, or its health. Everything here blocks.
+"""Measuring a table whenever it has a new version: its deleted rows, or its health. All calls block.
 
-Quiet polls cost one request. A new version is measured on a snapshot that is refreshed by its commits alone; where
-deleted rows are asked for, the version's checksum file is read first, and mostly says that there are none.
+A poll without news costs one request. For a new version the snapshot is refreshed by the new commits alone. Before deleted rows
+are counted, the version's checksum file is read, which often says that there are none.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 log = printable_logger(__name__)
 
-#: Partitions that a finding names, the worst first; the others are named when these have been mended.
+#: Partitions that a finding names, the worst first; the others are named when these have been rewritten.
 MAX_PARTITIONS = 1000
 
 
 class TableMeasure(ABC):
-    """One table's; used by one thread at a time.
+    """Measures one table; used by one thread at a time.
 
-    :param limits: as JSON values, see the subclasses.
+    :param limits: JSON values, see the subclasses.
     """
 
     def __init__(self, table: str, store: WatchedStore, limits: Mapping[str, Any]) -> None:
@@ -41,10 +41,10 @@ class TableMeasure(ABC):
 
     @abstractmethod
     def finding(self, storage: Storage, version: int) -> dict[str, Any] | None:
-        """What passes the limits at a version, or later; ``None``: nothing does."""
+        """What passes the limits at a version or a later one; ``None`` if nothing does."""
 
     def look(self) -> Outcome | None:
-        """For a sensor: the outcome, if there is one by now."""
+        """Look once on behalf of a sensor; returns the outcome, or ``None`` if it is too early."""
         from delta_log.errors import AccessDenied, NotATable, StorageError, TableError
 
         try:
@@ -63,7 +63,7 @@ class TableMeasure(ABC):
         return None if found is None else {"status": "found", "finding": found}
 
     def seconds(self, poll_interval: float, jitter: float) -> float:
-        """Until the next look."""
+        """How long to wait until the next look."""
         from delta_log.tail.commit_follower import wait_seconds
 
         return wait_seconds(poll_interval, self.failures, jitter)
@@ -79,7 +79,7 @@ class TableMeasure(ABC):
         return self.finding(storage, self._tail.position) if self._tail.position >= 0 else None
 
     def snapshot(self, storage: Storage, version: int) -> Snapshot:
-        """Of a version, or a later one."""
+        """A snapshot of a version or a later one."""
         from delta_log.log.log_segment import find_log_segment
         from delta_log.snapshot.snapshot import Snapshot
 
@@ -93,7 +93,7 @@ class TableMeasure(ABC):
 
 
 class DeletedRowsMeasure(TableMeasure):
-    """``limits``: ``ratio``, ``file_ratio``, ``files``, ``size_bytes`` of
+    """Measures deleted rows. Its limits are ``ratio``, ``file_ratio``, ``files`` and ``size_bytes`` of
     :class:`~delta_log.snapshot.deletion_ratio.DeletionLimits`, and ``per_partition``."""
 
     def finding(self, storage: Storage, version: int) -> dict[str, Any] | None:
@@ -133,7 +133,8 @@ class DeletedRowsMeasure(TableMeasure):
 
 
 class HealthMeasure(TableMeasure):
-    """``limits``: ``small_files``, of less than ``small_file_bytes``; ``commits_since_checkpoint``; ``tombstones``."""
+    """Counts what maintenance would reduce. Its limits are ``small_files`` (of less than ``small_file_bytes``),
+    ``commits_since_checkpoint`` and ``tombstones``."""
 
     def finding(self, storage: Storage, version: int) -> dict[str, Any] | None:
         import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""What the triggers share that measure a table: waiting for a task until something passes a limit."""
+"""Base of the triggers that measure a table and wait, on behalf of a task, until something passes a limit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from airflow_delta.triggers.table_measure import TableMeasure
 
 
 class TableMeasureTrigger(TableEventTrigger):
-    """
-    :param limits: as JSON values, see :mod:`airflow_delta.triggers.table_measure`.
+    """Measures tables whenever they have a new version.
+
+    :param limits: JSON values, see :mod:`airflow_delta.triggers.table_measure`.
     """
 
     measure_class: type[TableMeasure]

@@ -1,12 +1,12 @@
-"""What is new in some tables, asked of the store once for all triggers that watch the same tables.
+"""A stream of news about some tables, which asks the store once for all triggers that watch the same tables.
 
-Airflow runs one such stream for all watchers with the same :data:`StreamKey`. The stream says only *that* a table has
-reached a version; each watcher has a place of its own and reads what lies between, mostly from what the stream has just
-read. When Airflow has stored the events that a watcher made of a round, the stream is told, and only then are the
-watchers' places kept: so a crash at any moment repeats events, and loses none.
+Airflow runs one stream for all watchers with the same :data:`StreamKey`. The stream says only *that* a table has reached a
+version. Each watcher has a place of its own and reads the commits in between, mostly from what the stream has just read. When
+Airflow has stored the events of a round, it tells the stream, and only then do the watchers save their places. Therefore a crash
+may repeat events, but loses none.
 
-No request is made by two triggers, none runs in the triggerer's loop, and a store that fails is asked again less and
-less often, with one line in the log when it starts and one when it is over.
+No two triggers make the same request, and no request runs in the triggerer's loop. A store that fails is asked again less and
+less often; the log has one line when the failure begins and one when it is over.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Round:
     """Some tables, and the versions that they have reached.
 
     :param latest: -1: there is no table (yet).
-    :param saves: what watchers want done when the events that they made of this are stored.
+    :param saves: what watchers do when the events of this round are stored.
     """
 
     latest: dict[str, int]
@@ -63,10 +63,10 @@ class WatchedTable:
 
     uri: str
     store: WatchedStore
-    #: Found by searching a prefix, when others had been found before.
+    #: Found by a later search of a prefix, not by the first one.
     appeared: bool = False
     failures: int = 0
-    #: Its client was refused; the next poll takes another.
+    #: The store refused its client; the next poll takes another one.
     refused: bool = False
     tail: CommitFollower | None = None
     #: How often the table was found to be another one under the same address.
@@ -75,7 +75,7 @@ class WatchedTable:
     recent: tuple[CommitSummary, ...] = ()
 
     def poll(self) -> bool:
-        """Whether there is news. Blocks."""
+        """Look for new commits; returns whether there is news. Blocks."""
         from delta_log.errors import LogCleaned, LogReplaced
         from delta_log.tail.commit_follower import CommitFollower
 
@@ -111,7 +111,7 @@ class WatchedTable:
 
 
 class TableStream(SharedStreamProducer):
-    """See the module.
+    """Polls its tables and tells all watchers of a key about news.
 
     :param tables: addresses; one that ends with ``/*`` stands for all tables directly below.
     """
@@ -142,7 +142,7 @@ class TableStream(SharedStreamProducer):
         self._woken.set()
 
     def announce_later(self, tables: Sequence[str]) -> None:
-        """The same after a while, for what went wrong and may go right then."""
+        """Announce tables after a while, for a failure that may be over by then."""
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.announce, tables)
 
     async def open_stream(self) -> AsyncIterator[tuple[Round, Round]]:
@@ -159,7 +159,7 @@ class TableStream(SharedStreamProducer):
                 self._begin(in_flight)
                 await self._wait(in_flight)
                 news |= self._collect(in_flight)
-                # When very many are due, such as at the beginning, some are told together.
+                # When very many tables are due, as at the beginning, some are told together.
                 if self._is_busy(in_flight) and len(news) < _TOLD_TOGETHER:
                     continue
                 if self._announced:
@@ -179,7 +179,7 @@ class TableStream(SharedStreamProducer):
         )
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """The events of these rounds are stored: watchers keep their places."""
+        """Have watchers save their places, since the events of these rounds are stored."""
         for item in batch:
             if item.outcome.failed:
                 continue
@@ -197,7 +197,7 @@ class TableStream(SharedStreamProducer):
     # -- the schedule --------------------------------------------------------------------------------------------
 
     def _schedule(self, due: float, table: WatchedTable | None) -> None:
-        """``None``: a search of the prefixes."""
+        """Note when to poll a table, or, for ``None``, when to search the prefixes."""
         self._number += 1
         heapq.heappush(self._due, (due, self._number, table))
 
@@ -209,7 +209,7 @@ class TableStream(SharedStreamProducer):
             in_flight[asyncio.wrap_future(work)] = table
 
     async def _wait(self, in_flight: dict[asyncio.Future[Any], WatchedTable | None]) -> None:
-        """For an answer, for the next table that is due, or for a watcher."""
+        """Wait for an answer, for the next table that is due, or for a watcher."""
         until_due = max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
         if len(in_flight) >= _MAX_IN_FLIGHT:
             until_due = None
@@ -221,7 +221,7 @@ class TableStream(SharedStreamProducer):
         self._woken.clear()
 
     def _collect(self, in_flight: dict[asyncio.Future[Any], WatchedTable | None]) -> set[str]:
-        """The tables with news, among those that were polled."""
+        """Take the answers that have come; returns the tables with news."""
         news: set[str] = set()
         now = time.monotonic()
         for future in [future for future in in_flight if future.done()]:
@@ -243,7 +243,7 @@ class TableStream(SharedStreamProducer):
         return wait_seconds(self.poll_interval, table.failures, random.random())  # noqa: S311
 
     def _note(self, table: WatchedTable, error: BaseException | None) -> None:
-        """One line when trouble of one kind begins, on however many tables, and one when it is over."""
+        """Log one line when a kind of error begins, on any number of tables, and one when it is over."""
         from delta_log.errors import AccessDenied
 
         if error is None:
@@ -259,7 +259,7 @@ class TableStream(SharedStreamProducer):
             log.warning("%s Trying again, less and less often.", error)
         self._troubled[table.uri] = kind
         if isinstance(error, AccessDenied):
-            # A new client of the store, with what the connection says by then.
+            # The next poll opens a client with what the connection says by then.
             self.store.forget_credentials()
             table.refused = True
 
@@ -282,7 +282,7 @@ class TableStream(SharedStreamProducer):
         self._searched = True
 
 
-#: Those that run in this process.
+#: The streams of this process.
 streams: dict[StreamKey, TableStream] = {}
 
 

@@ -1,4 +1,4 @@
-"""New versions of a table: for assets (``AssetWatcher``), and for :class:`~airflow_delta.sensors.DeltaTableVersionSensor`."""
+"""Trigger for new versions of a table; for assets (``AssetWatcher``), and for :class:`~airflow_delta.sensors.DeltaTableVersionSensor`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     a crash of the triggerer one may come twice, with the same first version.
 
     :param start_from: where to start when nothing is remembered: ``latest``, ``earliest`` or a version.
-    :param data_change_only: maintenance wakes nobody.
-    :param operations: only these, such as ``["WRITE", "MERGE"]``.
-    :param partitions: only commits that touched these: for each column a raw value or several.
-    :param min_rows: wait until the commits have so many rows together.
-    :param baseline: of a sensor: the version after which it looks; the following ones are also a sensor's.
-    :param awaited: what else a commit has to have: ``version``, ``newer_than_ms``, ``transaction``.
+    :param data_change_only: wait for changes of data, not for maintenance.
+    :param operations: count only these, such as ``["WRITE", "MERGE"]``.
+    :param partitions: count only commits that touched these: for each column a raw value or several.
+    :param min_rows: wait until the commits have this many rows together.
+    :param baseline: for a sensor: the version after which it looks. The parameters below are for a sensor, too.
+    :param awaited: further conditions on a commit: ``version``, ``newer_than_ms``, ``transaction``.
     :param on_cleaned: ``fail`` or ``continue`` where commits were deleted before they were read.
 
     Further parameters: :class:`~airflow_delta.triggers.table_event_trigger.TableEventTrigger`.
@@ -73,12 +73,12 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         self.awaited = awaited
         self.on_cleaned = on_cleaned
         self._progress: dict[str, tuple[Progress, int]] = {}
-        #: Of each table: the place up to which Airflow has stored all events; the ends of the ranges that it may not
-        #: have stored yet; and of these, those that a watcher before this one has told.
+        #: By table: the place up to which Airflow has stored all events; the last versions of the ranges that it may not have
+        #: stored yet; and those of them that an earlier watcher has told.
         self._places: dict[str, Place] = {}
         self._pending: dict[str, list[int]] = {}
         self._untold: dict[str, list[int]] = {}
-        #: Of each table, the one that was seen last.
+        #: By table: how often it had been made anew when it was seen last.
         self._lives: dict[str, int] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -126,10 +126,10 @@ class DeltaTableVersionTrigger(TableEventTrigger):
             )
             progress, told = progress.with_commits(commits, self._filter())
             if told is None and untold and position == untold[0]:
-                # What was told before, or was about to be, is gone from the log since.
+                # The log has lost what an earlier watcher told, or was about to tell.
                 progress, told = progress.closed(position)
             if told is not None:
-                # Kept first, so that after a crash the very same range is told.
+                # Saved before the event is sent, so that the same range is told after a crash.
                 if not untold:
                     self._pending[uri].append(told.last)
                 self.remember(uri, self._kept(uri))
@@ -147,12 +147,12 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         return self._kept(table)
 
     def _kept(self, table: str) -> list[int]:
-        """A place, and the last versions of the ranges after it, which Airflow may, or may not, have stored."""
+        """A place, and the last versions of the ranges after it that Airflow may not have stored yet."""
         place = self._places[table]
         return [place.told, place.seen, *self._pending[table]]
 
     async def _is_replaced(self, table: WatchedTable, latest: int, position: int) -> bool:
-        """Whether the place is one in the log of another table, which had this address before."""
+        """Whether the place belongs to the log of another table, which had this address before."""
         from delta_log.errors import LogCleaned, LogReplaced
         from delta_log.tail.commit_follower import CommitFollower
 
@@ -199,9 +199,9 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     async def _read_on(
         self, table: WatchedTable, progress: Progress, position: int, telling: int | None
     ) -> tuple[Progress, int, list[CommitSummary]]:
-        """Further commits; empty only where something came in between.
+        """Read further commits; there are none only if the log changed meanwhile.
 
-        :param telling: exactly up to this version.
+        :param telling: read exactly up to this version.
         """
         from delta_log.errors import LogCleaned
         from delta_log.tail.commit_follower import CommitFollower
@@ -224,7 +224,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     # -- for a task ----------------------------------------------------------------------------------------------
 
     def wait(self) -> TableWait:
-        """What a sensor does as well, while it is not deferred."""
+        """The waiting itself; a sensor that is not deferred uses it in its task."""
         from airflow_delta.triggers.table_wait import TableWait
 
         return TableWait(
@@ -259,7 +259,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
 
 
 def _commits_to(tail: CommitFollower, last: int | None) -> list[CommitSummary]:
-    """Some commits; those up to a version, where one is given."""
+    """Some commits, or all commits up to a version if one is given."""
     if last is None:
         return tail.poll()
     found: list[CommitSummary] = []

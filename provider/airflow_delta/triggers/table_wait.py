@@ -1,7 +1,7 @@
-"""Waiting for one range of versions of one table: what a sensor does in its task, and its trigger in the triggerer.
+"""Waiting for one range of versions of one table, in the task of a sensor or in the triggerer.
 
-Everything here blocks, and keeps its place between two looks. An outcome is a JSON value: ``status`` is ``found`` with
-the ``range``, or ``refused`` with an error that will not go away by waiting.
+All calls block. The place in the log is kept between two looks. An outcome is a JSON value: its ``status`` is ``found``, with the
+``range``, or ``refused``, with an error that waiting does not cure.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ Outcome = dict[str, Any]
 
 
 def refusal(error: Exception) -> Outcome:
-    """Of an error that waiting does not help."""
+    """The outcome for an error that waiting does not cure."""
     return {"status": "refused", "type": type(error).__name__, "message": str(error)}
 
 
 class TableWait:
-    """
+    """Looks for commits after a version until they make a range.
+
     :param baseline: the version after which to look.
-    :param commit_filter: makes the filter, and ``awaited`` what else a commit has to have; called in a thread.
-    :param on_cleaned: ``fail`` or ``continue``.
+    :param commit_filter: makes the filter of commits; called in a thread, as is ``awaited``.
+    :param awaited: makes the further conditions on a commit.
+    :param on_cleaned: ``fail`` or ``continue`` if commits were deleted before they were read.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class TableWait:
         self.failures = 0
 
     def look(self) -> Outcome | None:
-        """The outcome, if there is one by now."""
+        """Look once; returns the outcome, or ``None`` if it is too early."""
         from delta_log.errors import AccessDenied, LogCleaned, StorageError, TableError
 
         try:
@@ -81,7 +83,7 @@ class TableWait:
         return outcome
 
     def seconds(self, poll_interval: float, jitter: float) -> float:
-        """Until the next look."""
+        """How long to wait until the next look."""
         from delta_log.tail.commit_follower import wait_seconds
 
         return wait_seconds(poll_interval, self.failures, jitter)

@@ -1,7 +1,7 @@
-"""The tables of one Airflow connection, for all triggers of a triggerer: one client and a few threads.
+"""The tables of one Airflow connection, shared by all triggers of a triggerer: one client and a few threads.
 
-Storage is synchronous, and the triggerer has one thread for all triggers; so every call of a store runs in a thread of
-its connection's. A store that hangs thereby stops its own tables only.
+Storage is synchronous, and the triggerer has one thread for all triggers. Therefore every call of a store runs in a thread that
+belongs to its connection. A store that hangs holds up only its own tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Result = TypeVar("_Result")
 
 
 class WatchedStore:
-    """See the module. Made by :func:`watched_store`."""
+    """Opens the tables of a connection. Made by :func:`watched_store`."""
 
     def __init__(self, delta_conn_id: str | None) -> None:
         self.delta_conn_id = delta_conn_id
@@ -57,9 +57,9 @@ class WatchedStore:
         return pool.open(table_uri)
 
     def forget_credentials(self) -> None:
-        """Ask Airflow for the connection again: the store refused, and somebody may have mended it.
+        """Have the next call ask Airflow for the connection again, which may have been corrected since the store refused it.
 
-        At most once in a while, since many tables are refused together.
+        This happens at most once in a while, since a store refuses many tables together.
         """
         if time.monotonic() - self._opened_at > _SECONDS_BETWEEN_CLIENTS:
             self._pool = None
@@ -68,11 +68,11 @@ class WatchedStore:
         return self._threads.submit(work, *arguments)
 
     async def run(self, work: Callable[..., _Result], *arguments: object) -> _Result:
-        """The result of something that blocks."""
+        """The result of a call that blocks."""
         return await asyncio.wrap_future(self.submit(work, *arguments))
 
 
 @cache
 def watched_store(delta_conn_id: str | None) -> WatchedStore:
-    """The one of this process."""
+    """The only one of this process for a connection."""
     return WatchedStore(delta_conn_id)

@@ -1,8 +1,9 @@
-"""Which of some paths a sidecar may hold, told by a few bytes for each of its actions and without decoding it.
+"""A filter that tells which of some keys a sidecar may hold, without decoding the sidecar.
 
-A path is reduced to 32 bits of a hash of its key. What a filter denies is not there; what it affirms may be there and
-has to be looked up: of 50,000 keys about one in 86,000 strangers is affirmed. Sorted hashes are stored as their
-differences, whose lower halves are noise and whose upper halves hardly vary, so about 2.3 bytes are left of each.
+The filter has 32 bits of a hash for each key of the sidecar. A key whose hash is absent is not in the sidecar; a key
+whose hash is present has to be looked up. The false-positive rate is 1/86,000 at 50,000 keys.
+
+Sorted hashes are stored as differences. Their upper halves hardly vary and compress well, so a key takes about 2.3 bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from delta_log.arrow.row_hash import hashes_of_texts
 
 _HIGH, _LOW = np.uint64(32), 0xFFFF
 _CODEC = "zstd"
-#: Before the compressed part: how many hashes, and the CRC-32 of that part.
+#: Precedes the compressed part: the number of hashes, and the CRC-32 of that part.
 _HEAD = np.dtype([("hashes", "<u4"), ("crc", "<u4")])
-
 
 _Hashes = npt.NDArray[np.uint32]
 
 
 def short_hashes(keys: pa.Array | pa.ChunkedArray) -> _Hashes:
-    """32 bits for each key."""
+    """32 bits of a hash for each key."""
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     parts = [(hashes_of_texts(chunk) >> _HIGH).astype(np.uint32) for chunk in chunks if len(chunk)]
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
@@ -34,17 +34,20 @@ def short_hashes(keys: pa.Array | pa.ChunkedArray) -> _Hashes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyFilter:
-    """:ivar hashes: 32 bits each, sorted, every one once."""
+    """The filter of one sidecar.
+
+    :ivar hashes: sorted, without duplicates.
+    """
 
     hashes: _Hashes
 
     @classmethod
     def of(cls, keys: pa.Array | pa.ChunkedArray) -> KeyFilter:
-        """:param keys: as :func:`delta_log.log.data_path.decode_paths` gives them."""
+        """Make the filter of some keys, as :func:`delta_log.log.data_path.decode_paths` gives them."""
         return cls(np.unique(short_hashes(keys)))
 
     def may_hold(self, hashes: _Hashes) -> npt.NDArray[np.bool_]:
-        """Of some keys, given by their hashes in any order, those that are not denied."""
+        """Whether the sidecar may hold each of some keys, given by their hashes in any order."""
         if not len(self.hashes):
             return np.zeros(len(hashes), np.bool_)
         at = np.searchsorted(self.hashes, hashes)

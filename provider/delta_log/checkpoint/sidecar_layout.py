@@ -1,13 +1,13 @@
 """Which sidecars of the newest checkpoint stay as they are in the next one, and which rows are written anew.
 
-A pure decision. Sidecars are in order of age, the newest first, live files and tombstones apart: most changes then meet
-few of them, above all the newest. What is written anew are *runs* of neighbours, so that the order stays.
+A pure decision. Sidecars are in order of age, the newest first, live files and tombstones apart: most changes concern
+few sidecars, mainly the newest. Rows are written anew in *runs* of neighbouring sidecars, which keeps the order.
 
-1. A sidecar that holds something superseded, expired or spelt in another way is in a run. What is new comes before the
-   newest sidecar.
-2. So that small sidecars stay few, a run takes in its next older neighbour where that is at most twice as large as the
-   run and less than half full: every action is written again as often as the logarithm of how many come after it.
-3. Where there are many more sidecars than their actions need, all of them are one run.
+1. A sidecar joins a run if it holds superseded or expired rows, or has another form. New rows come before the newest
+   sidecar.
+2. A run takes in its next older neighbour if that is at most twice as large as the run and less than half full. This
+   keeps small sidecars few. An action is written again as often as the logarithm of the number of later actions.
+3. Where there are many more sidecars than their actions need, all of them form one run.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from dataclasses import dataclass
 
 from delta_log.log.actions import Sidecar
 
-#: Of one sidecar.
+#: How many actions a sidecar has at most.
 SIDECAR_ACTIONS = 50_000
 _SPARE_SIDECARS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class OldSidecar:
-    """
-    :ivar rows: those that still count.
-    :ivar stays: it can be named again as it is.
+    """A sidecar of the newest checkpoint.
+
+    :ivar rows: how many of its rows still count.
+    :ivar stays: whether the next checkpoint can name it again.
     """
 
     key: str
@@ -37,10 +38,10 @@ class OldSidecar:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows that are written anew: what is new, if ``takes_new``, and what still counts of some neighbours.
+    """Rows that are written anew: the new rows if ``takes_new``, and those of some neighbouring sidecars that count.
 
-    :ivar rows: about how many.
-    :ivar sidecar_actions: of each of its sidecars, so that they are of one size.
+    :ivar rows: how many they are, about.
+    :ivar sidecar_actions: how many each sidecar of the run gets, so that all have the same size.
     """
 
     sidecars: tuple[OldSidecar, ...]
@@ -55,7 +56,7 @@ Layout = tuple["OldSidecar | Run", ...]
 def lay_out(
     newest_first: Sequence[OldSidecar], new_rows: int, sidecar_actions: int = SIDECAR_ACTIONS
 ) -> Layout:
-    """What the next checkpoint consists of, in its order."""
+    """The parts of the next checkpoint, in its order."""
 
     def run_of(sidecars: Sequence[OldSidecar], rows: int, *, takes_new: bool) -> Run:
         count = max(1, -(-rows // sidecar_actions))

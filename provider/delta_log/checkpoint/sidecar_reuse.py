@@ -1,16 +1,15 @@
-"""The state of a version as sidecars that exist already, and rows that have to be written.
+"""The state of a version as existing sidecars of the newest checkpoint, and rows that have to be written.
 
-Protocol section "V2 Spec". The base is the newest checkpoint, if we wrote it; the commits after it say what is new and
-what is superseded. Which of its sidecars they meet is known exactly: a sidecar's filter denies all of the paths in
-question, or the sidecar's own paths are read. Sidecars that another writer's log cleanup may come for are written anew,
-since it may have listed the checkpoints before it sees ours.
+Protocol section "V2 Spec". The newest checkpoint serves only if this package wrote it. The commits after it tell what
+is new and what is superseded. A sidecar is untouched if its key filter excludes all keys that the commits name;
+otherwise the paths of the sidecar are read. Sidecars that another writer's log cleanup may soon delete are written anew,
+since that cleanup may have listed the checkpoints before the new one was there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from delta_log.arrow.prefetch import map_stream
 from delta_log.checkpoint.key_filter import short_hashes
 from delta_log.checkpoint.sidecar_layout import Layout, OldSidecar, Run, lay_out
 from delta_log.checkpoint.sidecar_tags import SidecarTags, read_filter, tags_of
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
+from delta_log.checkpoint.state import COLUMNS, CheckpointState, FileAction
 from delta_log.errors import CorruptLog
 from delta_log.log.action_columns import SEPARATOR
 from delta_log.log.actions import Sidecar
@@ -34,15 +33,12 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.table_config.retention import log_retention_ms
 
-FileAction = Literal["add", "remove"]
-_COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
-
 
 @dataclass(frozen=True, slots=True)
 class SidecarReuse:
-    """What the next checkpoint names again, and how the rest of it is read.
+    """The sidecars that the next checkpoint names again, and how its other rows are read.
 
-    :ivar layouts: for live files and for tombstones.
+    :ivar layouts: one for live files and one for tombstones.
     """
 
     layouts: dict[FileAction, Layout]
@@ -60,20 +56,20 @@ class SidecarReuse:
         return self._tags_by_key[old.key]
 
     def rows(self, action: FileAction, run: Run) -> Iterator[pa.RecordBatch]:
-        """The actions of a run, as a checkpoint holds them."""
+        """The actions of a run, completed and without expired tombstones."""
         tail = self._tail if run.takes_new else _without_own(self._tail, action)
-        base = _Part(self._reader, [(old.key, self._tags_by_key[old.key]) for old in run.sidecars])
-        batches = FileActions(action, tail, base, self._storage.uri).batches(action, _COLUMNS[action])
+        part = _Part(self._reader, [(old.key, self._tags_by_key[old.key]) for old in run.sidecars])
+        batches = FileActions(action, tail, part, self._storage.uri).batches(action, COLUMNS[action])
         return map(complete_adds, batches) if action == "add" else self._state.unexpired(batches)
 
 
 def find_reuse(
     storage: Storage, snapshot: Snapshot, now_ms: int, form: str, sidecar_actions: int
 ) -> SidecarReuse | None:
-    """What can be named again; ``None``: nothing, all has to be written.
+    """Find the sidecars that can be named again; ``None``: none can, and all rows have to be written.
 
-    :param form: of the sidecars that would be written, see :func:`~delta_log.checkpoint.sidecar_tags.form_of`.
-    :param sidecar_actions: how many each of them would have at most.
+    :param form: the form of the sidecars to write, see :func:`~delta_log.checkpoint.sidecar_tags.form_of`.
+    :param sidecar_actions: how many actions each of them gets at most.
     """
     based = _on_newest_checkpoint(storage, snapshot)
     if based is None or based.base is None:
@@ -101,7 +97,7 @@ def find_reuse(
 
 
 def missing(storage: Storage, kept: Sequence[OldSidecar]) -> list[str]:
-    """Of some sidecars those that are not there as they were."""
+    """The keys of those sidecars that are gone, or have another size."""
     found = storage.head_many([old.key for old in kept])
     return [
         old.key
@@ -111,7 +107,7 @@ def missing(storage: Storage, kept: Sequence[OldSidecar]) -> list[str]:
 
 
 def _on_newest_checkpoint(storage: Storage, snapshot: Snapshot) -> Snapshot | None:
-    """The same version, from the newest checkpoint that is there; ``None``: there is none that can be read."""
+    """A snapshot of the same version, read from the newest checkpoint; ``None``: it is missing or cannot be read."""
     version = snapshot.version
     listed = [
         c for c in list_log(storage, snapshot.checkpoint_version or 0).checkpoints if c.version <= version
@@ -121,18 +117,22 @@ def _on_newest_checkpoint(storage: Storage, snapshot: Snapshot) -> Snapshot | No
     if snapshot.base is None or snapshot.base[0].checkpoint.files[0].key != listed[-1].files[0].key:
         snapshot = Snapshot(storage, find_log_segment(storage, version))
     base = snapshot.base
-    # Where the newest one cannot be read, nothing but an older one is left, whose sidecars may vanish.
+    # The sidecars of an older checkpoint may be deleted at any time.
     return snapshot if base and base[0].checkpoint.files[0].key == listed[-1].files[0].key else None
 
 
 def _may_vanish_ms(snapshot: Snapshot, now_ms: int) -> int:
-    """Sidecars written before this time are near the end of what log cleanups leave alone."""
+    """Sidecars written before this time may soon be deleted by a log cleanup."""
     return now_ms - log_retention_ms(snapshot.properties) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Examiner:
-    """Finds out what still counts of one sidecar."""
+    """Finds out how many rows of a sidecar still count.
+
+    :ivar _identities: all that the commits name, in the order of ``_hashes``.
+    :ivar _hashes: sorted hashes of their keys.
+    """
 
     storage: Storage
     reader: CheckpointReader
@@ -141,7 +141,6 @@ class _Examiner:
     tags_by_key: dict[str, SidecarTags]
     may_vanish_ms: int
     form: str
-    #: Of all that the tail knows, and of these the hashes.
     _identities: list[str] = field(init=False)
     _hashes: npt.NDArray[np.uint32] = field(init=False)
 
@@ -149,13 +148,13 @@ class _Examiner:
         identities = [*self.tail.adds, *self.tail.removes]
         keys = [identity.partition(SEPARATOR)[0] for identity in identities]
         hashes = short_hashes(pa.array(keys, pa.string()))
-        # A sorted search in sorted hashes is several times as fast.
+        # Looking up sorted hashes is several times as fast.
         order = np.argsort(hashes)
         object.__setattr__(self, "_identities", [identities[at] for at in order.tolist()])
         object.__setattr__(self, "_hashes", hashes[order])
 
     def examine(self, sidecar: tuple[str, Sidecar]) -> OldSidecar | None:
-        """``None``: nothing of it counts any more."""
+        """``None``: no row of the sidecar counts any more."""
         key, action = sidecar
         tags = self.tags_by_key[key]
         superseded = self._superseded(key, tags)
@@ -170,20 +169,20 @@ class _Examiner:
         return OldSidecar(key, action, tags.rows - superseded, stays)
 
     def _superseded(self, key: str, tags: SidecarTags) -> int:
-        """How many of its rows the newer commits take back."""
+        """How many rows of the sidecar the newer commits supersede."""
         tail = self._concerning(key, tags)
         if not tail.has_files:
             return 0
-        base = _Part(self.reader, [(key, None)])
-        files = FileActions(tags.action, tail, base, self.storage.uri)
+        part = _Part(self.reader, [(key, None)])
+        files = FileActions(tags.action, tail, part, self.storage.uri)
         left: int = sum(batch.num_rows for batch in files.batches(tags.action, ("key", "deletion_vector")))
         own = tail.adds if tags.action == "add" else tail.removes
-        if base.rows != tags.rows:
-            raise CorruptLog(key, f"it has {base.rows} actions, and was written with {tags.rows}")
-        return base.rows - (left - len(own))
+        if part.rows != tags.rows:
+            raise CorruptLog(key, f"it has {part.rows} actions, and was written with {tags.rows}")
+        return part.rows - (left - len(own))
 
     def _concerning(self, key: str, tags: SidecarTags) -> ReplayedCommits:
-        """What the tail says of files that may be in a sidecar."""
+        """The newer commits, reduced to files that the sidecar may hold."""
         filter_ = read_filter(self.storage, key, tags) if self._identities else None
         if filter_ is None:
             return self.tail
@@ -197,7 +196,10 @@ class _Examiner:
 
 @dataclass(slots=True)
 class _Part:
-    """Some sidecars of a checkpoint as a base; whole rows are compared with what is known of them."""
+    """Some sidecars of a checkpoint as a source of file actions.
+
+    Where the tags of a sidecar are given, whole rows are read and compared with the digest in the tags.
+    """
 
     reader: CheckpointReader
     sidecars: list[tuple[str, SidecarTags | None]]
@@ -211,17 +213,17 @@ class _Part:
             for batch in self.reader.batches_of([key], action, columns, batch_rows):
                 self.rows += batch.num_rows
                 if tags is not None:
-                    digest.update(batch.select(list(_COLUMNS[tags.action])))
+                    digest.update(batch.select(list(COLUMNS[tags.action])))
                 yield batch
             if tags is not None and digest.text() != tags.content:
                 raise CorruptLog(
                     key,
-                    "it does not hold what it held when it was written; no checkpoint is made of it. Write one from "
-                    "the commits, or from an older checkpoint, after removing the checkpoint that names it",
+                    "it does not hold what it held when it was written, so no checkpoint is made from it. Remove the "
+                    "checkpoint that names it, and write a new one from the commits or from an older checkpoint",
                 )
 
 
 def _without_own(tail: ReplayedCommits, action: FileAction) -> ReplayedCommits:
-    """A tail that supersedes the same and adds nothing of its own."""
+    """Commits that supersede the same files and add nothing."""
     known = dict.fromkeys([*tail.adds, *tail.removes])
     return ReplayedCommits(removes=known) if action == "add" else ReplayedCommits(adds=known)  # type: ignore[arg-type]

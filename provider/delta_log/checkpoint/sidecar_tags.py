@@ -1,12 +1,12 @@
-"""What we know of a sidecar that we wrote: said in the ``tags`` of its action, so that it need not be read again.
+"""The ``tags`` of a sidecar that this package wrote. They describe its content, so that it need not be read again.
 
 Protocol section "Sidecar File Information". A sidecar never changes, so what was true when it was written and read back
-stays true for every checkpoint that names it. Whoever does not know the tag loses nothing, and what somebody else's
-sidecar holds has to be read.
+stays true for every checkpoint that names it. Readers that do not know the tag ignore it; a sidecar of another writer
+has no such tag and has to be read.
 
-Behind the rows of a sidecar, and before the Parquet footer (where other writers have bloom filters, and where readers
-do not look), lies its :class:`~delta_log.checkpoint.key_filter.KeyFilter`. A sidecar with absolute paths has none: which of them
-lie inside the table depends on where the table is.
+The :class:`~delta_log.checkpoint.key_filter.KeyFilter` of a sidecar lies in its file between the rows and the Parquet
+footer, where readers do not look (other writers put bloom filters there). A sidecar with absolute paths has no filter:
+which of these paths lie inside the table depends on the table's address.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from delta_log.snapshot.counts import Counts
 from delta_log.storage.storage import Storage
 
 TAG = "delta-maintenance.sidecar"
-#: Grows whenever what is said here, a hash, or the way in which actions are written is not what it was.
+#: Has to grow with every change of the tags, of a hash in them, or of how actions are written.
 _FORMAT = 1
 _ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:)"
 
 
 class SidecarTags(msgspec.Struct, frozen=True, omit_defaults=True):
-    """
-    :param action: all of its rows are of this kind.
-    :param rows: how many they are.
+    """What the tags say.
+
+    :param action: the kind of all its rows.
+    :param rows: the number of rows.
     :param form: see :func:`form_of`.
     :param content: see :class:`~delta_log.arrow.content_digest.ContentDigest`.
-    :param deletions_ms: of tombstones: the earliest and the latest time of deletion.
-    :param filter: where in the file the filter of its keys starts, and its length in bytes.
+    :param deletions_ms: the earliest and the latest time of deletion, for tombstones.
+    :param filter: offset and length in bytes of the key filter in the file.
     """
 
     action: Literal["add", "remove"]
@@ -52,7 +53,7 @@ class SidecarTags(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def counts(self) -> Counts:
-        """Of live files; how they are distributed (:attr:`Counts.histogram`) is not known."""
+        """The counts of its live files, without their histogram, which the tags do not hold."""
         if self.action == "remove":
             return Counts()
         return Counts(self.rows, self.size_bytes, self.deletion_vectors, self.deleted_rows)
@@ -66,7 +67,7 @@ _DECODER = msgspec.json.Decoder(SidecarTags)
 
 
 def tags_of(sidecar: Sidecar) -> SidecarTags | None:
-    """``None``: somebody else wrote it, or another release of ours."""
+    """The tags of a sidecar; ``None``: another writer wrote it, or another release of this package."""
     text = (sidecar.tags or {}).get(TAG)
     if text is None:
         return None
@@ -78,23 +79,23 @@ def tags_of(sidecar: Sidecar) -> SidecarTags | None:
 
 
 def form_of(columns: pa.Schema, *, texts: bool) -> str:
-    """Equal for sidecars whose rows are spelt in the same way.
+    """A digest that is equal for sidecars that hold an action in the same way.
 
-    :param columns: of the sidecar.
-    :param texts: statistics are written as they were found. Otherwise they are made into a struct and back into texts,
-        which is Arrow's work.
+    :param columns: the columns of the sidecar.
+    :param texts: whether statistics are written as texts, unchanged. Without texts, a reader turns the struct into
+        texts with Arrow, so its version counts.
     """
     spelling = f"{columns} {'' if texts else pa.__version__}"
     return hashlib.blake2b(spelling.encode(), digest_size=8).hexdigest()
 
 
 def has_absolute(paths: pa.Array) -> bool:
-    """Does any of these paths of the log stand for itself, whatever the table's address?"""
+    """Whether any of these paths of the log is absolute, and so independent of the table's address."""
     return bool(pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py())
 
 
 def read_filter(storage: Storage, key: str, tags: SidecarTags) -> KeyFilter | None:
-    """``None``: there is none, or not any more."""
+    """Read the key filter of a sidecar; ``None``: it has none, or its bytes are damaged."""
     if tags.filter is None:
         return None
     return KeyFilter.decode(storage.read(key, *tags.filter))

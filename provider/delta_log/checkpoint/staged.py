@@ -1,10 +1,12 @@
-"""A checkpoint before it is published: written, accounted for, and read back as any reader will.
+"""A checkpoint before it is published: it is encoded, counted, and read back as any reader will read it.
 
-Protocol sections "V1 Spec", "V2 Spec" and "Sidecar Files". A classic checkpoint is one Parquet file, whose compressed
-bytes (10 to 50 for each file of the table) are held until they are put in one piece; a V2 checkpoint's files go into
-sidecars, which no reader sees before the top file names them, and those of the checkpoint before that still hold are
-named again (:mod:`delta_log.checkpoint.sidecar_reuse`). Files are streamed in either case, in groups that become a row group or a
-sidecar each; while one is encoded, others are decoded and converted.
+Protocol sections "V1 Spec", "V2 Spec" and "Sidecar Files". A classic checkpoint is one Parquet file. Its compressed
+bytes (10 to 50 for each file of the table) stay in memory until they are put in one piece. The file actions of a V2
+checkpoint go into sidecars, which no reader sees before the top file names them; sidecars of the checkpoint before that
+are still right are named again (:mod:`delta_log.checkpoint.sidecar_reuse`).
+
+File actions are streamed in groups, each of which becomes a row group or a sidecar. While one group is encoded, threads
+decode and convert the next ones.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from delta_log.checkpoint.age_order import by_age
 from delta_log.checkpoint.key_filter import KeyFilter
 from delta_log.checkpoint.schema import CheckpointSchema, parquet_writer
 from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS, OldSidecar
-from delta_log.checkpoint.sidecar_reuse import FileAction, SidecarReuse
+from delta_log.checkpoint.sidecar_reuse import SidecarReuse
 from delta_log.checkpoint.sidecar_tags import SidecarTags, has_absolute
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
+from delta_log.checkpoint.state import ADD_COLUMNS, COLUMNS, CheckpointState, FileAction
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.log.actions import Action, Sidecar, encode_actions
 from delta_log.log.checkpoint_reader import CheckpointReader, RowGroup
@@ -37,11 +39,10 @@ from delta_log.snapshot.counts import Counts
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.storage.wrapped import WrappedStorage
 
-#: Of a V2 checkpoint's first file.
+#: The format of a V2 checkpoint's first file.
 TopFormat = Literal["json", "parquet"]
-#: Groups are smaller where their actions are long.
+#: A group is at most so large, whatever the length of its actions.
 _GROUP_BYTES = 64 << 20
-_COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class _Group:
 class _Prepared:
     """A group in the columns of a checkpoint.
 
-    :ivar digest: of its actions as they will be read from there.
+    :ivar digest: the digest of its actions as a reader will see them.
     """
 
     group: _Group
@@ -67,15 +68,17 @@ class _Prepared:
 
 @dataclass(slots=True)
 class StagedCheckpoint:
-    """What is to be published: ``body`` under ``key``.
+    """A checkpoint that is published by putting ``body`` under ``key``.
 
-    :ivar reuse: what it takes over from the checkpoint before.
-    :ivar group_actions: of one sidecar or row group, at most.
-    :ivar in_age_order: see :mod:`delta_log.checkpoint.age_order`; whoever takes sidecars over is glad of it.
-    :ivar actions: rows, those of sidecars included.
-    :ivar size_bytes: of all files.
-    :ivar counts: of its live files; without their distribution where sidecars are taken over.
-    :ivar top: of a V2 checkpoint everything but sidecars; empty for a classic one.
+    :ivar reuse: the sidecars to take over from the checkpoint before.
+    :ivar group_actions: how many actions a sidecar or row group has at most.
+    :ivar in_age_order: whether files are sorted, see :mod:`delta_log.checkpoint.age_order`.
+    :ivar actions: the number of rows, including those of sidecars.
+    :ivar size_bytes: the size of all its files.
+    :ivar counts: the counts of its live files; without their histogram where sidecars are taken over.
+    :ivar top: the actions of a V2 checkpoint's first file except sidecars; empty for a classic checkpoint.
+    :ivar _begun: keys of its own sidecars, in the order in which threads began them; ``_new`` in their final order.
+    :ivar _digests: by row group, or by own sidecar.
     """
 
     state: CheckpointState
@@ -89,10 +92,8 @@ class StagedCheckpoint:
     counts: Counts = field(default_factory=Counts)
     sidecars: list[Sidecar] = field(default_factory=list)
     top: tuple[Action, ...] = ()
-    #: Keys of its own sidecars, as they were begun by several threads, and in their order.
     _begun: list[str] = field(default_factory=list)
     _new: list[str] = field(default_factory=list)
-    #: By row group, or by own sidecar.
     _digests: list[tuple[FileAction, ContentDigest]] = field(default_factory=list)
 
     @property
@@ -203,7 +204,7 @@ class StagedCheckpoint:
         return Sidecar(info.name, info.size, info.modification_time_ms, tags.encode())
 
     def _tags(self, prepared: _Prepared, sink: io.BytesIO) -> SidecarTags:
-        """What is known of a sidecar; its filter is written to ``sink``, behind the rows."""
+        """The tags of a sidecar. Its key filter is written to ``sink``, behind the rows."""
         paths = pa.chunked_array([batch.column("path") for batch in prepared.group.batches])
         filter_ = None
         if not has_absolute(paths):
@@ -231,11 +232,11 @@ class StagedCheckpoint:
         )
 
     def differences(self, storage: Storage) -> tuple[str, ...]:
-        """Read it as if it were published: the actions in which it is not what went into it.
+        """Read the checkpoint back, and name the kinds of actions that are not what was written.
 
-        A sidecar that is taken over was read back when it was written.
+        Sidecars that are taken over are not read: they were read back when they were written.
 
-        :raises UnreadableCheckpoint: it cannot be read at all.
+        :raises UnreadableCheckpoint: the checkpoint cannot be read.
         """
         kind = LogFileKind.UUID_CHECKPOINT if self.top else LogFileKind.CLASSIC_CHECKPOINT
         version = self.state.version
@@ -254,7 +255,7 @@ class StagedCheckpoint:
 
         def same(expected: tuple[tuple[FileAction, ContentDigest], list[RowGroup]]) -> str | None:
             (action, digest), row_groups = expected
-            for other, columns in _COLUMNS.items():
+            for other, columns in COLUMNS.items():
                 read = (
                     batch for group in row_groups for batch in reader.row_group_batches(group, other, columns)
                 )
@@ -263,18 +264,18 @@ class StagedCheckpoint:
             return None
 
         wrong = set(map_stream(same, zip(self._digests, groups, strict=True))) - {None}
-        return (*found, *(action for action in _COLUMNS if action in wrong))
+        return (*found, *(action for action in COLUMNS if action in wrong))
 
 
 def _in_groups(action: FileAction, batches: Iterable[pa.RecordBatch], actions: int) -> Iterator[_Group]:
-    """The same rows in groups of so many actions, the last one shorter, and all within a bound of bytes."""
+    """Divide rows into groups of so many actions; groups of long actions have fewer."""
     held: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:
         at = 0
         while at < batch.num_rows:
             part = batch.slice(at, actions - rows)
-            # Together they stay far below what one Arrow array of texts can hold.
+            # A group stays far below what one Arrow array of texts can hold.
             if held and (rows == actions or size_bytes + part.nbytes > _GROUP_BYTES):
                 yield _Group(action, held)
                 held, rows, size_bytes = [], 0, 0

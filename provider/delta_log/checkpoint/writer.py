@@ -1,36 +1,36 @@
 """Writing a checkpoint: the state of one version in one place, so that readers need no older commits.
 
-Protocol sections "Checkpoints", "V2 Spec" and "Last Checkpoint File". In this order, so that a process that dies leaves
-the old pointer or a complete new checkpoint:
+Protocol sections "Checkpoints", "V2 Spec" and "Last Checkpoint File". The steps come in this order, so that a process
+that dies leaves the old pointer or a complete new checkpoint:
 
-1. the gate, and whether a complete checkpoint is there already: that one is left alone, and compared with the log;
-2. a staged checkpoint (:mod:`delta_log.checkpoint.staged`), which no reader can see; of a V2 checkpoint it is what changed
-   (:mod:`delta_log.checkpoint.sidecar_reuse`), or everything where the checkpoint before is of no use;
-3. it is read back and compared with the replayed state: other actions one by one, files by a hash of their rows; a version
-   checksum that disagrees with the state stops it, too;
-4. it is created by put-if-absent, and thereby visible; sidecars that it took over must still be there, and the table must
-   still be the one that was read (:mod:`delta_log.snapshot.table_identity`), before and after;
+1. Unsupported features are refused. If a complete checkpoint of the version exists, it is compared with the log and
+   left alone.
+2. A checkpoint is staged where no reader sees it (:mod:`delta_log.checkpoint.staged`). A V2 checkpoint takes over
+   unchanged sidecars of the one before (:mod:`delta_log.checkpoint.sidecar_reuse`), where that is possible.
+3. It is read back and compared with the replayed state: files by a hash of their rows, other actions one by one. A version
+   checksum that disagrees with the state stops the writer as well.
+4. Put-if-absent makes it visible. The sidecars that it took over must still exist, and the table must still be the one
+   that was read (:mod:`delta_log.snapshot.table_identity`), before and after.
 5. ``_last_checkpoint`` is moved, never backwards.
 
-Several writers of one version agree: a classic checkpoint is created once, and V2 ones have names of their own.
+Several writers of one version do no harm: a classic checkpoint is created once, and V2 checkpoints have unique names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from typing import Literal
 
-import pyarrow as pa
 from msgspec.structs import replace
 
 from delta_log.checkpoint.schema import CheckpointSchema, StatsForms
 from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS
 from delta_log.checkpoint.sidecar_reuse import SidecarReuse, find_reuse, missing
 from delta_log.checkpoint.staged import StagedCheckpoint, TopFormat
-from delta_log.checkpoint.state import CheckpointState, row_hash_of
+from delta_log.checkpoint.state import IDENTITY, CheckpointState, identities_of, row_hash_of
 from delta_log.errors import (
     CorruptLog,
     DeltaLogError,
@@ -41,7 +41,6 @@ from delta_log.errors import (
     VersionNotFound,
 )
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
-from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import LAST_CHECKPOINT, SIDECAR_DIRECTORY, LogFileKind, checksum_key
 from delta_log.log.last_checkpoint import (
     LastCheckpoint,
@@ -61,14 +60,12 @@ from delta_log.table_config.features import Operation, supports
 
 CheckpointPolicy = Literal["classic", "v2"]
 CHECKPOINT_POLICY = "delta.checkpointPolicy"
-#: The pointer repeats what is in a V2 checkpoint's top file up to so many actions of each kind.
+#: The pointer repeats the actions of a V2 checkpoint's top file if they are at most so many.
 _FEW_ACTIONS = 30
-#: What tells one live file from another; in everything else writers may lawfully differ.
-_IDENTITY = ("key", "size", "deletion_vector")
 
 
 class CheckpointMismatch(DeltaLogError):
-    """A checkpoint does not hold the state that the log replays to; ``differences`` names what is not the same."""
+    """A checkpoint does not hold the state that the log replays to; ``differences`` names the kinds of actions."""
 
     def __init__(self, key: str, differences: tuple[str, ...], *, published: bool) -> None:
         remedy = (
@@ -85,14 +82,14 @@ class CheckpointMismatch(DeltaLogError):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointResult:
-    """What was written, or found.
+    """The checkpoint that was written, or found.
 
-    :param actions: rows, those of sidecars included.
-    :param keys: of all its files, the one that readers start from first.
-    :param stats_forms: some of ``json`` and ``struct``; empty where it was found.
+    :param actions: the number of rows, including those of sidecars.
+    :param keys: the keys of all its files; readers start from the first.
+    :param stats_forms: some of ``json`` and ``struct``; empty for a checkpoint that was found.
     :param already_there: a complete checkpoint of this version was found; at most the pointer was written.
-    :param reused_sidecars: how many of its files are those of the checkpoint before.
-    :param warnings: what went wrong after it was there: readers find it by listing, without the pointer.
+    :param reused_sidecars: how many sidecars it took over from the checkpoint before.
+    :param warnings: failures to move the pointer. Readers find the checkpoint by listing all the same.
     """
 
     version: int
@@ -117,17 +114,17 @@ def write_checkpoint(
     incremental: bool = True,
     sidecar_actions: int = SIDECAR_ACTIONS,
 ) -> CheckpointResult:
-    """Make a version openable without the commits before it.
+    """Write a checkpoint of a version, so that readers can open it without older commits.
 
-    :param policy: classic or V2; ``None``: what the table's ``delta.checkpointPolicy`` says, and any kind that is
-        there already will do.
-    :param top_format: of a V2 checkpoint's first file.
-    :param incremental: a V2 checkpoint may name sidecars of the newest checkpoint again.
-    :param sidecar_actions: of one sidecar (or row group), at most.
+    :param policy: classic or V2; ``None``: the table's ``delta.checkpointPolicy``, and an existing checkpoint of
+        either kind will do.
+    :param top_format: the format of a V2 checkpoint's first file.
+    :param incremental: whether a V2 checkpoint may name sidecars of the newest checkpoint again.
+    :param sidecar_actions: how many actions a sidecar or row group has at most.
     :raises UnsupportedFeature: the protocol does not allow it; nothing was written.
-    :raises InvalidRequest: a V2 checkpoint is asked for, and the table does not support them; or the store cannot
+    :raises InvalidRequest: the caller asks for a V2 checkpoint, which the table does not support; or the store cannot
         write safely.
-    :raises CheckpointMismatch: what is there, or what was drafted, is not the state of the log.
+    :raises CheckpointMismatch: the existing or the staged checkpoint is not the state of the log.
     :raises CorruptLog: the version checksum contradicts the log.
     :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
     """
@@ -141,7 +138,7 @@ def write_checkpoint(
         try:
             return _found(storage, state, there)
         except UnreadableCheckpoint:
-            # One that nobody can read does not keep us from writing one that everybody can, but for its name.
+            # An unreadable checkpoint is in the way only if it has the name of the one to write.
             if chosen == _policy_of(there) == "classic":
                 raise
     writer = _Writer(storage, snapshot, runtime, now_ms, state, chosen, top_format, sidecar_actions)
@@ -164,7 +161,7 @@ class _Writer:
     sidecar_actions: int
 
     def write_incremental(self) -> CheckpointResult | None:
-        """``None``: nothing can be taken over, or what was to be taken over is gone."""
+        """Write a checkpoint that takes over sidecars; ``None``: there are none to take over, or they are gone."""
         try:
             schema = CheckpointSchema(StatsForms.of(self.snapshot), self.snapshot)
             reuse = find_reuse(self.storage, self.snapshot, self.now_ms, schema.form, self.sidecar_actions)
@@ -173,7 +170,7 @@ class _Writer:
             return None
 
     def write_full(self) -> CheckpointResult:
-        """From the newest checkpoint that can be read to its last row; none is needed while all commits are there."""
+        """Write all rows, from the newest checkpoint of which every row can be read, or from commits alone."""
         unusable: frozenset[str] = frozenset()
         writer = self
         while True:
@@ -210,7 +207,7 @@ class _Writer:
                 raise CorruptLog(staged.key, "it is there, and it is no checkpoint")
             return _found(storage, self.state, there)
         if reuse is not None and missing(storage, reuse.kept):
-            # Who deleted them could not see yet that they are named again; nobody can read what we published.
+            # Their deletion began before the new checkpoint named them, and makes the new checkpoint unreadable.
             storage.delete([staged.key, *staged.own_sidecar_keys])
             raise _SidecarsGone
         try:
@@ -246,7 +243,7 @@ class _Writer:
 
 
 class _SidecarsGone(Exception):
-    """Another writer's cleanup deleted what was to be taken over."""
+    """Another writer's cleanup deleted sidecars that were to be taken over."""
 
 
 def _policy(snapshot: Snapshot, asked: CheckpointPolicy | None) -> CheckpointPolicy:
@@ -274,7 +271,7 @@ def _compare_staged(storage: Storage, staged: StagedCheckpoint) -> None:
 
 
 def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> None:
-    """What the version's writer stated must be what we are about to state; a broken statement states nothing."""
+    """Require that the version's checksum agrees with the counts; a broken checksum is ignored."""
     try:
         stated = read_version_checksum(storage, snapshot.version)
     except CorruptLog:
@@ -288,11 +285,11 @@ def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> N
         )
 
 
-# -- a checkpoint that is there already --------------------------------------------------------------------------
+# -- an existing checkpoint --------------------------------------------------------------------------
 
 
 def _existing(storage: Storage, version: int, policy: CheckpointPolicy | None) -> Checkpoint | None:
-    """A complete checkpoint of this very version; the one that readers prefer."""
+    """A complete checkpoint of this version: of several, the one that readers prefer."""
     found = [
         checkpoint
         for checkpoint in list_log(storage, version).checkpoints
@@ -306,12 +303,14 @@ def _policy_of(checkpoint: Checkpoint) -> CheckpointPolicy:
 
 
 def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> CheckpointResult:
-    """Somebody's checkpoint of this version: trusted only so far as it agrees with the log."""
+    """Compare an existing checkpoint of this version with the log, and move the pointer to it."""
     reader = CheckpointReader(storage, checkpoint)
     other, policy = reader.other, _policy_of(checkpoint)
     wrong = state.differences(other)
-    live = row_hash_of(_by_key(reader.batches("add", ("path", *_IDENTITY[1:])), storage.uri))
-    if live != row_hash_of(state.adds(_IDENTITY)):
+    live = row_hash_of(
+        identities_of(batch, storage.uri) for batch in reader.batches("add", ("path", *IDENTITY[1:]))
+    )
+    if live != row_hash_of(state.adds(IDENTITY)):
         wrong.append("add")
     if wrong:
         raise CheckpointMismatch(checkpoint.files[0].key, tuple(wrong), published=True)
@@ -341,11 +340,6 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
     )
 
 
-def _by_key(batches: Iterable[pa.RecordBatch], table_uri: str) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch.set_column(0, "key", decode_paths(batch.column("path"), table_uri))
-
-
 # -- the pointer -------------------------------------------------------------------------------------------------
 
 
@@ -368,9 +362,9 @@ def _pointer(storage: Storage, staged: StagedCheckpoint) -> LastCheckpoint:
 
 
 def _point_to(storage: Storage, make_pointer: Callable[[], LastCheckpoint | None]) -> tuple[str, ...]:
-    """Move the pointer, unless it names a newer checkpoint that is there.
+    """Move the pointer, unless it names a newer checkpoint that exists.
 
-    The checkpoint is there by then, and the pointer is advice: where the store fails, the checkpoint stands.
+    The checkpoint exists by then and the pointer is only advice, so a failure of the store is a warning.
 
     :param make_pointer: gives ``None`` where there is nothing to move.
     :return: warnings.

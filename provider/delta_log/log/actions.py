@@ -1,12 +1,11 @@
 """The actions of a commit, and their JSON forms.
 
-Protocol section "Actions". Each class is one action with the protocol's own field names, so that what is written
-here reads like the specification. Decoding is strict about what we rely on and indifferent to what we do not know:
-unknown actions and unknown fields are skipped. No action refers to another, so the garbage collector need not look at
-them (``gc=False``), of which there may be millions.
+Protocol section "Actions". Each class is one action and has the protocol's field names. Decoding is strict about the
+fields that this package uses, and skips unknown actions and unknown fields. JSON numbers have no bounds, but the
+protocol's integers have: a number out of range is a broken action.
 
-JSON numbers have no bounds, and the protocol's integers have: one that is out of range stops here, as a broken action,
-and not in the middle of some arithmetic.
+There may be millions of actions, and none refers to another, so the garbage collector does not track them
+(``gc=False``).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _Int32Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-#: Positions of rows are added to the id of a file's first row.
+#: Half of the range of 64 bits, so that the position of a row can be added to the id of a file's first row.
 MAX_ROW_ID = 1 << 62
 _RowId = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROW_ID)]
 
@@ -45,7 +44,7 @@ class Metadata(msgspec.Struct, omit_defaults=True, gc=False):
 
     @property
     def properties(self) -> dict[str, str]:
-        """``configuration``, without what is null in it."""
+        """``configuration`` without null values."""
         return {name: value for name, value in (self.configuration or {}).items() if value is not None}
 
     @property
@@ -146,7 +145,7 @@ class Sidecar(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Action(msgspec.Struct, omit_defaults=True, gc=False):
-    """One line of a commit: exactly one of these is there, or none that we know."""
+    """One line of a commit. One member is present, or none where the action is unknown."""
 
     add: Add | None = None
     remove: Remove | None = None
@@ -167,7 +166,8 @@ _ENCODER = msgspec.json.Encoder()
 def decode_actions(data: bytes, path: str) -> list[Action]:
     """The actions of one commit, compaction or JSON checkpoint.
 
-    :raises CorruptLog: a line is not an action; ``path`` names the file.
+    :param path: the file, for the error.
+    :raises CorruptLog: a line is not an action.
     """
     if not data.strip():
         raise CorruptLog(
@@ -180,5 +180,5 @@ def decode_actions(data: bytes, path: str) -> list[Action]:
 
 
 def encode_actions(actions: Iterable[Action]) -> bytes:
-    """The body of a commit, one action a line."""
+    """The body of a commit: one action a line."""
     return b"\n".join(_ENCODER.encode(action) for action in actions) + b"\n"

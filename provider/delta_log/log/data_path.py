@@ -1,15 +1,15 @@
-"""Paths of data files: what the log writes, where the store keeps it.
+"""Paths of data files: the log's spelling, and the key in the store.
 
 Protocol sections "Add File and Remove File" and "Partition Values". A ``path`` of the log is an RFC 2396 URI, relative
-to the table's root or absolute; a *key* is the decoded, normalised path below the root that
-:class:`~delta_log.storage.storage.Storage` takes. Two spellings of one file have one key, so keys are what is compared, while
-the log's own spelling is what a ``remove`` repeats.
+to the table's root or absolute. A *key* is the decoded, normalised path below the root, as
+:class:`~delta_log.storage.storage.Storage` takes it. All spellings of a file have one key, so keys are compared; a
+``remove`` repeats the log's spelling.
 
-1. Percent-escapes are decoded exactly once, as UTF-8; ``+`` is a plus. What has no single meaning is refused: a broken
-   escape, bytes that are not UTF-8, a bare ``?`` or ``#``, a NUL, a scheme without a slash.
-2. A file outside the root (absolute URI, or ``..`` that climbs out) never becomes a key: it is an
-   :class:`ExternalFile`, whose address starts with ``/`` or holds ``://``, which no key does (:func:`is_external`).
-3. Scheme aliases of one store (``s3``/``s3a``/``s3n``, …) are the same. Symbolic links are not looked through.
+1. Percent-escapes are decoded exactly once, as UTF-8; ``+`` is a plus. Ambiguous paths are refused: a broken escape,
+   bytes that are not UTF-8, a bare ``?`` or ``#``, a NUL, a scheme without a slash.
+2. A file outside the root (absolute URI, or ``..`` that climbs out) has no key. It is an :class:`ExternalFile`, whose
+   address starts with ``/`` or contains ``://``; no key does (:func:`is_external`).
+3. Scheme aliases of one store (``s3``/``s3a``/``s3n``, …) are equal. Symbolic links are not resolved.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ import pyarrow.compute as pc
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.storage.schemes import AZURE, family_of
 
-#: The directory of a null (or empty, which is the same) partition value.
+#: The directory of a null partition value. Empty values are null as well.
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-#: A path without any of these is its own key.
+#: A path without any match is its own key.
 _NOT_PLAIN = r"[%:?#\x00]|//|^/|^$|/$|(^|/)\.{1,2}(/|$)"
 _PLAIN = re.compile(_NOT_PLAIN)
-#: The end of a path whose last segment needs no decoding, in a directory that may.
+#: Matches a path whose last segment needs no decoding, whatever its directory needs.
 _PLAIN_NAME = r"[^/]/[^/%:?#\x00]*[^/%:?#\x00.][^/%:?#\x00]*$"
-#: What Java leaves alone in the path of a URI, but for ":", which at the start would look like a scheme.
+#: Characters that Java does not escape in the path of a URI, except ":", which could look like the end of a scheme.
 _SAFE = "/-_.!~*'()=+,;$&@"
 
 _SLASH, _DOT = b"/."
-#: Stands for the name of a file while its directory is decoded; it must be no table's own name.
+#: Stands for the name of a file while its directory is decoded. No table may have this name.
 _ANY_NAME = "the-name-of-a-file-in-this-directory"
 
 PathColumn = TypeVar("PathColumn", pa.Array, pa.ChunkedArray)
@@ -53,9 +53,10 @@ class ExternalFile:
     """A file that the log names and that does not lie below the table's root, as shallow clones have them."""
 
     uri: str
-    """Its address as :func:`~delta_log.storage.opening.open_storage` takes it: a local path or a decoded URI."""
+    """The address, as :func:`~delta_log.storage.opening.open_storage` takes it: a local path or a decoded URI."""
     same_store: bool
-    """Whether it is certainly outside: another store may be this one under another name."""
+    """Whether the file is in the table's store, and so certainly outside of the table. Another store may be the table's
+    under another name."""
 
 
 Location = str | ExternalFile
@@ -93,7 +94,7 @@ def encode_path(key: str) -> str:
 
 
 def resolve(log_path: str, table_uri: str) -> Location:
-    """Where a file of the log is: a key, or an :class:`ExternalFile`.
+    """The place of a file that the log names: a key, or an :class:`ExternalFile`.
 
     :param table_uri: the table's root: a local path, or a URI as :func:`~delta_log.storage.opening.open_storage` takes it.
     :raises CorruptLog: the path has no meaning.
@@ -102,22 +103,22 @@ def resolve(log_path: str, table_uri: str) -> Location:
 
 
 def address_of(log_path: str, table_uri: str) -> str:
-    """:func:`resolve` as one text: the key, or ``ExternalFile.uri`` (see :func:`is_external`)."""
+    """The result of :func:`resolve` as a text: the key, or ``ExternalFile.uri`` (see :func:`is_external`)."""
     return log_path if not _PLAIN.search(log_path) else _address(resolve(log_path, table_uri))
 
 
 def is_external(key: str) -> bool:
-    """Whether what :func:`address_of` or :func:`decode_paths` gave is the address of an :class:`ExternalFile`."""
+    """Whether a result of :func:`address_of` or :func:`decode_paths` is the address of an :class:`ExternalFile`."""
     return key.startswith("/") or "://" in key
 
 
 def are_external(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """:func:`is_external` of a column."""
+    """What :func:`is_external` gives, for a column."""
     return pc.or_(pc.starts_with(keys, "/"), pc.match_substring(keys, "://"))
 
 
 def decode_paths(paths: PathColumn, table_uri: str) -> PathColumn:
-    """A column of the log's paths as keys; files outside the root come as ``ExternalFile.uri``.
+    """A column of the log's paths as keys; a file outside the root becomes its ``ExternalFile.uri``.
 
     :raises CorruptLog: a path has no meaning.
     """
@@ -129,7 +130,7 @@ def decode_paths(paths: PathColumn, table_uri: str) -> PathColumn:
     if not pc.any(odd).as_py():
         return paths
     root = _Root.of(table_uri)
-    # Mostly it is the partition's directory that needs decoding, and one directory has many files.
+    # Mostly the directory of a partition needs decoding, and it has many files: it is decoded once for all of them.
     by_directory = pc.and_(odd, pc.fill_null(pc.match_substring_regex(paths, _PLAIN_NAME), False))
     by_itself = pc.and_not(odd, by_directory)
     keys = _decode_directories(paths.filter(by_directory), root)
@@ -139,7 +140,7 @@ def decode_paths(paths: PathColumn, table_uri: str) -> PathColumn:
 
 
 def _all_plain(paths: pa.Array) -> bool:
-    """Whether every path certainly is its own key: a look at the bytes, many times cheaper than at each path."""
+    """Whether every path certainly is its own key, told by their bytes. A look at each path takes many times longer."""
     if not len(paths) or paths.null_count or paths.type != pa.string():
         return False
     _, offsets, data = paths.buffers()
@@ -177,18 +178,18 @@ def _address(location: Location) -> str:
 
 
 def escape_hive(text: str) -> str:
-    """A column name or value as Hive-style directory names spell it; the URI layer escapes this once more."""
+    """A column name or value as a Hive-style directory spells it; :func:`encode_path` escapes the result once more."""
     return _HIVE_UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def hive_directory(column: str, value: str | None) -> str:
-    """``column=value``: one level of a partition's directory, as a part of a *key*."""
+    """One level of a partition's directory, ``column=value``, as a part of a key."""
     return f"{escape_hive(column)}={escape_hive(value) if value else HIVE_NULL}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """A table's root, taken apart; ``scheme`` is empty for this machine's files."""
+    """The parts of a table's root; ``scheme`` is empty for files of this machine."""
 
     scheme: str
     authority: str
@@ -200,7 +201,7 @@ class _Root:
         if table_uri.lower().startswith("file:"):
             scheme, authority, path = _split_absolute(table_uri, table_uri)
         elif "://" in table_uri:
-            # fsspec takes the rest of an address literally; escapes are the log's affair.
+            # fsspec takes the rest of an address literally; only paths of the log have escapes.
             scheme, _, rest = table_uri.partition("://")
             authority, _, path = rest.partition("/")
         else:
@@ -221,7 +222,7 @@ class _Root:
         if scheme is None:
             if log_path.startswith("//"):
                 raise CorruptLog(log_path, "a path that starts with two slashes names a host, not a file")
-            # As Hadoop does: a path without a scheme is one of the table's own store.
+            # As in Hadoop, a path without a scheme is in the table's own store.
             kind, authority, path = self.scheme, self.authority, _unquote(log_path, log_path)
         else:
             kind, authority, path = _split_absolute(log_path, log_path)
@@ -255,7 +256,7 @@ def _split_absolute(uri: str, log_path: str) -> tuple[str, str, str]:
 
 
 def _same_store(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Whether two (scheme, authority) are one store; where one end leaves its host out, they are taken to be."""
+    """Whether two (scheme, authority) mean one store. They count as one where either leaves its host out."""
     families = [family_of(scheme) for scheme, _ in (one, other)]
     if families[0] != families[1]:
         return False
@@ -281,9 +282,9 @@ def _unquote(text: str, log_path: str) -> str:
 
 
 def _normalise(log_path: str, path: str, climb_from: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The segments of a decoded path without ``.``, ``..`` and empty ones, appended to where it starts.
+    """Append the segments of a decoded path to those of its start, and resolve ``.``, ``..`` and empty segments.
 
-    :param climb_from: the segments of the start; ``None`` where ``..`` may not leave the start.
+    :param climb_from: the segments of the start; ``None``: an empty start, which ``..`` may not leave.
     """
     if "\x00" in path:
         raise CorruptLog(log_path, "it holds a NUL character")

@@ -1,7 +1,7 @@
 """The names of the files in ``_delta_log``, by the protocol section "Delta Log Entries" and its neighbours.
 
-A name either matches one of these patterns from its first to its last character or means nothing to us. Dot-files,
-temporary files and empty checkpoints are not part of a log.
+A name matches one of the patterns from its first to its last character, or the file is not part of the log. Dot-files,
+temporary files and empty checkpoints are not part of it either.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from delta_log.storage.storage import FileInfo
 LOG_DIRECTORY = "_delta_log"
 SIDECAR_DIRECTORY = "_delta_log/_sidecars"
 LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
-#: ``modification_time_ms`` of a :func:`known_commit`.
+#: The ``modification_time_ms`` of a :func:`known_commit`.
 UNKNOWN_TIME_MS = -1
 
 
@@ -71,9 +71,9 @@ class LogFile:
 
 
 def parse_log_file(info: FileInfo) -> LogFile | None:
-    """What a listed file is, or ``None`` for a name that means nothing to us."""
-    # Nearly all files of a long log, so they come first. A commit has no substitute: an empty one is an error, which is
-    # found where it is read.
+    """The kind and the versions of a listed file; ``None``: it is not part of the log."""
+    # Commits come first, since nearly all files of a long log are commits. An empty commit is an error (unlike other
+    # empty files it has no substitute), which is found where it is read.
     if _COMMIT.fullmatch(info.name) is not None:
         version = int(info.name[:20])
         return LogFile(LogFileKind.COMMIT, version, version, info)
@@ -104,7 +104,7 @@ def commit_key(version: int) -> str:
 
 
 def known_commit(version: int, size_bytes: int) -> LogFile:
-    """A commit that was read or written rather than listed: when its file was written is not known."""
+    """A commit that was read or written but not listed, so that its modification time is unknown."""
     info = FileInfo(commit_key(version), commit_name(version), size_bytes, UNKNOWN_TIME_MS)
     return LogFile(LogFileKind.COMMIT, version, version, info)
 

@@ -1,7 +1,7 @@
 """``_last_checkpoint``: advice on where to start listing.
 
-Protocol section "Last Checkpoint File" and its "JSON checksum". Advice that is missing, broken, or whose checksum
-does not match is no advice; it never is an error. It is written last, after the checkpoint that it names is whole.
+Protocol section "Last Checkpoint File" and its "JSON checksum". A pointer that is missing, broken, or whose checksum
+does not match is ignored and never an error. A writer puts it last, after the checkpoint that it names is complete.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MAX_VERSION = 10**19
 
 
 class _Number(str):
-    """A JSON number, spelt as it was found."""
+    """A JSON number in its original spelling."""
 
     __slots__ = ()
 
 
 def read_last_checkpoint(storage: Storage) -> int | None:
-    """The version that the pointer names, or ``None`` where it is of no use."""
+    """The version that the pointer names; ``None``: there is no valid pointer."""
     try:
         data = storage.read(LAST_CHECKPOINT)
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def read_last_checkpoint(storage: Storage) -> int | None:
 
 
 def checksum_of(raw: dict[str, Any]) -> str:
-    """MD5, in hex, of the canonical form of an object (numbers as :func:`json.loads` gave them, or verbatim)."""
+    """The MD5, in hex, of an object's canonical form; numbers keep their spelling where they are :class:`_Number`."""
     pairs = sorted(_leaves({name: value for name, value in raw.items() if name != "checksum"}, ""))
     canonical = ",".join(f"{path}={value}" for path, value in pairs)
     return hashlib.md5(canonical.encode(), usedforsecurity=False).hexdigest()
@@ -70,7 +70,7 @@ def _quoted(text: str) -> str:
 
 
 class V2Checkpoint(msgspec.Struct, omit_defaults=True):
-    """The top file of a V2 checkpoint, and what is in it where that is little."""
+    """The top file of a V2 checkpoint, and its actions where they are few."""
 
     path: str
     sizeInBytes: int
@@ -80,7 +80,7 @@ class V2Checkpoint(msgspec.Struct, omit_defaults=True):
 
 
 class LastCheckpoint(msgspec.Struct, omit_defaults=True):
-    """The pointer, under the protocol's names; ``size`` counts actions, -1 where they were not counted."""
+    """The pointer, under the protocol's names; ``size`` is the number of actions, -1 if unknown."""
 
     version: int
     size: int

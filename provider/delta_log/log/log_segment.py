@@ -1,12 +1,12 @@
 """Which files make up one version of a table: a checkpoint and the commits after it.
 
-Protocol section "Snapshot construction". :func:`find_log_segment` costs one read of ``_last_checkpoint`` and one
-LIST; a second LIST only where the hint was of no use, or a commit is missing. ``_last_checkpoint`` is advice: a missing,
-broken or stale one changes the cost, never the answer.
+Protocol section "Snapshot construction". :func:`find_log_segment` costs one read of ``_last_checkpoint`` and one LIST,
+and a second LIST where the pointer did not help or a commit is missing. ``_last_checkpoint`` is advice: a missing, broken
+or stale pointer changes the cost and never the result.
 
-A directory of a local disk is not listed at one moment: of two files that come meanwhile, the later one may be shown and
-the earlier one not. So a missing commit is believed only when it is missing in a second listing as well, of which nothing
-counts that is newer than what the first one showed: all before that was there when the second one began.
+The listing of a local directory is not atomic: it may show a file and miss one that was written before it. So a commit
+counts as missing only if a second listing misses it as well. From the second listing only versions up to the latest one
+of the first count, since all of those existed when the second began.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from delta_log.storage.storage import FileInfo, Storage
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One complete checkpoint; ``files`` in the order of their parts."""
+    """One complete checkpoint; its ``files`` are in the order of their parts."""
 
     version: int
     files: tuple[LogFile, ...]
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """Greater is better: newest first; at one version V2 over multi-part over classic."""
+        """The greatest is preferred: the newest version; of one version, V2 before multi-part before classic."""
         order = (
             LogFileKind.CLASSIC_CHECKPOINT,
             LogFileKind.MULTI_PART_CHECKPOINT,
@@ -58,7 +58,7 @@ class LogSegment:
     checkpoint: Checkpoint | None
     commits: tuple[LogFile, ...]
     tail: tuple[LogFile, ...]
-    #: The commit of ``version``; one that a checkpoint holds may have been cleaned.
+    #: The commit of ``version``; ``None``: it was cleaned, since a checkpoint holds it.
     last_commit: LogFile | None = None
 
 
@@ -85,8 +85,8 @@ class LogListing:
 
     @property
     def is_torn(self) -> bool:
-        """Is a commit missing that comes before something that is there? Those before the first one and before a checkpoint
-        may have been cleaned."""
+        """Whether a commit is missing between others. Commits before the first one, or up to a checkpoint, may have been
+        cleaned."""
         newest, oldest = self.latest, min(self.commits, default=-1)
         if newest < 0:
             return False
@@ -95,7 +95,7 @@ class LogListing:
 
 
 def list_log(storage: Storage, start: int = 0) -> LogListing:
-    """One LIST from a version on, which is there; two where a commit is missing."""
+    """List the log from a version on, which must exist. Takes one LIST, or two where a commit is missing."""
     listing = _listed(storage, start)
     return _listed(storage, start, listing.latest) if listing.is_torn else listing
 
@@ -105,7 +105,10 @@ def _listed(storage: Storage, start: int, latest: int | None = None) -> LogListi
 
 
 def listing_of(infos: Iterable[FileInfo], start: int = 0, latest: int | None = None) -> LogListing:
-    """What some files of the log are to a reader, up to a version."""
+    """Sort out listed files: commits, compactions and complete checkpoints.
+
+    :param latest: files of later versions are ignored.
+    """
     listing = LogListing(start)
     parts: dict[tuple[int, LogFileKind, int, str], list[LogFile]] = {}
     for info in infos:
@@ -133,7 +136,7 @@ def find_log_segment(
 ) -> LogSegment:
     """The files of a version (default: the latest).
 
-    :param unusable: keys of checkpoint files that proved unreadable; older checkpoints are taken instead.
+    :param unusable: keys of checkpoint files that could not be read; an older checkpoint is chosen instead.
     :raises NotATable: there is no log.
     :raises VersionNotFound: the log does not hold that version.
     :raises CorruptLog: a commit is missing in the middle.
@@ -149,7 +152,7 @@ def find_log_segment(
 def segment_of(
     listing: LogListing, storage: Storage, version: int | None = None, unusable: frozenset[str] = frozenset()
 ) -> LogSegment:
-    """Choose from a listing; see :func:`find_log_segment`."""
+    """Choose the files of a version from a listing; see :func:`find_log_segment`."""
     if listing.latest < 0:
         raise NotATable(storage.uri)
     target = _target(listing, version)
@@ -191,7 +194,7 @@ def _contiguous(
 
 
 def _with_compactions(commits: tuple[LogFile, ...], compactions: list[LogFile]) -> Iterable[LogFile]:
-    """Commits, with the widest compactions in their place where they fit."""
+    """Commits, replaced by the widest compactions that fit."""
     if not commits:
         return
     first, last = commits[0].version, commits[-1].version

@@ -1,12 +1,12 @@
 """Statistics in their parsed form, ``add.stats_parsed`` of a checkpoint, back into JSON texts.
 
-Protocol section "Checkpoint Schema" (``delta.checkpoint.writeStatsAsStruct``): a checkpoint may hold statistics only as
-a struct, and whoever re-emits such an ``add`` needs the text. Whole columns are rendered at once, since there may be
+Protocol section "Checkpoint Schema" (``delta.checkpoint.writeStatsAsStruct``). A checkpoint may hold statistics only as
+a struct, and a commit that repeats such an ``add`` needs the text. Whole columns are rendered at once, since there may be
 millions of files. A bound that the text cannot hold (NaN, years beyond 9999, types that have no bounds) is left out.
 
-Spark writes ``timestamp`` bounds as INT96, which Arrow gives without a zone. A ``timestamp_ntz`` is always in
-microseconds, so whoever opens the checkpoint with ``coerce_int96_timestamp_unit="ms"`` keeps the two apart (and, unlike
-with Arrow's default of nanoseconds, years beyond 2262 intact).
+Spark writes ``timestamp`` bounds as INT96, which Arrow reads as timestamps without a zone. A caller that opens the
+checkpoint with ``coerce_int96_timestamp_unit="ms"`` can tell them from ``timestamp_ntz`` bounds, which are always in
+microseconds. It also keeps years beyond 2262 intact, unlike Arrow's default of nanoseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MILLISECOND = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_0
 
 
 def stats_of_struct(parsed: pa.StructArray) -> pa.Array:
-    """The JSON text of each struct; null where the struct is."""
+    """The JSON text of each struct; null for a null struct."""
     return _render_struct(parsed, round_up=False)
 
 
@@ -43,14 +43,14 @@ def _render_struct(values: pa.StructArray, *, round_up: bool) -> pa.Array:
 
 
 def _render(values: pa.Array, *, round_up: bool) -> pa.Array | None:
-    """JSON texts, null where there is nothing to write; ``None``: a type that has no bounds."""
+    """JSON texts, null where there is no value; ``None``: the type has no bounds."""
     kind = values.type
     if pa.types.is_struct(kind):
         return _render_struct(values, round_up=round_up)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
         return values.cast(pa.string())
     if pa.types.is_floating(kind):
-        # As double: its shortest text reads back as the same number, whatever a reader takes it for.
+        # The shortest text of a double reads back as the same number, as a float or a double.
         doubles = values.cast(pa.float64())
         return _where(pc.is_finite(doubles), doubles).cast(pa.string())
     if pa.types.is_date(kind):

@@ -1,7 +1,7 @@
-"""When a version was committed, and by whom: ``commitInfo`` of every writer's dialect, brought to one form.
+"""When a version was committed, and by which writer: ``commitInfo`` in one form for all writers.
 
 Protocol sections "Commit Provenance Information" and "In-Commit Timestamps". ``commitInfo`` may be absent, may hold
-what its writer pleased, and may spell numbers and objects as strings; :func:`normalise` accepts all of it.
+any members, and may spell numbers and objects as strings; :func:`normalise` accepts all of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from delta_log.table_config.properties import flag
 #: Milliseconds since the epoch of the first and the last moment that has a date: the years 1 to 9999.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
-#: Arrays and objects within each other; no engine writes more than a few.
+#: How deep arrays and objects may be nested; no engine nests more than a few.
 MAX_DEPTH = 64
 
 ICT_ENABLED = "delta.enableInCommitTimestamps"
@@ -42,19 +42,20 @@ def commit_timestamp_ms(
     versions = [v for v in sorted(listing.commits) if listing.earliest <= v <= segment.version]
     if versions and versions[-1] == segment.version:
         return monotone_times([listing.commits[v].info.modification_time_ms for v in versions])[-1]
-    # The commit was cleaned; its checkpoint is the nearest witness.
+    # The commit was cleaned; the time of its checkpoint is the best estimate.
     assert segment.checkpoint is not None
     return segment.checkpoint.files[0].info.modification_time_ms
 
 
 def is_moment(value: object) -> TypeGuard[int]:
-    """Whether a value that a writer put into the log is a time in milliseconds, and one that has a date."""
+    """Whether a value of the log is a time in milliseconds within the years 1 to 9999."""
     return isinstance(value, int) and not isinstance(value, bool) and _FIRST_MS <= value <= _LAST_MS
 
 
 def in_commit_timestamp_ms(version: int, commit_info: Mapping[str, Any] | None) -> int:
-    """
-    :raises CorruptLog: the commit has no in-commit timestamp, or one that is no time.
+    """The in-commit timestamp of a version.
+
+    :raises CorruptLog: the commit has none, or it is no time.
     """
     timestamp = (commit_info or {}).get("inCommitTimestamp")
     if timestamp is None:
@@ -68,7 +69,7 @@ def in_commit_timestamp_ms(version: int, commit_info: Mapping[str, Any] | None) 
 
 
 def monotone_times(times_ms: list[int]) -> list[int]:
-    """The times of successive commits by their files, each at least 1 ms after the one before."""
+    """The modification times of successive commits, moved so that each is at least 1 ms after the one before."""
     ascending: list[int] = []
     for time_ms in times_ms:
         ascending.append(max(time_ms, ascending[-1] + 1) if ascending else time_ms)
@@ -98,12 +99,11 @@ def read_history(storage: Storage, listing: LogListing, limit: int | None) -> li
 
 
 def normalise(raw: Mapping[str, Any], commit: LogFile) -> dict[str, Any]:
-    """``version``, ``timestamp`` (ms) and whatever ``commitInfo`` says, with parameters and metrics as JSON values.
+    """``version``, ``timestamp`` (ms) and the members of ``commitInfo``, with parameters and metrics as JSON values.
 
-    ``timestamp`` is the in-commit timestamp where there is one, else the writer's, else the file's; what is no time
-    counts as absent. Strings that hold JSON arrays, objects, numbers or booleans become those; members that the writer
-    left out are left out, and so are parameters and metrics that are no object, and values nested deeper than
-    :data:`MAX_DEPTH`.
+    ``timestamp`` is the in-commit timestamp, else the writer's, else the file's; a value that is no time counts as
+    absent. Strings that hold JSON arrays, objects, numbers or booleans become those. Members that are absent are left
+    out, as are parameters and metrics that are no objects, and values nested deeper than :data:`MAX_DEPTH`.
     """
     entry: dict[str, Any] = {
         key: value for key, value in raw.items() if value is not None and is_shallow(value)
@@ -119,7 +119,7 @@ def normalise(raw: Mapping[str, Any], commit: LogFile) -> dict[str, Any]:
 
 
 def stated_time_ms(commit_info: Mapping[str, Any]) -> int | None:
-    """When its writer says that a commit was made; ``None``: it does not say."""
+    """The time of a commit by its writer's clock; ``None``: ``commitInfo`` has none."""
     times = (commit_info.get(name) for name in ("inCommitTimestamp", "timestamp"))
     return next((time_ms for time_ms in times if is_moment(time_ms)), None)
 
@@ -135,7 +135,7 @@ def _value(value: Any) -> Any:
 
 
 def is_shallow(value: Any) -> bool:
-    """Whether a JSON value is nested at most :data:`MAX_DEPTH` deep; what renders values may recurse into it then."""
+    """Whether a JSON value is nested at most :data:`MAX_DEPTH` deep, so that code may recurse into it."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

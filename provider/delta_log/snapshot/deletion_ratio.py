@@ -1,9 +1,8 @@
-"""How much of a table is deleted rows that its files still carry, as a whole and by partition.
+"""The share of deleted rows that the files of a table still carry, for the whole table and by partition.
 
-Protocol section "Deletion Vectors". A row that a vector hides is read, and paid for, until its file is rewritten.
-Counted over columns, from the statistics of the files (``numRecords``, which a file with a vector must have); a file
-without statistics counts for nothing in a ratio of rows. A version's checksum file tells in one small read that there
-are no deleted rows at all, which spares most tables a replay.
+Protocol section "Deletion Vectors". Readers read a row that a vector hides until its file is rewritten. Rows are counted
+by the statistics of the files (``numRecords``, which a file with a vector must have); files without statistics add no
+rows. The version checksum tells in one small read whether there are deleted rows at all, so most tables need no replay.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from delta_log.snapshot.version_checksum import read_version_checksum
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import PrimitiveType
 
-#: A number that is too large for 64 bits is none.
+#: Numbers of more than 18 digits, which may exceed 64 bits, do not match.
 _NUM_RECORDS = r'"numRecords"\s*:\s*(?P<count>\d{1,18})\s*[,}]'
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """Of a table or a partition.
+    """The deleted rows of a table or a partition.
 
-    :param num_rows: rows in the files, hidden ones too.
-    :param num_files_over: files of which more than a given share is hidden, and ``size_bytes_over`` what they weigh.
+    :param num_rows: all rows in the files, including hidden ones.
+    :param num_files_over: how many files have at least a given share of hidden rows; ``size_bytes_over`` is their size.
     :param partition: logical column names to raw values; empty for a whole table.
     """
 
@@ -60,12 +59,12 @@ class DeletedRows:
 
 @dataclass(frozen=True, slots=True)
 class DeletionLimits:
-    """What is too much; any of them will do. ``None``: no limit.
+    """Limits of deleted rows. A table passes them if it exceeds any one; ``None`` is no limit.
 
-    :param ratio: deleted rows by all rows.
-    :param file_ratio: the share from which on a file counts as one of those that are over.
-    :param files: so many files over.
-    :param size_bytes: files over that weigh so much together.
+    :param ratio: deleted rows divided by all rows.
+    :param file_ratio: a file with this share of hidden rows, or more, is *over*.
+    :param files: number of files over.
+    :param size_bytes: total size of the files over.
     """
 
     ratio: float | None = 0.1
@@ -88,7 +87,7 @@ class DeletionLimits:
 
 
 def has_no_deleted_rows(storage: Storage, version: int) -> bool:
-    """By the version's checksum file; ``False`` where it does not tell."""
+    """Whether the version's checksum shows that there are none; ``False`` where it does not tell."""
     checksum = None
     with suppress(CorruptLog):
         checksum = read_version_checksum(storage, version)
@@ -96,7 +95,7 @@ def has_no_deleted_rows(storage: Storage, version: int) -> bool:
 
 
 def deleted_rows(snapshot: Snapshot, file_ratio: float) -> list[DeletedRows]:
-    """Of each partition that has deleted rows, the worst first; of an unpartitioned table one."""
+    """The partitions that have deleted rows, the highest ratio first. An unpartitioned table is one partition."""
     files = snapshot.files(["partition_values", "size", "stats", "deletion_vector"])
     rows = pc.cast(
         pc.struct_field(pc.extract_regex(files.column("stats"), _NUM_RECORDS), "count"), pa.int64()
@@ -138,7 +137,10 @@ def deleted_rows(snapshot: Snapshot, file_ratio: float) -> list[DeletedRows]:
 
 
 def of_table(snapshot: Snapshot, partitions: Sequence[DeletedRows]) -> DeletedRows:
-    """The sum over a whole table, of which only the partitions with deleted rows are known."""
+    """The deleted rows of the whole table.
+
+    :param partitions: those with deleted rows, from :func:`deleted_rows`.
+    """
     stats = snapshot.files(["stats"]).column("stats")
     rows = pc.sum(
         pc.cast(pc.struct_field(pc.extract_regex(stats, _NUM_RECORDS), "count"), pa.int64())
@@ -154,7 +156,7 @@ def of_table(snapshot: Snapshot, partitions: Sequence[DeletedRows]) -> DeletedRo
 
 
 def _ratio(hidden: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Where the rows are not known, a file with hidden rows counts as all hidden."""
+    """Hidden rows divided by all rows. Where the number of rows is unknown, all rows count as hidden."""
     known = pc.if_else(pc.equal(rows, 0), hidden, rows)
     return pc.divide(
         pc.cast(hidden, pa.float64()), pc.cast(pc.if_else(pc.equal(known, 0), 1, known), pa.float64())
@@ -164,7 +166,7 @@ def _ratio(hidden: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.ChunkedArray:
 def predicate_of(snapshot: Snapshot, partitions: Sequence[DeletedRows]) -> str | None:
     """A predicate on the partition columns that chooses these partitions; ``None``: the table has none.
 
-    In the SQL of :mod:`delta_maintenance.partitions.predicate`, in which a literal takes the type of its column.
+    It is SQL for :mod:`delta_maintenance.partitions.predicate`, where a literal takes the type of its column.
     """
     if not snapshot.partition_columns:
         return None

@@ -1,15 +1,15 @@
 """Whether the table at an address is still the one that was read.
 
-A table may be deleted and made anew under its address while a run works on it. The new log begins at version 0, so that a
-commit that follows a version of the old one would leave a gap, or rest on files that the new table never had. A log is the
-same as long as the commit of the version that was read is the same object. One look at that object tells: its size, its
-time and its tag. A writer looks before whatever it writes to the log or deletes for the log's sake, and again after it.
+A table may be deleted and made anew at its address while a run works on it. The new log begins at version 0, so a commit
+that follows a version of the old log would leave a gap, or name files that the new table never had. The log is the same
+as long as the commit of the version that was read is the same object, by its size, time and tag. A writer compares them
+before it writes to the log or deletes files by what the log says, and again afterwards.
 
-Two cases need more than a look:
+Two cases need more than this comparison:
 
-* The object is another one, and may have the same content: a commit that a lock table coordinates is put in its place by
-  whoever completes it. Its ``commitInfo`` tells.
-* The commit is gone, and may have been cleaned from the log, which keeps a checkpoint for it. The table's id tells.
+* The object differs, but may have the same content: with a lock table, the process that completes a commit puts the file
+  in its place, and several may do so. Then ``commitInfo`` is compared.
+* The commit is gone, and a log cleanup may have deleted it. Then the id of the table in the newest checkpoint is compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import FileInfo, Storage
 
 _MAX_TRIES = 4
-#: Members of ``commitInfo`` that two commits do not share.
+#: Members of ``commitInfo`` by which two commits differ.
 _TELLING = ("txnId", "inCommitTimestamp", "timestamp")
 
 
@@ -37,11 +37,11 @@ def require_same_log(
     *,
     own_checkpoint: frozenset[str] = frozenset(),
 ) -> None:
-    """Costs one request, or none.
+    """Require that the log is the one that the snapshot was read from. Costs at most one request in the usual case.
 
-    :param listing: of the log, made just now from the snapshot's version or an earlier one on.
+    :param listing: a listing of the log that was made just now, from the snapshot's version or an earlier one on.
     :param own_checkpoint: keys of a checkpoint that the caller has just written for the snapshot; it proves nothing.
-    :raises TableReplaced: the snapshot's version is not in the log any more, or is another one.
+    :raises TableReplaced: the snapshot's version is gone from the log, or is another commit.
     """
     known, version = snapshot.last_commit, snapshot.version
     if listing is not None:
@@ -64,10 +64,11 @@ def require_same_log(
 def taken_back(
     storage: Storage, replaced: TableReplaced, key: str, body: bytes, *, follower: str | None = None
 ) -> TableReplaced:
-    """Delete a file of ours from a log that is another table's; the error says whether that went well.
+    """Delete a file that the caller wrote into the log of another table.
 
-    :param body: what we created. Anything else under that key is left alone.
-    :param follower: key of the next commit. Where it is there, that table's writers have built on ours, and it stays.
+    :param body: the content that the caller wrote. Other content under that key is left alone.
+    :param follower: key of the next commit. If it exists, writers of that table have followed the file, which then stays.
+    :return: the error to raise; it names the file if it was left.
     """
     for _ in range(_MAX_TRIES):
         with suppress(StorageError, OSError):
@@ -93,7 +94,7 @@ def _says_the_same(storage: Storage, snapshot: Snapshot) -> bool:
 
 
 def _is_cleaned(storage: Storage, snapshot: Snapshot, own_checkpoint: frozenset[str]) -> bool:
-    """Does a checkpoint stand for the commit, of the same table?"""
+    """Whether the log has a checkpoint of the same table for the commit."""
     try:
         segment = find_log_segment(storage, unusable=own_checkpoint)
         if segment.checkpoint is None or segment.checkpoint.version < snapshot.version:

@@ -1,9 +1,9 @@
-"""Which version was the table's at a moment.
+"""The version that a table had at a moment.
 
-Protocol sections "In-Commit Timestamps" and "Recommendations for Readers of Tables with In-Commit Timestamps".
-Before in-commit timestamps a version's time is the modification time of its commit file, made strictly ascending;
-with them it is what the commit says. The two are never compared: a moment at or after the enablement is looked for
-among the later versions only, an earlier one among the earlier.
+Protocol sections "In-Commit Timestamps" and "Recommendations for Readers of Tables with In-Commit Timestamps". Without
+in-commit timestamps, a version's time is the modification time of its commit file, made strictly ascending; with them it
+is the timestamp in the commit. The two kinds are never compared: a moment at or after their enablement is looked up
+among the later versions only, an earlier moment among the earlier versions.
 """
 
 from __future__ import annotations

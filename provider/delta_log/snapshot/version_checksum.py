@@ -1,11 +1,11 @@
-"""The version checksum (``.crc``): what the writer of a version said that its table came to.
+"""The version checksum (``.crc``): a summary of a version by its writer.
 
-Protocol section "Version Checksum File". One small object tells counts, protocol and metadata without a replay, which
-is what a watcher of many tables can afford. It is a *statement*: nothing protects it against damage, and writers have
-been wrong, so no snapshot rests on it. Where commits are read as well, :func:`disagreements` compares the two.
+Protocol section "Version Checksum File". One small object tells counts, protocol and metadata without a replay, so that
+a watcher of many tables can read it often. It is a *statement*: nothing protects it against damage, and writers have
+been wrong, so no snapshot is made from it. Where the log is read as well, :func:`disagreements` compares the two.
 
-Our own statements are taken from a snapshot's totals, which a refreshed snapshot carries on from the one before; what
-depends on the reader's clock (expiring transactions) is left out, and the list of all files always is.
+This package writes checksums from a snapshot's totals. It leaves out what depends on the reader's clock (transactions
+that expire), and the list of all files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DeletedRecordCounts(msgspec.Struct):
 
 
 class VersionChecksum(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The members that we use, under the protocol's names; ``None``: the writer did not say."""
+    """The members that this package uses, under the protocol's names; ``None``: the writer left it out."""
 
     tableSizeBytes: Int64
     numFiles: Int64
@@ -66,9 +66,9 @@ _DECODER = msgspec.json.Decoder(VersionChecksum, strict=False)
 
 
 def read_version_checksum(storage: Storage, version: int) -> VersionChecksum | None:
-    """What the writer of a version stated; ``None``: there is no statement.
+    """Read the checksum of a version; ``None``: there is none.
 
-    :raises CorruptLog: the file is none, or contradicts itself.
+    :raises CorruptLog: the file is not a checksum, or contradicts itself.
     """
     key = checksum_key(version)
     try:
@@ -89,9 +89,9 @@ def read_version_checksum(storage: Storage, version: int) -> VersionChecksum | N
 
 
 def checksum_of(snapshot: Snapshot, txn_id: str | None) -> VersionChecksum:
-    """What there is to state about a version.
+    """Make the checksum of a version.
 
-    :param txn_id: of the version's commit.
+    :param txn_id: the ``txnId`` of the version's commit.
     """
     counts, protocol, properties = snapshot.counts, snapshot.protocol, snapshot.properties
     with_vectors = supports(protocol, "deletionVectors")
@@ -119,9 +119,9 @@ def checksum_of(snapshot: Snapshot, txn_id: str | None) -> VersionChecksum:
 
 
 def write_version_checksum(storage: Storage, snapshot: Snapshot, txn_id: str | None) -> bool:
-    """State a version's totals; ``False``: somebody did already, and theirs stays.
+    """Write the checksum of a version; ``False``: there is one already, and it stays.
 
-    :raises UnsupportedFeature: the table may hold state that we do not know of.
+    :raises UnsupportedFeature: the table may hold state that this package does not know.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     body = msgspec.json.encode(checksum_of(snapshot, txn_id))
@@ -131,9 +131,9 @@ def write_version_checksum(storage: Storage, snapshot: Snapshot, txn_id: str | N
 def disagreements(
     checksum: VersionChecksum, snapshot: Snapshot, counts: Counts | None = None
 ) -> tuple[str, ...]:
-    """Where a statement and the replayed log differ: the names of its members.
+    """The names of the members in which a checksum and the replayed log differ.
 
-    :param counts: the snapshot's, where the caller has counted its files already.
+    :param counts: the counts of the snapshot, if the caller has them already.
     """
     counts = counts or snapshot.counts
     expiring = TRANSACTION_RETENTION in snapshot.properties

@@ -1,9 +1,10 @@
-"""Azure Blob Storage and ADLS Gen2, through adlfs and the Blob API.
+"""The storage of tables on Azure Blob Storage and ADLS Gen2, through adlfs and the Blob API.
 
-``put_if_absent`` is one Put Blob, or for large contents a Put Block List, with ``If-None-Match: *``. Blocks have names
-that nobody else uses: writers of one blob share its uncommitted blocks, and equal names would mix their contents.
+``put_if_absent`` is one Put Blob, or for large contents a Put Block List, with ``If-None-Match: *``. Each block has a unique
+name: writers of one blob share its uncommitted blocks, and equal names would mix their contents.
 
-Directories of a hierarchical namespace, and the marks that Hadoop's client leaves for them elsewhere, are no files.
+Directories of a hierarchical namespace do not count as files, and neither do the marks that Hadoop's client leaves for
+directories elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from delta_log.storage.object_store import (
 from delta_log.storage.remote import file_info
 from delta_log.storage.storage import FileInfo, KeySpan
 
-#: What the service says of a blob that is there: to Put Blob, and to Put Block List.
+#: The codes for a blob that exists: from Put Blob, and from Put Block List.
 _EXISTS = ("BlobAlreadyExists", "ConditionNotMet")
 _ABSENT = ("BlobNotFound", "ResourceNotFound", "PathNotFound")
 _NO_SOURCE = (*_ABSENT, "CannotVerifyCopySource")
@@ -37,7 +38,7 @@ class AzureStorage(ObjectStorage):
     """A container of a storage account, with or without hierarchical namespace."""
 
     has_key_ranges = False
-    # The client puts a blob in one request up to 64 MiB, and cuts by itself what is larger.
+    # The client puts up to 64 MiB in one request, and cuts a larger blob by itself.
     multipart_bytes = 32 << 20
     #: Between two questions whether a copy is done.
     while_copying: Backoff = Backoff(0.5)
@@ -50,7 +51,7 @@ class AzureStorage(ObjectStorage):
         self.container, self._prefix, _ = self._fs.split_path(f"{self._root}/")
 
     def blob_name(self, key: str) -> str:
-        """A key of this storage as the container knows it."""
+        """Returns the name in the container for a key of this storage."""
         return f"{self._prefix}{key}"
 
     def _client(self) -> Any:
@@ -93,7 +94,7 @@ class AzureStorage(ObjectStorage):
             raise
 
     async def _read_tail(self, key: str, length: int) -> ObjectEnd:
-        """Two requests: this store has no ranges that count from the end."""
+        """Reads the end by two requests, because this store has no ranges that count from the end."""
         found = await self._properties(key)
         if found is None:
             raise FileNotFoundError(key)
@@ -107,7 +108,7 @@ class AzureStorage(ObjectStorage):
         return file_info(key, found.size, found.last_modified.timestamp(), found.etag), found.metadata
 
     async def _properties(self, key: str) -> Any:
-        """Of a blob, which is no directory; ``None``: there is none."""
+        """Returns the properties of a blob; ``None``: it is absent, or a directory."""
         try:
             found = await self._blob(key).get_blob_properties()
         except Exception as error:
@@ -142,7 +143,7 @@ class AzureStorage(ObjectStorage):
         return found, pages.continuation_token or None
 
     async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
-        """Directories of a hierarchical namespace are left out: on this store nobody removes any."""
+        """Leaves out directories of a hierarchical namespace, because this storage removes none."""
         root, prefix = len(self._prefix), self.blob_name(span.prefix)
         asked: dict[str, Any] = {"include": ["metadata"], "results_per_page": self.page_keys}
         if span.deep:
@@ -160,7 +161,7 @@ class AzureStorage(ObjectStorage):
         return SpanPage(found, directories, pages.continuation_token or None)
 
     async def _copy_object(self, source: str, target: str) -> None:
-        """Within an account it is mostly done at once; where it is not, the target is there before its content."""
+        """Copies a blob. Within an account it is mostly done at once; if not, the target exists before its content."""
         blob = self._blob(target)
         try:
             answer = await blob.start_copy_from_url(self._blob(source).url)
@@ -199,7 +200,7 @@ class AzureStorage(ObjectStorage):
 
 
 class _BlockUpload(Upload):
-    """Uncommitted blocks are invisible, and the service forgets them after a week."""
+    """An upload in blocks, which are invisible until committed; the service drops uncommitted ones after a week."""
 
     def __init__(self, storage: AzureStorage, key: str, token: str | None) -> None:
         self._storage, self._key, self._token = storage, key, token
@@ -224,7 +225,7 @@ class _BlockUpload(Upload):
         except Exception as error:
             if self._token is not None and _code_of(error) in _EXISTS:
                 return False
-            # Whoever creates the blob discards the uncommitted blocks of all others.
+            # The writer that creates the blob discards the uncommitted blocks of all other writers.
             if _code_of(error) == "InvalidBlockList":
                 if self._token is not None and await self._storage._head(self._key) is not None:
                     return False
@@ -233,7 +234,7 @@ class _BlockUpload(Upload):
         return True
 
     async def abort(self) -> None:
-        """The service does it."""
+        """Does nothing: the service drops the blocks by itself."""
 
 
 def _code_of(error: Exception) -> str:

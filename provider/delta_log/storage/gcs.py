@@ -1,7 +1,7 @@
-"""Google Cloud Storage, through gcsfs and the JSON API.
+"""The storage of tables on Google Cloud Storage, through gcsfs and the JSON API.
 
-``put_if_absent`` is one upload with ``ifGenerationMatch=0``, whatever its size: it is judged where it ends. New files
-are resumable uploads; the session of one that failed is cancelled.
+``put_if_absent`` is one upload of any size with ``ifGenerationMatch=0``, which the store checks at its end. New files are
+resumable uploads. The session of a failed one is cancelled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delta_log.storage.storage import FileInfo, KeySpan
 
 
 class GcsStorage(ObjectStorage):
-    """A bucket; a listing starts where it is asked to, however long the log is."""
+    """A bucket. A listing starts at any key, so a long log costs no more than its new part."""
 
     # A chunk of a resumable upload is acknowledged before the next is sent.
     parallel_parts = 1
@@ -34,7 +34,7 @@ class GcsStorage(ObjectStorage):
         self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
 
     def object_key(self, key: str) -> str:
-        """A key of this storage as the bucket knows it."""
+        """Returns the name in the bucket for a key of this storage."""
         return f"{self._prefix}{key}"
 
     def _failure(self, error: Exception, key: str) -> StorageError:
@@ -57,7 +57,7 @@ class GcsStorage(ObjectStorage):
             return (await self._get(key, wanted, tag)).data
         except (FileNotFoundError, ContentChanged):
             raise
-        except Exception:  # gcsfs has several errors for a range that cannot be had
+        except Exception:  # gcsfs has several errors for a range beyond the end
             found = await self._head(key)
             if found is not None and start >= found[0].size:
                 return b""
@@ -68,14 +68,14 @@ class GcsStorage(ObjectStorage):
             return await self._get(key, f"bytes=-{length}")
         except FileNotFoundError:
             raise
-        except Exception:  # the same of an empty object
+        except Exception:  # an empty object has no range either
             found = await self._head(key)
             if found is not None and found[0].size == 0:
                 return ObjectEnd(b"", 0, None)
             raise
 
     async def _get(self, key: str, wanted: str | None, tag: str | None = None) -> ObjectEnd:
-        """A range of an object; its tag is its generation."""
+        """Reads a range of an object; the tag is the generation."""
         url = f"{self._fs._location}/download/storage/v1/b/{{}}/o/{{}}"
         asked = {"Range": wanted} if wanted is not None else {}
         try:
@@ -158,7 +158,7 @@ class GcsStorage(ObjectStorage):
                 ifGenerationMatch="0" if token is not None else None,
             )
         except Exception as error:
-            # Newer releases of gcsfs make a failed precondition an error of Python's.
+            # Newer releases of gcsfs raise a Python error for a failed precondition.
             if token is not None and (isinstance(error, FileExistsError) or _status_of(error) == 412):
                 return False
             raise
@@ -182,7 +182,7 @@ class GcsStorage(ObjectStorage):
         return f"{self._fs._location}/upload/storage/v1/b/{{}}/o"
 
     async def _copy_object(self, source: str, target: str) -> None:
-        """A large object is rewritten by several requests, and appears with the last."""
+        """Copies an object; a large one takes several requests and appears with the last."""
         place = (self.bucket, self.object_key(source), self.bucket, self.object_key(target))
         token = None
         while True:
@@ -198,7 +198,7 @@ class GcsStorage(ObjectStorage):
 
 
 def _credentials(token: Any) -> dict[str, Any]:
-    """What is no key and no file, gcsfs takes for a session's token, and sends it to be checked."""
+    """Checks the option ``token``: gcsfs takes a text that is neither a key nor a file for an access token, and sends it."""
     if not isinstance(token, str):
         return {}
     if token.lstrip().startswith("{"):
@@ -239,7 +239,7 @@ class _ResumableUpload(Upload):
             self._offset = kept
 
     async def complete(self) -> bool:
-        """The last part did it."""
+        """Does nothing: the last part has completed the upload."""
         return True
 
     async def abort(self) -> None:
@@ -255,6 +255,6 @@ def _info(key: str, item: Mapping[str, Any]) -> FileInfo:
 
 
 def _status_of(error: Exception) -> int:
-    """The HTTP status that gcsfs keeps in its error, as a number or as text; 0: it is another error."""
+    """Returns the HTTP status that gcsfs keeps in its error as a number or a text; 0: it is another error."""
     code = str(getattr(error, "code", ""))
     return int(code) if code.isdigit() else 0

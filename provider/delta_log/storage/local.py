@@ -1,11 +1,11 @@
-"""Tables on a disk of this machine, or on a POSIX file system mounted here.
+"""The storage of tables on a disk of this machine, or on a mounted POSIX file system.
 
-``put_if_absent`` writes a temporary file beside its target, makes it durable, and gives it its second name with
-``link``, which fails where the name is taken: ``rename`` would overwrite, and ``O_EXCL`` would show a part of the
-content. A file system without hard links (FAT, some FUSE and network mounts) is refused for writing.
+``put_if_absent`` writes a temporary file beside its target, makes it durable, and gives it its second name with ``link``, which
+fails if the name is taken. ``rename`` would overwrite, and ``O_EXCL`` would show a part of the content. A file system without
+hard links (FAT, some FUSE and network mounts) is refused for writing.
 
-Every path below the root is walked component by component (:mod:`delta_log.storage.local_directory`): no symbolic link is followed.
-A link is listed as what it is called, so that what needs it is refused where it is used.
+Every path below the root is opened component by component (:mod:`delta_log.storage.local_directory`), so no symbolic link is
+followed. A listing shows a link under its name, and a call that needs the link is refused.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from delta_log.storage.local_listing import LocalPage
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage, require_key
 from delta_log.storage.store_clock import store_clock_ms
 
-#: What ``link`` says where there are no hard links; POSIX leaves the choice.
+#: The errors of ``link`` where there are no hard links; POSIX leaves the choice.
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
-#: Devices whose file system was seen to have hard links, once per process.
+#: Devices whose file system has hard links, as this process has tried out.
 _proved: set[int] = set()
 
 
 class LocalStorage(Storage):
-    """A directory. Reads take plain system calls: threads would only make them slower."""
+    """A directory. It makes plain system calls one at a time, because threads would only slow them down."""
 
     concurrency = 1
     reads_while_listing = True
@@ -48,7 +48,7 @@ class LocalStorage(Storage):
         self._before_key = os.path.join(self.root, "")
 
     def _path(self, key: str) -> str:
-        """Where a key is, for messages alone."""
+        """Returns the path of a key, for messages only."""
         return self._before_key + key
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -77,10 +77,10 @@ class LocalStorage(Storage):
         with _local_errors(self._path(key)), DirectoryWalk(self.root) as walk:
             descriptor, _ = walk.open_file(key)
         try:
-            # Arrow takes no descriptor. This path opens the very same file once more, whatever its name is by now.
+            # Arrow takes no descriptor. This path opens the same file again, even if it was renamed.
             return pa.OSFile(f"/dev/fd/{descriptor}")
         except OSError as error:
-            # The file is there: an absence is one of /dev/fd.
+            # The file exists. If something is absent, it is /dev/fd.
             raise _failure(error, self._path(key)) from error
         finally:
             os.close(descriptor)
@@ -106,7 +106,7 @@ class LocalStorage(Storage):
                     yield _info_of(prefix + name, name, status)
 
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        """Sizes and times are left out: they would cost a system call for each file, and few files are asked about."""
+        """Leaves out sizes and times: each would cost a system call, and callers need those of few files."""
         return self._walk("", enter)
 
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
@@ -127,10 +127,10 @@ class LocalStorage(Storage):
                 except FileNotFoundError:  # removed meanwhile
                     pass
                 except SymbolicLinkRefused:
-                    # It was a directory when it was met.
+                    # A link has replaced the directory since it was listed.
                     if directory == top:
                         raise
-                # Many directories are asked about at once, but no more than there are files to a page.
+                # `enter` is asked about many directories at once, but not more than a page has files.
                 if page.is_full or not remaining:
                     with _local_errors(self.root):
                         listed = page.listed()
@@ -204,12 +204,12 @@ class LocalStorage(Storage):
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
-                # The log must never name a file whose directory entry a power failure takes back.
+                # The log must never name a file whose directory entry a power failure can undo.
                 walk.sync(_directory_of(key))
             except BaseException as error:
                 with suppress(FileNotFoundError):
                     walk.unlink(key)
-                # What is not found is a file that is read in the block.
+                # A missing file is one that the caller reads inside the block.
                 if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                     raise _failure(error, path) from error
                 raise
@@ -220,7 +220,7 @@ class LocalStorage(Storage):
             walk.refuse_link(key, directory, name)
             os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
             walk.sync(_directory_of(key))
-            # Hadoop's local file system keeps a checksum beside each file it wrote and fails on one that does not fit.
+            # Hadoop's local file system keeps a checksum beside each file that it wrote, and fails if it does not fit.
             with suppress(FileNotFoundError):
                 os.unlink(f".{name}.crc", dir_fd=directory)
 
@@ -231,7 +231,7 @@ class LocalStorage(Storage):
                 _link(directory, temporary, directory, name, self._path(key))
             except FileExistsError:
                 walk.refuse_link(key, directory, name)
-                # NFS repeats a call whose answer was lost, and then refuses what it has done itself.
+                # NFS repeats a call whose answer was lost, and then refuses because of its own first attempt.
                 if os.stat(temporary, dir_fd=directory, follow_symlinks=False).st_nlink != 2:
                     return False
             walk.sync(_directory_of(key))
@@ -239,7 +239,7 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _temporary_file(self, key: str, data: bytes) -> Iterator[tuple[DirectoryWalk, str]]:
-        """A durable file with that content beside a key, for as long as the block lasts: its name, and the way there."""
+        """Makes a durable file with that content beside a key for the time of the block; gives the walk and its name."""
         require_key(key)
         directory, slash, name = key.rpartition("/")
         temporary = local_leftovers.temporary_name(name)
@@ -255,7 +255,7 @@ class LocalStorage(Storage):
                 _unlink_quietly(walk.open(directory), temporary)
 
     def require_writable(self) -> None:
-        """Hard links are tried out beside the table, once for each file system and process."""
+        """Tries out hard links beside the table, once for each file system and process."""
         directory = self.root
         while not os.path.isdir(directory):
             directory = os.path.dirname(directory)
@@ -274,7 +274,7 @@ class LocalStorage(Storage):
         _proved.add(device)
 
     def copy(self, source: str, target: str) -> bool:
-        """A hard link: nothing is copied, and its times stay."""
+        """Makes a hard link, which copies no bytes and keeps the times of the file."""
         require_key(target)
         with (
             _write_errors(self._path(target)),
@@ -293,7 +293,7 @@ class LocalStorage(Storage):
                 _link(old_directory, old_name, new_directory, new_name, self._path(target))
             made = os.stat(new_name, dir_fd=new_directory, follow_symlinks=False)
             if not os.path.samestat(found, made):
-                # Another file was there, or the source was replaced after the look at it.
+                # Another file has this name, or the source was replaced after the check.
                 there.refuse_link(target, new_directory, new_name)
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path(target))
             there.sync(_directory_of(target))
@@ -337,7 +337,7 @@ def _read_at(descriptor: int, start: int, length: int) -> bytes:
     data = os.pread(descriptor, length, start) if length else b""
     if len(data) == length:
         return data
-    # One system call may give less than it was asked for.
+    # One system call may return less than it was asked for.
     parts, missing = [data], length - len(data)
     while missing and (part := os.pread(descriptor, missing, start + length - missing)):
         parts.append(part)
@@ -381,7 +381,7 @@ def _local_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def _write_errors(path: str) -> Iterator[None]:
-    """Where nothing has to be there yet, an absence is a failure like any other."""
+    """Turns each error of a system call into a :class:`StorageError`; a missing file is one, too."""
     try:
         yield
     except OSError as error:
@@ -389,7 +389,7 @@ def _write_errors(path: str) -> Iterator[None]:
 
 
 def _named(error: OSError, path: str) -> Exception:
-    """The error of a system call as one of this package; absence stays what it is."""
+    """Turns an error of a system call into an error of this package; a missing file stays one."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return FileNotFoundError(path)
     return _failure(error, path)

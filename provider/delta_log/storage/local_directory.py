@@ -1,12 +1,12 @@
-"""Directories below a table's root on a disk, reached without following symbolic links.
+"""Opens directories and files below a table's root on a disk without following symbolic links.
 
-Who may write below the root may put a symbolic link there at any time, also between a look at a name and its use. So no
-path below the root is handed to the operating system. Each component is opened relative to the descriptor of the directory
-above it, with ``O_NOFOLLOW``, and each file is named relative to the descriptor of its directory. A descriptor stays with
-its directory whatever becomes of the name. The root itself is the address that the user gave, and may be reached by links.
+A writer of the table may put a symbolic link below the root at any time, even between a check of a name and its use. So this
+module passes no path below the root to the operating system. It opens each component relative to the descriptor of the
+directory above it, with ``O_NOFOLLOW``, and names each file relative to the descriptor of its directory. A descriptor stays
+with its directory when the name changes. The root itself is the address that the user gave, and links may lead to it.
 
-A component that is a link is refused (:class:`~delta_log.errors.SymbolicLinkRefused`). It is never taken for an absence,
-since other readers of the table may follow it.
+A component that is a link is refused (:class:`~delta_log.errors.SymbolicLinkRefused`). It does not count as absent, because
+other readers of the table may follow it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import NoReturn, final
 
 from delta_log.errors import SymbolicLinkRefused
 
-#: Names that lead elsewhere, or nowhere.
+#: Names that lead to another directory, or to none.
 _ODD_NAMES = ("", ".", "..")
-#: Only to pass through: the right to list a directory is not needed for that, where the system can tell the two apart.
+#: Opens a directory to pass through it. Where the system has such a mode, it needs no right to list the directory.
 _THROUGH = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
-#: Without waiting for the other end of what is a pipe.
+#: ``O_NONBLOCK``: opening a pipe must not wait for its other end.
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-#: Another process may remove an empty directory that was just made.
+#: How often a file is created anew, since another process may remove the empty directory that was just made for it.
 _ATTEMPTS = 10
 
 
 @final
 class DirectoryWalk:
-    """Open descriptors of the directories from a root down to the one that was asked for last.
+    """Holds the descriptors of the directories from a root down to the last one that was opened.
 
-    Neighbouring keys share them, so many files of one directory cost one way to it. A walk serves one call of a storage and
-    one thread: kept longer, it would miss that a directory was replaced.
+    Neighbouring keys share descriptors, so a directory is opened once for many of its files. A walk serves one call of a
+    storage in one thread. A walk that lives longer would miss that a directory was replaced.
 
     :param root: an absolute path.
     """
@@ -55,24 +55,24 @@ class DirectoryWalk:
         self.close()
 
     def close(self) -> None:
-        """Close every descriptor; the next use begins at the root again."""
+        """Closes every descriptor; the next use starts at the root."""
         self._names.clear()
         self._directory = None
         while self._descriptors:
             os.close(self._descriptors.pop())
 
     def path(self, key: str) -> str:
-        """Where a key is, for messages alone."""
+        """Returns the path of a key, for messages only."""
         return os.path.join(self.root, key)
 
     # -- directories -------------------------------------------------------------------------------------
 
     def open(self, directory: str, *, make: bool = False) -> int:
-        """The descriptor of a directory, to name files by; it is closed by the walk.
+        """Returns the descriptor of a directory, which the walk closes.
 
-        :param directory: a key; empty: the root.
-        :param make: make what is missing, durably.
-        :raises FileNotFoundError: it is not there, or no directory below the root has that name.
+        :param directory: a key; empty for the root.
+        :param make: makes missing directories, durably.
+        :raises FileNotFoundError: the directory is absent, or the key is not normalised.
         :raises SymbolicLinkRefused: a link leads there.
         """
         if directory == self._directory:
@@ -96,9 +96,9 @@ class DirectoryWalk:
         return self._descriptors[-1]
 
     def parent(self, key: str) -> tuple[int, str]:
-        """The descriptor of the directory that a key lies in, and the key's last segment.
+        """Returns the descriptor of the directory of a key, and the key's last segment.
 
-        :raises FileNotFoundError: the directory is not there, or the key is not normalised and so names nothing.
+        :raises FileNotFoundError: the directory is absent, or the key is not normalised.
         :raises SymbolicLinkRefused: a link leads there.
         """
         directory, slash, name = key.rpartition("/")
@@ -107,11 +107,11 @@ class DirectoryWalk:
         return self.open(directory), name
 
     def open_for_listing(self, directory: str) -> int:
-        """A descriptor that can be listed and synced, which the caller closes."""
+        """Returns a descriptor for listing and syncing, which the caller closes."""
         return os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self.open(directory))
 
     def sync(self, directory: str) -> None:
-        """Make the names in a directory durable."""
+        """Makes the names in a directory durable."""
         _sync(self.open(directory))
 
     def _below(self, above: int, name: str, *, make: bool) -> int:
@@ -131,9 +131,9 @@ class DirectoryWalk:
     # -- files -------------------------------------------------------------------------------------------
 
     def status(self, key: str) -> os.stat_result | None:
-        """What lies under a key, be it a link; ``None``: nothing.
+        """Returns the status of a file, directory or link, or ``None`` if there is none.
 
-        :raises SymbolicLinkRefused: a link leads to the directory that it lies in.
+        :raises SymbolicLinkRefused: a link leads to its directory.
         """
         try:
             directory, name = self.parent(key)
@@ -142,7 +142,7 @@ class DirectoryWalk:
             return None
 
     def open_file(self, key: str) -> tuple[int, int]:
-        """The descriptor of a file for reading, which the caller closes; and its size in bytes.
+        """Opens a file for reading; returns its descriptor, which the caller closes, and its size in bytes.
 
         :raises SymbolicLinkRefused: it is a link, or a link leads there.
         :raises OSError: it is no file; ``FileNotFoundError``: it is not there.
@@ -162,9 +162,9 @@ class DirectoryWalk:
         return descriptor, status.st_size
 
     def create(self, key: str) -> int:
-        """The descriptor of a new file for writing, which the caller closes; missing directories are made, durably.
+        """Creates a file, and missing directories durably; returns its descriptor, which the caller closes.
 
-        :raises FileExistsError: there is something already.
+        :raises FileExistsError: the name is taken.
         :raises SymbolicLinkRefused: a link leads there.
         """
         directory, _, name = key.rpartition("/")
@@ -178,10 +178,10 @@ class DirectoryWalk:
         raise AssertionError("unreachable")
 
     def unlink(self, key: str) -> None:
-        """Delete a file.
+        """Deletes a file.
 
-        :raises SymbolicLinkRefused: it is a link, or a link leads there. One that takes the file's place after the look at it
-            is deleted itself, and what it leads to is not touched.
+        :raises SymbolicLinkRefused: it is a link, or a link leads there. A link that replaces the file after this check is
+            deleted; its target is not touched.
         :raises OSError: it is no file; ``FileNotFoundError``: it is not there.
         """
         directory, name = self.parent(key)
@@ -190,8 +190,8 @@ class DirectoryWalk:
 
     def refuse_link(self, key: str, directory: int, name: str) -> None:
         """
-        :param directory: in which ``name`` is what ``key`` names.
-        :raises SymbolicLinkRefused: it is a link.
+        :param directory: the directory of ``key``, whose last segment is ``name``.
+        :raises SymbolicLinkRefused: the key names a link.
         """
         with suppress(FileNotFoundError):
             if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):

@@ -1,7 +1,8 @@
-"""Pages of a listing of a local disk: hundreds of thousands of names without an object for each that outlives its directory.
+"""Builds the pages of a listing of a local disk.
 
-The names of a directory are joined to the contents of a column all at once. What is neither file nor directory, and names
-that no log can spell since they are no UTF-8, are put aside.
+A listing may have hundreds of thousands of names. The names of a directory are joined to the content of an Arrow column, so
+that no Python object for a name outlives its directory. Entries that are neither file nor directory, and names that are not
+UTF-8 and so occur in no log, are listed apart.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _PAGE_FILES = 1 << 14
 
 
 def _entries_of(descriptor: int) -> Iterator[list[os.DirEntry[str]]]:
-    """The entries of one directory, some thousand at a time."""
+    """Yields the entries of one directory, some thousand at a time."""
     with os.scandir(descriptor) as entries:
         while met := list(islice(entries, _PAGE_FILES)):
             yield met
@@ -29,9 +30,9 @@ def _entries_of(descriptor: int) -> Iterator[list[os.DirEntry[str]]]:
 
 @dataclass(slots=True)
 class LocalPage:
-    """A page of a listing in the making; the keys of its files are bytes, one after the other.
+    """Collects a page of a listing; the keys of its files are held as one run of bytes.
 
-    :ivar below: directories that were met and nobody has taken yet.
+    :ivar below: directories that were met and not yet listed.
     """
 
     below: list[str] = field(default_factory=list)
@@ -46,10 +47,10 @@ class LocalPage:
         return len(self.name_bytes) >= _PAGE_FILES
 
     def read(self, directory: str, walk: DirectoryWalk) -> Iterator[TreePage]:
-        """All entries of a directory; pages that become full on the way.
+        """Reads all entries of a directory; yields the pages that become full.
 
         :raises SymbolicLinkRefused: it is a link, or a link leads there.
-        :raises OSError: of a system call; ``FileNotFoundError`` and ``NotADirectoryError`` where it is none any more.
+        :raises OSError: a system call failed; ``FileNotFoundError`` or ``NotADirectoryError``: the directory is gone.
         """
         descriptor = walk.open_for_listing(directory)
         try:
@@ -64,7 +65,7 @@ class LocalPage:
             self.directories[directory] = changed_ms
 
     def _take(self, directory: str, met: Sequence[os.DirEntry[str]]) -> None:
-        """:param met: some of a directory's entries; the rest of them comes next."""
+        """Takes in some entries of a directory; the next call brings the rest."""
         prefix = f"{directory}/" if directory else ""
         files = [entry.name for entry in met if entry.is_file(follow_symlinks=False)]
         below: list[str] = []
@@ -95,7 +96,7 @@ class LocalPage:
         self.runs[directory] = self.runs.get(directory, 0) + count
 
     def listed(self) -> TreePage:
-        """What was read since the last time."""
+        """Returns a page of what was read since the last page."""
         prefixes = [len(directory.encode()) + 1 if directory else 0 for directory in self.runs]
         prefix_bytes = np.repeat(np.array(prefixes, np.int32), list(self.runs.values()))
         lengths = np.array(self.name_bytes, np.int32) + prefix_bytes
@@ -109,7 +110,7 @@ class LocalPage:
 
 
 def _as_text(name: str) -> str | None:
-    """A name of the operating system as the log would spell it; ``None``: it is no UTF-8."""
+    """Returns a name of the operating system as the log spells it, or ``None`` if it is not UTF-8."""
     try:
         return os.fsencode(name).decode()
     except UnicodeDecodeError:

@@ -1,12 +1,12 @@
-"""Everything below a table's root on an object store, listed by several requests at a time.
+"""Lists everything below a table's root on an object store by several requests at a time.
 
-A listing is a chain of pages, each of which names the next, so one chain takes as long as all its answers. Here the
-tree is cut first: its upper levels are listed directory by directory, all of a level at once, until there are more
-directories than lanes. From there on each lane lists *spans*: runs of neighbouring directories, by one chain of full
-pages, wherever the store can start and end a listing at a key. So many small directories cost few requests, and no
-directory that the caller refused lies within a span.
+A listing is a chain of pages, each of which names the next one, so a single chain takes the time of all its answers. This
+module cuts the tree first. It lists the upper levels directory by directory, all of a level at once, until there are at least
+as many directories as lanes. Each lane (a thread) then lists *spans*. Where the store can start and end a listing at a key, a
+span is a run of neighbouring directories, listed by one chain of full pages. So many small directories cost few requests. A
+span holds no directory that the caller refused.
 
-Pages reach the caller as they come, a few wait for it: a directory of millions of files is never held here.
+Pages reach the caller as they come, and only a few wait, so that a directory of millions of files is never held in memory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import TypeVar
 
 from delta_log.storage.storage import ODD_KEY, EnterDirectories, FileInfo, KeySpan, TreePage
 
-#: A tree is cut at this level at the latest.
+#: At most this many levels are listed directory by directory.
 MAX_SHALLOW_LEVELS = 6
-#: So many spans for each lane, since nobody knows how many files a directory holds.
+#: How many spans each lane gets. Several, because directories hold unequal numbers of files.
 _SPANS_PER_LANE = 4
 _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
 class SpanPage:
-    """One answer of a store: files, directories (keys without a slash at the end), and the name of the next page."""
+    """One answer of a store: files, directories (keys without a final slash), and the name of the next page."""
 
     files: Sequence[FileInfo]
     directories: Sequence[str]
@@ -42,10 +42,10 @@ ListSpan = Callable[[KeySpan, "str | None"], SpanPage]
 def list_object_tree(
     list_span: ListSpan, enter: EnterDirectories, lanes: int, *, has_ranges: bool
 ) -> Iterator[TreePage]:
-    """The pages of a whole tree.
+    """Yields the pages of a whole tree.
 
-    :param list_span: one page of a span; called from several threads.
-    :param has_ranges: the store can start and end a listing at a key; else a span is one directory.
+    :param list_span: returns one page of a span; called from several threads.
+    :param has_ranges: whether the store can start and end a listing at a key; otherwise a span is one directory.
     """
     with ThreadPoolExecutor(lanes) as pool:
         runs: list[Run] = []
@@ -70,7 +70,7 @@ def list_object_tree(
 
 
 def list_span_tree(list_span: ListSpan, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
-    """One span of a tree, see :meth:`~delta_log.storage.storage.Storage.list_part`."""
+    """Yields the pages of one span, see :meth:`~delta_log.storage.storage.Storage.list_part`."""
     if span.deep:
         yield from _deep(list_span, span)
         return
@@ -83,14 +83,14 @@ def list_span_tree(list_span: ListSpan, span: KeySpan, enter: EnterDirectories) 
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """The directories in a directory."""
+    """The directories directly in a directory."""
 
     directory: str
     names: Sequence[str]
 
 
 def _shallow(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage | _Below]:
-    """One directory, or a part of it: its files, and at last the directories in it."""
+    """Lists one directory, or a part of it: yields its files, and last the directories in it."""
     directories: list[str] = []
     following = None
     while True:
@@ -102,9 +102,8 @@ def _shallow(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage | _Below]:
             break
     if span.end is not None:
         directories = [name for name in directories if f"{name}/" < span.end]
-    directories = list(
-        dict.fromkeys(directories)
-    )  # a page may begin with the directory that ended the one before
+    # A page may begin with the directory that ended the one before.
+    directories = list(dict.fromkeys(directories))
     odd = [name for name in directories if ODD_KEY.search(name)]
     if odd:
         yield TreePage(others=odd)
@@ -122,19 +121,19 @@ def _deep(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage]:
 
 
 def span_of(directory: str, *, deep: bool = False) -> KeySpan:
-    """A directory by itself, or with all below it."""
+    """Returns the span of a directory, alone or with all below it."""
     return KeySpan(f"{directory}/" if directory else "", deep)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring directories of one parent, in the order of their keys, with nothing refused between them."""
+    """Neighbouring directories of one parent, in the order of their keys, without a refused one between them."""
 
     prefix: str
     directories: Sequence[str]
 
     def spans(self, directories: int) -> Iterator[KeySpan]:
-        """Of at most so many directories each."""
+        """Yields spans of at most this many directories each."""
         for first in range(0, len(self.directories), directories):
             part = self.directories[first : first + directories]
             if len(part) == 1:
@@ -144,10 +143,10 @@ class Run:
 
 
 def runs_of(directory: str, found: Sequence[str], entered: set[str], *, has_ranges: bool) -> list[Run]:
-    """Of the directories found in one, those that are entered."""
+    """Groups the entered ones among the directories found in a directory into runs."""
     prefix = f"{directory}/" if directory else ""
     runs: list[list[str]] = [[]]
-    # By their keys, with the slash: "a-b/" lies before "a/".
+    # In the order of keys with their slash: "a-b/" comes before "a/".
     for name in sorted(found, key=lambda name: f"{name}/"):
         if name in entered:
             runs[-1].append(name)
@@ -157,7 +156,7 @@ def runs_of(directory: str, found: Sequence[str], entered: set[str], *, has_rang
 
 
 def side_by_side(pool: ThreadPoolExecutor, lanes: int, works: Sequence[Iterator[_Item]]) -> Iterator[_Item]:
-    """What several iterators give as it comes, each of them in a thread; at most a few items wait for the caller."""
+    """Runs each iterator in a thread and yields their items as they come; at most a few items wait for the caller."""
     items: Queue[_Item | BaseException | None] = Queue(2 * lanes)
     stopped = threading.Event()
 
@@ -175,7 +174,7 @@ def side_by_side(pool: ThreadPoolExecutor, lanes: int, works: Sequence[Iterator[
                 put(item)
                 if stopped.is_set():
                     break
-        except BaseException as error:  # noqa: BLE001 - it is the caller's
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
             put(error)
         put(None)
 
@@ -200,7 +199,7 @@ def side_by_side(pool: ThreadPoolExecutor, lanes: int, works: Sequence[Iterator[
 
 
 def _below(files: Sequence[FileInfo], span: KeySpan) -> list[FileInfo]:
-    """Without the files beside the directories of a span: those were listed with their level."""
+    """Removes the files beside the directories of a span, which were listed with their level."""
     if not span.start:
         return list(files)
     at = len(span.prefix)

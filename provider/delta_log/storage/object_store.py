@@ -1,11 +1,11 @@
-"""What the writable object stores have in common: conditional puts that know their own work, and uploads in parts.
+"""The base of the object stores that can be written to: conditional puts, and uploads in parts.
 
-Each store decides by itself whether an object is created (RFC 9110, ``If-None-Match: *``, or its like); here is what
-makes its answer unambiguous. Clients repeat requests whose answer was lost, and a repeated conditional put is refused
-because of its own first attempt. So every conditional put carries a token in the object's metadata, and a refusal is
-believed only after the object that is there was seen to bear another one.
+Each store decides by itself whether it creates an object (RFC 9110, ``If-None-Match: *``, or the like). This module makes the
+answer unambiguous. Clients repeat a request whose answer was lost, and the store refuses the repetition because of the first
+attempt. So every conditional put carries a token in the object's metadata. A refusal counts only if the object that is there
+carries another token.
 
-Large contents are uploaded in parts, which nobody sees until the upload is completed.
+Large contents are uploaded in parts, which no reader sees until the upload is completed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_DELETED_AT_ONCE = 1000
 
 
 class CreationConflict(StorageError):
-    """The store was busy with other creations of this object, and did not decide."""
+    """The store was busy with other writers that create this object, and did not decide."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class CreationConflict(StorageError):
 
 
 class ContentChanged(StorageError):
-    """An open file was overwritten; pieces of two contents would make up a third."""
+    """An object was overwritten while it was open, so that reading on would mix two contents."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(f"{uri} was overwritten while it was read. Run again.", uri)
@@ -80,11 +80,11 @@ class Upload(ABC):
 
     @abstractmethod
     async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
-        """Parts are numbered from 0, none is empty, and all but the last have the same size."""
+        """Uploads a part. Parts are numbered from 0, none is empty, and all but the last have the same size."""
 
     @abstractmethod
     async def complete(self) -> bool:
-        """``False``: the upload was conditional, and an object was there.
+        """Creates the object. ``False``: the upload was conditional, and an object was there.
 
         :raises CreationConflict: the store did not decide.
         """
@@ -94,14 +94,14 @@ class Upload(ABC):
 
 
 class ObjectStorage(RemoteStorage):
-    """A store that can be read and written; its subclasses say how, in coroutines that run in fsspec's thread."""
+    """A store that can be read and written. Subclasses make its requests in coroutines, which run in fsspec's thread."""
 
-    #: Contents beyond this size are put in parts.
+    #: Larger contents are put in parts.
     multipart_bytes: int = 64 << 20
-    #: A file that is being written takes so much memory, times one more than ``parallel_parts``.
+    #: The size of a part. A file that is being written takes this much memory, ``parallel_parts + 1`` times.
     part_bytes: int = 8 << 20
     parallel_parts: int = 3
-    #: At most so many keys in one page of a listing; ``None``: as many as the store likes.
+    #: The most keys in one page of a listing; ``None``: the store decides.
     page_keys: int | None = None
     #: Before a creation is repeated that the store did not decide.
     after_conflict: Backoff = Backoff(0.02, 2.0)
@@ -110,42 +110,42 @@ class ObjectStorage(RemoteStorage):
 
     @abstractmethod
     async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
-        """``length`` is not 0; empty where ``start`` is beyond the end.
+        """Reads a range; ``length`` is not 0, and the result is empty if ``start`` is beyond the end.
 
-        :param tag: which content to read.
-        :raises FileNotFoundError: no such object.
-        :raises ContentChanged: it has another content by now.
+        :param tag: the content to read.
+        :raises FileNotFoundError: there is no such object.
+        :raises ContentChanged: the object has other content by now.
         """
 
     @abstractmethod
     async def _read_tail(self, key: str, length: int) -> ObjectEnd:
-        """The last bytes of an object, at most ``length``; by one request, where the store can do that.
+        """Reads the last bytes of an object, at most ``length``; by one request where the store has one.
 
-        :raises FileNotFoundError: no such object.
+        :raises FileNotFoundError: there is no such object.
         """
 
     @abstractmethod
     async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
-        """An object and its metadata."""
+        """Returns the description of an object and its metadata; ``None``: there is none."""
 
     @abstractmethod
     async def _list_page(
         self, directory: str, start_name: str, page: str | None
     ) -> tuple[list[FileInfo], str | None]:
-        """Some files directly in a directory, in byte order, and the name of the next page.
+        """Lists some files directly in a directory, in byte order; returns them and the name of the next page.
 
-        Names before ``start_name`` may be among them.
+        They may include names before ``start_name``.
         """
 
     has_key_ranges = True
 
     @abstractmethod
     async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
-        """One page of the keys of a span, with time and size; ``page`` as the one before named it."""
+        """Lists one page of the keys of a span, with time and size; ``page`` is what the page before named."""
 
     @abstractmethod
     async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
-        """One request; with a token it is conditional, and ``False`` if an object was there.
+        """Puts an object by one request. With a token it is conditional; ``False``: an object was there.
 
         :raises CreationConflict: the store did not decide.
         """
@@ -154,30 +154,31 @@ class ObjectStorage(RemoteStorage):
     async def _begin_upload(self, key: str, token: str | None) -> Upload: ...
 
     def _has_conditional_uploads(self) -> bool:
-        """Where not, a conditional put is one request of any size."""
+        """Whether an upload in parts can be conditional; otherwise a conditional put is one request of any size."""
         return True
 
     async def _copy_object(self, source: str, target: str) -> None:
-        """
-        :raises FileNotFoundError: no such object.
+        """Copies an object within the store.
+
+        :raises FileNotFoundError: there is no such object.
         """
         await self._fs._cp_file(self._path(source), self._path(target))
 
     @abstractmethod
     async def _delete_object(self, key: str) -> None:
-        """An absent object may be :class:`FileNotFoundError`, or nothing."""
+        """Deletes an object; an absent one may raise :class:`FileNotFoundError`."""
 
     def require_writable(self) -> None:
-        """The store decides by itself who creates an object."""
+        """Refuses nothing: the store decides by itself who creates an object."""
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         with self._errors(key, may_be_absent=True):
-            if length == 0:  # no range is empty, and the object may be absent
+            if length == 0:  # HTTP has no empty range, and the object may be absent
                 return bytes(self._wait_for(self._read, key, start, 1)[:0])
             return bytes(self._wait_for(self._read, key, start, length))
 
     def open_read(self, key: str) -> Any:
-        """Parquet's footer is at the end, and a small file is read whole by the same request."""
+        """Opens an object by reading its end, which holds Parquet's footer; a small file is then read whole."""
         with self._errors(key, may_be_absent=True):
             tail: ObjectEnd = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
         if len(tail.data) == tail.size:
@@ -250,7 +251,7 @@ class ObjectStorage(RemoteStorage):
                 self._wait_for(self._delete_objects, chunk)
 
     async def _delete_objects(self, keys: Sequence[str]) -> None:
-        """At most a thousand; a failure is told when all were tried."""
+        """Deletes at most a thousand objects; raises the first failure after all were tried."""
         requests = asyncio.Semaphore(self.concurrency)
 
         async def delete(key: str) -> None:
@@ -283,7 +284,7 @@ class ObjectStorage(RemoteStorage):
 
 
 class PartWriter(io.RawIOBase):
-    """A binary file that becomes an object when it is finished, and nothing when its block is left before that."""
+    """A binary file that becomes an object when it is finished; if its block is left before, no object is created."""
 
     def __init__(self, storage: ObjectStorage, key: str, token: str | None = None) -> None:
         super().__init__()
@@ -313,7 +314,7 @@ class PartWriter(io.RawIOBase):
         return len(view)
 
     def finish(self) -> bool:
-        """Create the object; ``False``: there was one, and this was conditional.
+        """Creates the object. ``False``: the write was conditional, and an object was there.
 
         :raises CreationConflict: the store did not decide.
         """
@@ -334,7 +335,7 @@ class PartWriter(io.RawIOBase):
         self.close()
         if self._upload is None or self._finished:
             return
-        # What goes wrong here must not hide what went wrong before; stores forget such uploads after some days.
+        # An error here must not hide the one before. Stores drop unfinished uploads after some days.
         for part in self._sent:
             part.cancel()
         with suppress(DeltaLogError), self._storage._errors(self._key):

@@ -1,7 +1,7 @@
-"""What fsspec reaches, for reading: the one module that knows fsspec.
+"""Reads any store that fsspec reaches. No other module imports fsspec.
 
-The stores that can be written to build on it (:mod:`~delta_log.storage.object_store`). Any other is refused for writing: a
-commit needs a put-if-absent that the store itself decides, and fsspec's exclusive modes check and then write.
+The stores that can be written to build on this module (:mod:`~delta_log.storage.object_store`). Any other store is refused for
+writing. A commit needs a put-if-absent that the store itself decides, and fsspec's exclusive modes check first and then write.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from delta_log.storage.schemes import scheme_of, store_kind
 from delta_log.storage.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, Storage, TreePage
 from delta_log.storage.table_uri import require_no_credentials
 
-#: A shorter option is no secret.
+#: A shorter option is not taken for a secret.
 _SECRET_LENGTH = 8
 #: Why a kind of store cannot promise that a commit is created once.
 _NOT_WRITABLE = {
     "hdfs": (
-        "its client's move deletes the target and tries again, so a rename can destroy a commit of somebody else's"
+        "its client's move deletes the target and tries again, so a rename can destroy another writer's commit"
     ),
-    "webhdfs": "its rename is not known to refuse a target that somebody else has just created",
+    "webhdfs": "its rename is not known to refuse a target that another writer has just created",
     "http": "HTTP servers have no writes",
     "https": "HTTP servers have no writes",
 }
@@ -37,7 +37,7 @@ _UNKNOWN_STORE = "it has no operation that is known to create a file whole, and 
 
 
 class RemoteStorage(Storage):
-    """Any store that fsspec reaches; it can only be read.
+    """A store that can only be read.
 
     :raises InvalidRequest: fsspec does not know the address, or lacks a package or an option for it.
     """
@@ -65,7 +65,7 @@ class RemoteStorage(Storage):
             ) from (None if secret else error)
 
     def beside(self, table_uri: str) -> RemoteStorage:
-        """Another table that the same client reaches: same scheme, same bucket or container, same options."""
+        """Returns the storage of another table through the same client: same bucket or container, same options."""
         require_no_credentials(table_uri)
         twin = copy(self)
         twin.uri = table_uri.rstrip("/")
@@ -74,7 +74,7 @@ class RemoteStorage(Storage):
         return twin
 
     def _take_root(self) -> None:
-        """What a kind of store derives from the root's path."""
+        """Derives from the root's path what a subclass needs; called again for each table of a client."""
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root
@@ -83,12 +83,12 @@ class RemoteStorage(Storage):
         return f"{self.uri}/{key}" if key else self.uri
 
     def _wait_for(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The result of a coroutine function, run in fsspec's thread; any thread may call this."""
+        """Runs a coroutine function in fsspec's thread and returns its result; any thread may call this."""
         return fsspec.asyn.sync(self._fs.loop, call, *args, **kwargs)
 
     @contextmanager
     def _errors(self, key: str, *, may_be_absent: bool = False) -> Iterator[None]:
-        """A client's error as one of this package; an absence stays what it is, where there may be one."""
+        """Turns a client's error into an error of this package; with ``may_be_absent`` a missing key stays one."""
         try:
             yield
         except DeltaLogError:
@@ -193,7 +193,7 @@ class RemoteStorage(Storage):
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[str]:
-    """The texts among the options that may be secret."""
+    """Yields the texts among the options that may be secret."""
     for value in options.values():
         if isinstance(value, Mapping):
             yield from _texts(value)
@@ -216,20 +216,20 @@ def file_info(key: str, size: int, modified_seconds: float, tag: str | None = No
     return FileInfo(key, name, size, time_ms, tag.strip('"') if tag else None)
 
 
-#: Reads a range: its start, and its length.
+#: Reads the range that begins at the first argument and has the length of the second.
 ReadRange = Callable[[int, int], bytes]
 
 
 def opened(read: ReadRange, size: int, tail: bytes = b"") -> io.BufferedReader:
-    """An object as a seekable file.
+    """Opens an object as a seekable file.
 
-    :param tail: its last bytes, where they are known.
+    :param tail: its last bytes, where they are known already.
     """
     return io.BufferedReader(_RangedFile(read, size, tail), READ_AHEAD_BYTES)
 
 
 class _RangedFile(io.RawIOBase):
-    """Every read beyond the known tail is a request for a range."""
+    """Requests a range for every read before the known last bytes."""
 
     def __init__(self, read: ReadRange, size: int, tail: bytes) -> None:
         super().__init__()

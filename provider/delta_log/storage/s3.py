@@ -1,10 +1,10 @@
-"""S3 and what speaks its protocol, through s3fs.
+"""The storage of tables on S3 and compatible servers, through s3fs.
 
 ``put_if_absent`` is a PutObject, or for large contents a CompleteMultipartUpload, with ``If-None-Match: *``. Amazon's
-own endpoints honour it. Other servers may ignore it, and would let commits overwrite each other; so before its first
-commit in such a bucket a process tries it out (:meth:`S3Storage.require_writable`).
+endpoints honour it. Other servers may ignore it, and then commits would overwrite each other. So a process tries it out before
+its first commit in a bucket of such a server (:meth:`S3Storage.require_writable`).
 
-Refused: directory buckets, whose listings have no order and know no StartAfter.
+Directory buckets are refused: their listings have no order and no StartAfter.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from delta_log.storage.storage import FileInfo, KeySpan
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MAX_READS = 5
-#: Hidden from every reader of the table, and from VACUUM.
+#: Readers of the table and VACUUM do not see this directory.
 _PROBE_DIRECTORY = "_maintenance"
 _PROBE_WRITERS = 4
 
-#: Endpoints and buckets whose conditional put was tried out by this process, and whether uploads in parts have it too.
+#: Endpoints and buckets whose conditional put this process has tried out, and whether uploads in parts can be conditional.
 _proved: dict[tuple[str, str], bool] = {}
 _proving = threading.Lock()
 
 
 class S3Storage(ObjectStorage):
-    """A bucket; a listing starts where it is asked to, however long the log is."""
+    """A bucket. A listing starts at any key, so a long log costs no more than its new part."""
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
-        # botocore keeps ten connections unless told otherwise.
+        # botocore's default is ten connections.
         config = {"max_pool_connections": 2 * self.concurrency, **storage_options.get("config_kwargs", {})}
         super().__init__(table_uri, {**storage_options, "config_kwargs": config})
         self._take_root()
@@ -65,11 +65,11 @@ class S3Storage(ObjectStorage):
         return str(self._fs.s3.meta.endpoint_url)
 
     async def call(self, operation: str, **parameters: Any) -> Any:
-        """One request of the S3 API about this bucket."""
+        """Makes one request of the S3 API about this bucket."""
         return await self._fs._call_s3(operation, Bucket=self.bucket, **parameters)
 
     def object_key(self, key: str) -> str:
-        """A key of this storage as the bucket knows it."""
+        """Returns the key in the bucket for a key of this storage."""
         return f"{self._prefix}{key}"
 
     def _failure(self, error: Exception, key: str) -> StorageError:
@@ -97,7 +97,7 @@ class S3Storage(ObjectStorage):
         return await self._get(key, {"Range": f"bytes=-{length}"})
 
     async def _get(self, key: str, asked: Mapping[str, str]) -> ObjectEnd:
-        """A range of an object; empty, and of an object without size, where it is beyond the end."""
+        """Reads a range of an object; beyond the end both the bytes and the size are empty."""
         for attempt in range(_MAX_READS):
             try:
                 answer = await self.call("get_object", Key=self.object_key(key), **asked)
@@ -112,7 +112,9 @@ class S3Storage(ObjectStorage):
                 raise
             try:
                 content = bytes(await answer["Body"].read())
-            except Exception:  # the connection broke within the content; each HTTP client says it its own way
+            except (
+                Exception
+            ):  # the connection broke within the content; each HTTP client has its own error for that
                 if attempt == _MAX_READS - 1:
                     raise
             else:
@@ -137,7 +139,7 @@ class S3Storage(ObjectStorage):
     ) -> tuple[list[FileInfo], str | None]:
         directory = f"{directory}/" if directory else ""
         prefix = self.object_key(directory)
-        # StartAfter leaves out its own key; a name with one character less is early enough.
+        # StartAfter leaves out its own key; the name without its last character is early enough.
         asked: dict[str, Any] = {
             "Prefix": prefix,
             "Delimiter": "/",
@@ -193,9 +195,9 @@ class S3Storage(ObjectStorage):
         return _S3Upload(self, key, answer["UploadId"], token)
 
     async def _condition(self, operation: str, token: str | None) -> dict[str, Any]:
-        """Parameters that make a request conditional.
+        """Returns the parameters that make a request conditional.
 
-        s3fs leaves out, without a word, what the installed botocore does not know; so that is asked first.
+        s3fs silently drops a parameter that the installed botocore does not know, so this checks first.
         """
         if token is None:
             return {}
@@ -226,7 +228,7 @@ class S3Storage(ObjectStorage):
             )
 
     def require_writable(self) -> None:
-        """Amazon keeps what it promises; any other server shows once per process that it does."""
+        """Tries out conditional puts, once for each bucket and process; not on Amazon, which documents them."""
         if self._is_amazon():
             return
         with _proving:
@@ -240,7 +242,7 @@ class S3Storage(ObjectStorage):
         return self._is_amazon() or _proved.get((self.endpoint, self.bucket), False)
 
     def _try_conditional_put(self) -> bool:
-        """Several writers of one object at once, and then another: exactly one may win.
+        """Lets several writers create one object at once, and then another writer: exactly one may win.
 
         :return: whether an upload in parts is refused like a put.
         """
@@ -255,7 +257,7 @@ class S3Storage(ObjectStorage):
                 raise
             raise self._refusal("it says that If-None-Match is not implemented") from error
         finally:
-            # Who may not delete leaves a hidden object of one byte.
+            # Without the right to delete, a hidden object of one byte stays.
             with suppress(StorageError):
                 self.delete([key])
         if won != 1:
@@ -267,7 +269,7 @@ class S3Storage(ObjectStorage):
             upload = await self._begin_upload(key, "probe")
             await upload.put_part(0, b"6", last=True)
             created = True
-            with suppress(Exception):  # whatever it was, such a server gets single requests
+            with suppress(Exception):  # after any error such a server gets single requests
                 created = await upload.complete()
             with suppress(Exception):
                 await upload.abort()
@@ -302,7 +304,7 @@ class _S3Upload(Upload):
                 "complete_multipart_upload", **self._names, MultipartUpload={"Parts": parts}, **condition
             )
         except OSError as error:
-            # A repeated request finds no upload any more where the first one took effect.
+            # If the first attempt took effect, its repetition finds no upload.
             if isinstance(error, FileNotFoundError) and self._token is not None:
                 found = await self._storage._head(self._key)
                 if found is not None and found[1].get(TOKEN) == self._token:
@@ -315,7 +317,7 @@ class _S3Upload(Upload):
 
 
 def _lost(error: OSError, token: str | None, uri: str) -> bool:
-    """``False`` where the store refused a conditional write because there is an object."""
+    """Returns ``False`` if the store refused a conditional write because there is an object; raises otherwise."""
     status, code = _answer_of(error)
     if token is not None and status == 412:
         return False
@@ -325,7 +327,7 @@ def _lost(error: OSError, token: str | None, uri: str) -> bool:
 
 
 def _answer_of(error: BaseException | None) -> tuple[int, str]:
-    """The HTTP status and the code that the server gave; s3fs makes them the cause of an error of Python's."""
+    """Returns the HTTP status and the code of the server, which s3fs keeps in the cause of a Python error."""
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, Mapping):

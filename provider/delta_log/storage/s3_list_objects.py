@@ -1,7 +1,7 @@
-"""Pages of ListObjectsV2, read by us: botocore's general parser takes a tenth of a millisecond for each object.
+"""Parses pages of ListObjectsV2, because botocore's general parser takes a tenth of a millisecond for each object.
 
-botocore lets a handler see an answer before it is parsed. Ours reads the page, and leaves the parser an empty one. It
-does so only for calls made by :func:`list_page`; whoever else uses the same client gets what it always got.
+botocore passes an answer to a handler before it parses it. The handler of this module reads the page and leaves the parser an
+empty one. It does so only for calls made by :func:`list_page`; other users of the client get botocore's result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _EMPTY = b'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"/>'
 
 @dataclass(slots=True)
 class ListedPage:
-    """
+    """One page of a listing.
+
     :ivar objects: key in the bucket, size in bytes, and time of the last change in seconds since the epoch.
     :ivar prefixes: common ones, with the slash at the end.
     :ivar following: the token of the next page.
@@ -37,10 +38,11 @@ _taking: ContextVar[list[ListedPage] | None] = ContextVar("_taking", default=Non
 
 
 async def list_page(client: Any, request: Awaitable[Mapping[str, Any]]) -> ListedPage:
-    """
+    """Makes a ListObjectsV2 request and parses its answer.
+
     :param request: a ListObjectsV2 by this client.
     """
-    # Once for each client, however often it is asked for.
+    # The id makes botocore register the handler once for each client.
     client.meta.events.register(_EVENT, _take_answer, unique_id=_HANDLER_ID)
     taken: list[ListedPage] = []
     token = _taking.set(taken)
@@ -48,14 +50,14 @@ async def list_page(client: Any, request: Awaitable[Mapping[str, Any]]) -> Liste
         answer = await request
     finally:
         _taking.reset(token)
-    # A request that was repeated has answered more than once. Where nobody asked the handler, botocore has read it.
+    # A repeated request has several answers. Where the handler was not called, botocore has parsed the answer.
     return taken[-1] if taken else _page_of(answer)
 
 
 def _take_answer(response_dict: dict[str, Any], **_: Any) -> None:
     taken = _taking.get()
     if taken is not None and response_dict["status_code"] == 200:
-        # What we cannot read, botocore reads, or complains of in its own way.
+        # An answer that this parser cannot read is left to botocore, which reads it or reports it.
         with suppress(ET.ParseError, ValueError):
             taken.append(read_page(response_dict["body"]))
             response_dict["body"] = _EMPTY
@@ -70,9 +72,10 @@ def _page_of(answer: Mapping[str, Any]) -> ListedPage:
 
 
 def read_page(body: bytes) -> ListedPage:
-    """
-    :raises xml.etree.ElementTree.ParseError: not XML.
-    :raises ValueError: XML, and not such a page.
+    """Parses the XML of a page.
+
+    :raises xml.etree.ElementTree.ParseError: it is not XML.
+    :raises ValueError: it is XML, but not such a page.
     """
     root = ET.fromstring(body)  # noqa: S314 - by the store that botocore's own parser trusts alike
     if not root.tag.endswith("ListBucketResult"):

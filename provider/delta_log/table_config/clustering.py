@@ -1,7 +1,7 @@
-"""Liquid clustering, as far as the log tells of it: by which columns a table is clustered.
+"""Liquid clustering: the columns that a table is clustered by.
 
-Protocol section "Clustered Table". The columns stand in a metadata domain, by their physical names. A table of which
-somebody took the clustering away (``CLUSTER BY NONE``) keeps the feature in its protocol and the domain without columns.
+Protocol section "Clustered Table". A metadata domain holds the columns by their physical names. After ``CLUSTER BY NONE``
+the table keeps the feature in its protocol, and the domain without columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CLUSTERING_DOMAIN = "delta.clustering"
 
 
 def clustering_columns(domain_metadata: Mapping[str, str]) -> list[list[str]]:
-    """The columns, each as its physical names from the top down; none: the table is not clustered.
+    """The columns, each as its physical names from the top down; empty: the table is not clustered.
 
     :param domain_metadata: configuration by domain.
     :raises CorruptLog: the domain does not name columns.

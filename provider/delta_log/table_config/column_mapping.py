@@ -1,4 +1,4 @@
-"""Column mapping: whether, and how, files name their columns otherwise than the schema does.
+"""Column mapping: whether data files name their columns differently from the schema, and by what.
 
 Protocol section "Column Mapping". The property ``delta.columnMapping.mode`` counts only where the protocol supports the
 feature; annotations that a schema may carry without it mean nothing (see :func:`delta_log.table_config.schema.parse_schema`).
@@ -17,7 +17,7 @@ MODES = ("none", "name", "id")
 
 
 def mapping_mode(properties: Mapping[str, str | None], protocol: Protocol) -> str:
-    """``none``, ``name`` or ``id``."""
+    """The mode: ``none``, ``name`` or ``id``."""
     if not supports(protocol, "columnMapping"):
         return "none"
     mode = (properties.get(MODE) or "none").lower()

@@ -1,11 +1,11 @@
-"""What a table's protocol demands, and which operation we can do on it: the gate.
+"""The gate: which operations this package can do on a table, by the features in the table's protocol.
 
-Protocol sections "Table Features" and "Valid Feature Names". Every operation asks here before it acts: reading needs
-every *reader* feature, anything that writes to the log or deletes files needs every *writer* feature too. A name that
-is not in :data:`FEATURES` is unknown, and unknown means refuse.
+Protocol sections "Table Features" and "Valid Feature Names". Every operation calls :func:`require` before it acts.
+Reading needs support for every *reader* feature; operations that write to the log or delete files need support for every
+*writer* feature as well. A feature that is not in :data:`FEATURES` is unknown and refused.
 
-A feature that is listed need not be in use: who takes a clustering away, or drops the last column of a type, leaves the
-feature in the protocol. What it forbids concerns nothing then, see :func:`unused_features`.
+A listed feature need not be in use: removing a clustering, or the last column of a type, leaves the feature in the
+protocol. Such a feature stops no operation, see :func:`unused_features`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delta_log.table_config.clustering import clustering_columns
 
 
 class Operation(Enum):
-    """What is about to be done; the value completes "Cannot … this table"."""
+    """An operation; the value completes "Cannot … this table"."""
 
     READ = "read"
     OPTIMIZE = "optimize"
@@ -145,31 +145,32 @@ def writer_features(protocol: Protocol) -> tuple[str, ...]:
 
 
 def supports(protocol: Protocol, feature: str) -> bool:
-    """Does the table's protocol list the feature (or imply it by a legacy version)?"""
+    """Whether the table's protocol lists the feature, or implies it by a legacy version."""
     return feature in reader_features(protocol) or feature in writer_features(protocol)
 
 
 def unused_features(types: Collection[str], domain_metadata: Mapping[str, str]) -> frozenset[str]:
-    """Features that a table makes no use of, whether or not its protocol lists them: of those that stop some operation,
-    the ones of which that can be told.
+    """Features that a table does not use, whether or not its protocol lists them.
+
+    The result names only features that stop some operation, and whose use shows in the schema or in a domain.
 
     :param types: names of the primitive types in its schema.
     :param domain_metadata: configuration by domain.
     """
     unused = {name for name in FEATURES if name.startswith("variant") and "variant" not in types}
-    with suppress(CorruptLog):  # then it is not known to be unused
+    with suppress(CorruptLog):  # a broken domain does not show that clustering is unused
         if not clustering_columns(domain_metadata):
             unused.add("clustering")
     return frozenset(unused)
 
 
 def require(protocol: Protocol, operation: Operation, unused: Collection[str] = ()) -> None:
-    """Let the operation pass, or refuse it naming every feature that stops it.
+    """Refuse the operation if a feature of the table stops it.
 
-    :param unused: features that the table makes no use of, see :func:`unused_features`: they stop nothing.
-    :raises UnsupportedFeature: before anything was written.
+    :param unused: features that the table does not use, see :func:`unused_features`; they stop nothing.
+    :raises UnsupportedFeature: names every feature that stops the operation.
     """
-    # A writer feature that makes even reading unsafe stops it too; one that is unknown does not.
+    # Known writer features that make reading unsafe stop readers as well; unknown writer features do not.
     demanded: Iterable[str] = [
         *reader_features(protocol),
         *(n for n in writer_features(protocol) if n in FEATURES and FEATURES[n].refusal(Operation.READ)),

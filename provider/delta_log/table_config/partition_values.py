@@ -1,14 +1,14 @@
 """Partition values: the texts of the log's ``partitionValues`` maps, and the typed values that they stand for.
 
-Protocol section "Partition Value Serialization". Null and the empty text are null for every type. What is read:
+Protocol section "Partition Value Serialization". Null and the empty text are null for every type. Readers accept:
 
 * numbers as decimal text within the range of their type; a decimal must fit its precision and scale exactly;
 * dates ``yyyy-MM-dd``; timestamps ``yyyy-MM-dd HH:mm:ss[.ffffff]``, which names no zone and is **read as UTC** (its
   writer's zone is not recorded), or ISO 8601 with ``Z`` or an offset; ``timestamp_ntz`` only without a zone;
 * booleans in any case; binary as the UTF-8 bytes of the text, as Spark and the kernels have it.
 
-What is written is the canonical form: timestamps in ISO 8601 UTC. Everything counts whole days and microseconds; there
-is no way through a float. A text that does not parse is refused, never taken for null.
+Writers give the canonical form, with timestamps in ISO 8601 UTC. Dates and timestamps are whole days and microseconds
+throughout, never floats. A text that does not parse is refused, not taken for null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DAY_MICROSECONDS = 86_400_000_000
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
-#: Longer numbers are no partition values of anybody, and take time.
+#: Longer texts of numbers are refused: parsing them takes time.
 _LONGEST_NUMBER = 1000
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
 _SPECIAL_FLOATS = {"nan": math.nan, "infinity": math.inf, "inf": math.inf}
@@ -42,7 +42,7 @@ _TIMESTAMP = re.compile(
     _DATE_TEXT + r"([ T](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(:(?P<second>[0-9]{1,2})"
     r"(\.(?P<fraction>[0-9]{1,9}))?)?\s?(?P<zone>Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
 )
-#: Digits enough for every decimal(38, s) and for noticing that a value is not one.
+#: Enough digits for every decimal(38, s), and to notice values that exceed it.
 _DECIMALS = Context(prec=80, Emin=-999_999, Emax=999_999)
 
 
@@ -94,13 +94,13 @@ def parse_column(texts: pa.Array | pa.ChunkedArray, data_type: DataType, column:
 def serialise(value: Any, data_type: DataType) -> str | None:
     """The canonical text of a value; ``parse(serialise(v, t), t) == v``, but that empty texts and bytes become null.
 
-    :raises InvalidRequest: the value is none of that type.
+    :raises InvalidRequest: the value is not of that type.
     """
     if value is None:
         return None
     try:
         text = _serialiser(data_type)(value)
-        # What cannot be read back must not be written.
+        # A text that cannot be read back must not be written.
         if text:
             _parse_physical(text, data_type, "")
     except (CorruptLog, ValueError, TypeError, AttributeError, ArithmeticError) as error:
@@ -111,7 +111,7 @@ def serialise(value: Any, data_type: DataType) -> str | None:
 
 
 def _parse_physical(text: str, data_type: DataType, column: str) -> Any:
-    """As ``parse``, but dates in days and timestamps in microseconds since 1970, of any year."""
+    """What ``parse`` gives, but dates as days and timestamps as microseconds since 1970, in any year."""
     try:
         return _parser(data_type)(text)
     except ValueError as error:
@@ -166,7 +166,7 @@ def _parse_float(text: str) -> float:
 
 
 def _nearest_float(value: float) -> float:
-    """The 32-bit number nearest to a 64-bit one; infinite where it is too great."""
+    """The 32-bit float nearest to a 64-bit one; infinite where that is too large."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -223,7 +223,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 def _days(match: re.Match[str]) -> int:
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
-    # The Gregorian calendar repeats every 400 years, of 146,097 days; Python knows those from 1 on.
+    # The Gregorian calendar repeats every 400 years, which are 146,097 days. Python's dates begin with the year 1.
     cycles, inside = divmod(year - 1, 400)
     days = (date(inside + 1, month, day) - _EPOCH_DATE).days + cycles * 146_097
     if not -(1 << 31) <= days < 1 << 31:
@@ -304,7 +304,7 @@ def _serialise_float(value: Any) -> str:
         raise ValueError("it does not fit into 32 bits")
     if not math.isfinite(number):
         return _serialise_double(number)
-    # The shortest text that reads back as the same 32-bit number; nine digits always do.
+    # The shortest text that reads back as the same 32-bit float; nine digits are always enough.
     candidates = (repr(float(f"{number:.{digits}g}")) for digits in range(1, 10))
     return next(text for text in candidates if _nearest_float(float(text)) == number)
 

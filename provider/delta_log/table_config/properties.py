@@ -1,4 +1,8 @@
-"""The properties of a table (``metaData.configuration``) that we obey, parsed once, each with its default."""
+"""Parsers for the kinds of table properties (``metaData.configuration``): flags, sizes, numbers and durations.
+
+A property that is not set gives the default. A property with another kind of value raises
+:class:`~delta_log.errors.CorruptLog`.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,14 @@ from collections.abc import Mapping
 
 from delta_log.errors import CorruptLog
 
-#: Larger numbers are nobody's wish: they would not fit into 64 bits, or some arithmetic with them would not.
+#: Larger numbers would not fit into 64 bits, or results of arithmetic with them would not.
 _MAX_DIGITS = 18
 _MAX_SIZE_BYTES = 1 << 50
 _MAX_INTERVAL_MICROSECONDS = (1 << 63) - 1
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text of decimal digits stands for; ``None``: it is none, or too large for 64 bits."""
+    """The number that a text of decimal digits stands for; ``None``: the text is no number, or has too many digits."""
     digits = text.strip()
     if not digits.isdecimal() or len(digits.lstrip("0")) > _MAX_DIGITS:
         return None
@@ -84,7 +88,7 @@ def interval_ms(properties: Mapping[str, str | None], name: str) -> int | None:
     total: int | None = None
     if words and len(numbers) == len(units) and None not in numbers and None not in units:
         total = sum((n or 0) * (u or 0) for n, u in zip(numbers, units, strict=True))
-    # As in Spark, in microseconds it fits into 64 bits.
+    # As in Spark, the duration in microseconds has to fit into 64 bits.
     if total is None or total > _MAX_INTERVAL_MICROSECONDS:
         raise CorruptLog(
             "metaData.configuration",

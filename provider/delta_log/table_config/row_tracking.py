@@ -1,8 +1,8 @@
-"""Row tracking on the side of the log: the ids that a commit gives to the files that it adds.
+"""Row tracking in the log: the row ids that a commit gives to the files that it adds.
 
-Protocol section "Row Tracking". Each new file owns a range of row ids, ``baseRowId`` up to its number of physical
-rows, and the table remembers the greatest one that was ever given away in a metadata domain. A commit that moves
-behind others' commits has to take its ranges anew, above theirs.
+Protocol section "Row Tracking". Each new file gets a range of row ids that begins at its ``baseRowId`` and is as long as
+its number of physical rows. A metadata domain of the table holds the greatest id given so far. A commit that has to
+follow concurrent commits takes new ranges above theirs.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from delta_log.table_config.properties import flag
 DOMAIN = "delta.rowTracking"
 ENABLED = "delta.enableRowTracking"
 SUSPENDED = "delta.rowTrackingSuspended"
-#: In ``commitInfo.tags`` of a commit that rearranges rows: they have kept their ids.
+#: A tag in ``commitInfo.tags`` of a commit that rearranged rows and kept their ids.
 PRESERVED_TAG = "delta.rowTracking.preserved"
-#: Of a table whose rows have no ids yet.
+#: The high-water mark of a table that has given no ids yet.
 NO_ROW_ID = -1
 
 
 def assigns_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
-    """Must new files be given row ids?"""
+    """Whether new files must get row ids."""
     return table_features.supports(protocol, "rowTracking") and not flag(metadata.properties, SUSPENDED)
 
 
 def high_water_mark(configuration: str | None) -> int:
-    """The greatest row id given away so far, from the configuration of :data:`DOMAIN`; -1: none."""
+    """The greatest row id given so far, from the configuration of :data:`DOMAIN`; -1: none."""
     if configuration is None:
         return NO_ROW_ID
     try:
@@ -47,9 +47,9 @@ def high_water_mark(configuration: str | None) -> int:
 
 
 def with_row_ids(adds: Sequence[Add], mark: int, version: int) -> tuple[list[Add], DomainMetadata | None]:
-    """Files with ids for a commit of that version, and the domain to write with them.
+    """Give row ids to the files of a commit; also returns the domain to write with them, where ids were given.
 
-    Files that have a ``baseRowId`` are known to the table (a new deletion vector, a restore) and keep it.
+    Files that already have a ``baseRowId`` (they get a new deletion vector, or are restored) keep it.
 
     :param mark: the high-water mark before the commit.
     :raises InvalidRequest: a new file does not state its number of rows.

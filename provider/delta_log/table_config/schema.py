@@ -2,7 +2,7 @@
 
 Protocol sections "Schema Serialization Format" and "Column Mapping". A schema has two faces:
 
-* *logical*: the names that people use, in :func:`arrow_schema`;
+* *logical*: the names in queries, in :func:`arrow_schema`;
 * *physical*: the names that data files, statistics and partition values use, together with the Parquet field ids,
   in ``arrow_schema(..., physical=True)``. Without column mapping both are the same.
 
@@ -26,7 +26,7 @@ COLUMN_ID = "delta.columnMapping.id"
 NESTED_IDS = "delta.columnMapping.nested.ids"
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 
-#: So deep may types be nested: whatever walks a schema, here and in Arrow, does it by recursion.
+#: How deep types may be nested. This module and Arrow walk a schema by recursion.
 MAX_DEPTH = 100
 
 
@@ -87,7 +87,7 @@ class StructType:
         return tuple(f.name for f in self.fields)
 
     def field(self, name: str) -> StructField:
-        """The field of that logical name; column names are case-insensitive but case-preserving."""
+        """The field of a logical name, in any case; an exact match comes first."""
         for candidate in self.fields:
             if candidate.name == name:
                 return candidate
@@ -172,7 +172,7 @@ def _parse_fields(raw: Any, mapped: bool, depth: int) -> tuple[StructField, ...]
         for change in metadata.get(TYPE_CHANGES) or ():
             _check_type_change(name, change["fromType"], change["toType"])
         for text in (field.name, field.physical_name):
-            text.encode()  # no file and no message could hold half of a character
+            text.encode()  # refuses a lone surrogate, which neither files nor messages can hold
         fields.append(field)
     for names in ([f.name for f in fields], [f.physical_name for f in fields]):
         if len(set(names)) < len(names):
@@ -181,9 +181,9 @@ def _parse_fields(raw: Any, mapped: bool, depth: int) -> tuple[StructField, ...]
 
 
 def _check_type_change(column: str, old: object, new: object) -> None:
-    """Protocol section "Type Widening": a reader fails where it meets a change of type that it does not know.
+    """Refuse changes of type that this package does not know, as protocol section "Type Widening" demands.
 
-    :raises UnsupportedFeature: as old files could be read by guessing alone.
+    :raises UnsupportedFeature: there is one; files from before it could only be read by guessing.
     """
     if not (isinstance(old, str) and isinstance(new, str)):
         raise TypeError(f"{column}: {TYPE_CHANGES}")
@@ -340,7 +340,7 @@ def all_fields(struct: StructType) -> Iterator[StructField]:
 def storable(struct: StructType) -> StructType:
     """A schema without its void members, which data files never hold.
 
-    :raises UnsupportedFeature: a void sits where it cannot be left out: in an array or a map, or as all there is.
+    :raises UnsupportedFeature: a void cannot be left out: it is in an array or a map, or the only member.
     """
     kept = []
     for member in struct:

@@ -1,9 +1,9 @@
-"""A checkpoint read to its last row, and compared with the log that it stands for.
+"""The audit of a checkpoint: every row is read and compared with the log, before older commits are deleted.
 
-Before the commits below a checkpoint are deleted it is the only witness of its version, so this is the last moment at
-which anybody can tell whether it lost something. It is compared with a replay that starts from commit 0 or from an
-older checkpoint, where the log still has one of them, and with the version's checksum, where there is one. Expired
-transactions may be missing in it, and tombstones are not compared: each writer has a clock of its own.
+After that deletion the checkpoint is the only record of its version, so this is the last chance to find out that it lost
+something. It is compared with a replay from commit 0 or from an older checkpoint, if the log still has one of them, and
+with the version's checksum, if there is one. Expired transactions may be missing, and tombstones are not compared: each
+writer expires them by its own clock.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-import pyarrow as pa
-
 from delta_log.arrow.row_hash import RowHash
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState, row_hash_of
+from delta_log.checkpoint.state import (
+    ADD_COLUMNS,
+    IDENTITY,
+    REMOVE_COLUMNS,
+    CheckpointState,
+    identities_of,
+    row_hash_of,
+)
 from delta_log.errors import CorruptLog, TableError, UnsupportedFeature, VersionNotFound
 from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions, UnreadableCheckpoint
-from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import checksum_key
 from delta_log.log.log_segment import Checkpoint, LogListing, LogSegment, segment_of
 from delta_log.snapshot.counts import Counts
@@ -25,33 +29,32 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.version_checksum import disagreements, read_version_checksum
 from delta_log.storage.storage import Storage
 
-#: What tells one live file from another; in everything else writers may lawfully differ.
-IDENTITY = ("key", "size", "deletion_vector")
-#: What a checkpoint was compared with: every commit since version 0; an older checkpoint and the commits after it; the
-#: version's checksum, which tells counts; or nothing, since nothing else is left.
+#: What a checkpoint was compared with: all commits since version 0; an older checkpoint and the commits after it; the
+#: version's checksum, which has counts only; or nothing, since the log has none of these any more.
 Witness = Literal["commits", "checkpoint", "checksum", "none"]
 
 
 class CheckpointAuditFailed(TableError):
-    """A checkpoint lost something, or made it up, and what could show it is about to be deleted.
+    """A checkpoint differs from the log of its version, and the commits that show it were about to be deleted.
 
-    :ivar key: of its first file; ``differences`` names the actions that are not the same.
+    :ivar key: the key of its first file.
+    :ivar differences: the kinds of actions that differ.
     """
 
     def __init__(self, key: str, differences: tuple[str, ...], witness: str) -> None:
         super().__init__(
-            f"The checkpoint {key} is not what the log says of its version ({', '.join(differences)}; told by {witness}). "
-            "Nothing was deleted, since the older part of the log is the evidence. Find out which is right; if it is "
-            "the log, remove the checkpoint and have a new one written."
+            f"The checkpoint {key} differs from the log of its version ({', '.join(differences)}; compared with "
+            f"{witness}). Nothing was deleted, since the older part of the log is the evidence. Find out which is right; "
+            "if it is the log, remove the checkpoint and write a new one."
         )
         self.key, self.differences = key, differences
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointContent:
-    """What a whole checkpoint says.
+    """The content of a whole checkpoint, as far as it is compared.
 
-    :ivar live: of its live files, by :data:`IDENTITY`.
+    :ivar live: the hash of its live files in :data:`~delta_log.checkpoint.state.IDENTITY`.
     """
 
     other: OtherActions
@@ -60,9 +63,9 @@ class CheckpointContent:
 
 
 def read_whole(storage: Storage, checkpoint: Checkpoint) -> CheckpointContent:
-    """Every row of every file of it, in every column, streamed.
+    """Read every row of every file of a checkpoint, in every column, streamed.
 
-    :raises UnreadableCheckpoint: some of it cannot be read, or there is no protocol or metadata in it.
+    :raises UnreadableCheckpoint: part of it cannot be read, or it has no protocol or metadata.
     """
     reader = CheckpointReader(storage, checkpoint)
     other, keys = reader.other, tuple(file.key for file in checkpoint.files)
@@ -71,8 +74,7 @@ def read_whole(storage: Storage, checkpoint: Checkpoint) -> CheckpointContent:
     counts, live = Counts(), RowHash()
     for batch in reader.batches("add", ADD_COLUMNS):
         counts = counts.plus(Counts.of(batch))
-        arrays = [decode_paths(batch.column("path"), storage.uri), *map(batch.column, IDENTITY[1:])]
-        live = live.plus(RowHash.of(pa.record_batch(arrays, list(IDENTITY)), ordered_maps=False))
+        live = live.plus(row_hash_of([identities_of(batch, storage.uri)]))
     for _ in reader.batches("remove", REMOVE_COLUMNS):
         pass
     return CheckpointContent(other, counts, live)
@@ -81,10 +83,10 @@ def read_whole(storage: Storage, checkpoint: Checkpoint) -> CheckpointContent:
 def audit(
     storage: Storage, checkpoint: Checkpoint, content: CheckpointContent, listing: LogListing, now_ms: int
 ) -> Witness:
-    """Compare a checkpoint with all that else is left of its version.
+    """Compare a checkpoint with everything else that the log has of its version.
 
-    :param listing: of the whole log.
-    :raises CheckpointAuditFailed: it is not what the log says.
+    :param listing: a listing of the whole log.
+    :raises CheckpointAuditFailed: the checkpoint differs from the log.
     """
     key = checkpoint.files[0].key
     witness = _stated(storage, checkpoint, content, listing)
@@ -96,10 +98,10 @@ def audit(
         if row_hash_of(older.file_batches(IDENTITY)) != content.live:
             wrong.append("add")
     except CorruptLog:
-        return witness  # what it would be compared with is broken, and no version below can be read any more
+        return witness  # the older part of the log is broken, so there is nothing to compare with
     base = older.checkpoint_version
     if base is not None and base >= checkpoint.version:
-        return witness  # an older checkpoint proved unreadable on the way, and this very one took its place
+        return witness  # an older checkpoint proved unreadable, and the replay started from this one
     if wrong:
         raise CheckpointAuditFailed(
             key, tuple(wrong), f"the commits since {'version 0' if base is None else base}"
@@ -110,7 +112,7 @@ def audit(
 def _stated(
     storage: Storage, checkpoint: Checkpoint, content: CheckpointContent, listing: LogListing
 ) -> Witness:
-    """The version's checksum; a broken one states nothing."""
+    """Compare with the version's checksum; a broken one is ignored."""
     try:
         stated = read_version_checksum(storage, checkpoint.version)
     except CorruptLog:
@@ -126,7 +128,7 @@ def _stated(
 
 
 def _replayed(storage: Storage, checkpoint: Checkpoint, listing: LogListing) -> Snapshot | None:
-    """The checkpoint's version from what is older than it."""
+    """The checkpoint's version, replayed from older files; ``None``: they are gone or cannot be read."""
     version = checkpoint.version
     unusable = frozenset(
         file.key for other in listing.checkpoints if other.version >= version for file in other.files

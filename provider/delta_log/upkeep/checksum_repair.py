@@ -1,10 +1,10 @@
-"""The version checksum of the newest version: looked at, and put right where it can be proved what is right.
+"""Examines the version checksum of the newest version, and repairs it where the right content can be proved.
 
-Protocol section "Version Checksum File". Readers and VACUUM take a checksum for a witness that is independent of the
-checkpoints, so one is written here only where its own witness is: either every commit since version 0, or an older
-version's checksum that agrees with its version, and the commits since then. A checkpoint alone vouches for nothing.
+Protocol section "Version Checksum File". Readers and VACUUM rely on a checksum being independent of the checkpoints. So
+one is written only with a proof that is independent of them: all commits since version 0, or the right checksum of an
+older version and the commits since then. A checkpoint alone is no proof.
 
-Nobody overwrites a checksum: a wrong one is deleted, on request, and a new one is created if it is absent.
+A checksum is never overwritten: on request a wrong one is deleted, and a new one is created by put-if-absent.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from delta_log.table_config.features import Operation
 from delta_log.table_config.properties import flag
 from delta_log.upkeep.log_inventory import list_everything
 
-#: ``broken``: it is there and is no checksum.
+#: ``broken``: the file exists and is not a checksum.
 ChecksumState = Literal["right", "missing", "wrong", "broken"]
-#: What shows the right state: ``commits`` all of them, ``checksum`` an older one and the commits since.
+#: What proves the content: ``commits``: all of them; ``checksum``: that of an older version and the commits since.
 ChecksumProof = Literal["commits", "checksum"]
 
 
@@ -46,9 +46,11 @@ class _WithFiles(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ChecksumVerdict:
-    """
-    :param disagreements: the members that do not say what the log says.
-    :param proof: of what the log says; ``None``: there is none, and nothing is written. Of a right one it is not asked.
+    """The result of examining a checksum.
+
+    :param disagreements: the members that differ from the log.
+    :param proof: what proves the content of a repaired checksum; ``None``: nothing does, so none is written. Not computed
+        when the checksum is right.
     """
 
     version: int
@@ -62,9 +64,9 @@ class ChecksumVerdict:
 
 
 def examine(storage: Storage, snapshot: Snapshot) -> ChecksumVerdict:
-    """Compare the checksum of a snapshot's version with the snapshot, and look for a proof where it is of no use.
+    """Compare the checksum of a snapshot's version with the snapshot; unless it is right, look for a proof.
 
-    :raises UnsupportedFeature: the table may hold state that we do not know of.
+    :raises UnsupportedFeature: the table may hold state that this package does not know.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     version = snapshot.version
@@ -82,10 +84,10 @@ def examine(storage: Storage, snapshot: Snapshot) -> ChecksumVerdict:
 
 
 def repair(storage: Storage, snapshot: Snapshot, verdict: ChecksumVerdict) -> bool:
-    """Write what is missing, and put what is wrong in its place.
+    """Write a missing checksum, or replace a wrong one.
 
-    :return: whether it is ours that stands there now.
-    :raises CorruptLog: what is read back is not what was written.
+    :return: whether this call wrote the checksum.
+    :raises CorruptLog: the checksum that is read back differs from the log.
     """
     if not verdict.can_be_repaired:
         return False
@@ -98,14 +100,12 @@ def repair(storage: Storage, snapshot: Snapshot, verdict: ChecksumVerdict) -> bo
     )
     found = read_version_checksum(storage, snapshot.version)
     if found is None or _all_disagreements(storage, found, snapshot):
-        raise CorruptLog(
-            checksum_key(snapshot.version), "what was just written there is not what the log says"
-        )
+        raise CorruptLog(checksum_key(snapshot.version), "it was just written, and differs from the log")
     return written
 
 
 def _all_disagreements(storage: Storage, stated: VersionChecksum, snapshot: Snapshot) -> tuple[str, ...]:
-    """Of every member that is stated, not only of those that a checkpoint depends on."""
+    """The members that differ, of all that the checksum has and not only of those that checkpoints are compared by."""
     wrong = list(disagreements(stated, snapshot))
     expected = checksum_of(snapshot, None)
     wrong += [name for name in ("numMetadata", "numProtocol") if getattr(stated, name) not in (None, 1)]
@@ -145,7 +145,7 @@ def _lists_other_files(storage: Storage, snapshot: Snapshot) -> bool:
     return stated != found
 
 
-# -- what shows the right state ------------------------------------------------------------------------------------
+# -- proofs ------------------------------------------------------------------------------------
 
 
 def _proof(storage: Storage, snapshot: Snapshot) -> ChecksumProof | None:
@@ -163,7 +163,7 @@ def _proof(storage: Storage, snapshot: Snapshot) -> ChecksumProof | None:
 
 
 def _carried(storage: Storage, snapshot: Snapshot, listing: LogListing) -> Snapshot | None:
-    """The same version from the newest older one that a checksum vouches for, if there is one."""
+    """The same version, replayed from the newest older version with a right checksum; ``None``: there is none."""
     stating = [file.version for file in list_everything(storage).checksums]
     for version in sorted(stating, reverse=True):
         if not listing.earliest <= version < snapshot.version:
@@ -190,7 +190,7 @@ def _carried(storage: Storage, snapshot: Snapshot, listing: LogListing) -> Snaps
 
 
 def _statement(snapshot: Snapshot) -> bytes:
-    """All that a checksum would say, the moment of the commit apart."""
+    """A checksum's content, without the commit's time."""
     stated = checksum_of(snapshot, None)
     stated.inCommitTimestampOpt = None
     return msgspec.json.encode(stated)

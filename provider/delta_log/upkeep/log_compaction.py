@@ -1,18 +1,19 @@
-"""Log compactions: one file with what several commits come to, which readers take in their place.
+"""Log compactions: one file with the reconciled actions of several commits, which readers use instead of them.
 
-Protocol section "Log Compaction Files". ``<x>.<y>.compacted.json`` holds the reconciled actions of the commits x to y:
-per file the newest add or remove (a remove stays, since it may hide an add of before x), per application the newest
-transaction, per domain the newest statement (a removal stays as well), the newest protocol and metadata. ``commitInfo``
-and change data are left out. The lines that stay are kept byte by byte, unknown members too.
+Protocol section "Log Compaction Files". ``<x>.<y>.compacted.json`` stands for the commits x to y. It holds the newest add
+or remove of each file (removes as well, since they may hide adds from before x), the newest transaction of each
+application, the newest action of each domain (removals as well), and the newest protocol and metadata. ``commitInfo`` and
+change data are left out. Each line is copied byte by byte, with members that this package does not know.
 
-A compaction is created by put-if-absent and only where a replay with it is the replay without it: that is tried before
-it is written, and once more on what is found in the store.
+A compaction is created by put-if-absent, and only if it replays to the same state as its commits. That is checked before
+it is written, and again on the file in the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest, TableReplaced
@@ -28,7 +29,7 @@ from delta_log.table_config.features import Operation
 
 
 class CompactionMismatch(DeltaLogError):
-    """A log compaction is not what its commits come to; ``differences`` names the kinds of actions."""
+    """A log compaction does not replay to the state of its commits; ``differences`` names the kinds of actions."""
 
     def __init__(self, key: str, differences: tuple[str, ...], *, published: bool) -> None:
         remedy = (
@@ -37,17 +38,18 @@ class CompactionMismatch(DeltaLogError):
             else "Nothing was written. If it stays so, this is a bug to report."
         )
         super().__init__(
-            f"The log compaction {key} is not what its commits come to: {', '.join(differences)}. {remedy}"
+            f"The log compaction {key} differs from its commits in {', '.join(differences)}. {remedy}"
         )
         self.key, self.differences, self.published = key, differences, published
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """
+    """A compaction that was written, or found.
+
     :param start: the first version in it; ``end`` is the last.
-    :param commits_bytes: of the commits that readers need not read any more.
-    :param already_there: somebody had written it, and it is sound.
+    :param commits_bytes: the size of the commits that it stands for.
+    :param already_there: another process had written it, and it is right.
     """
 
     key: str
@@ -66,14 +68,14 @@ def compaction_key(start: int, end: int) -> str:
 def write_log_compaction(
     storage: Storage, snapshot: Snapshot, start: int, end: int
 ) -> CompactionResult | None:
-    """Write what the commits of some versions come to, or find it.
+    """Write the compaction of some versions, unless it exists.
 
     :param snapshot: the latest version.
-    :return: ``None``: they come to nothing, as commits of VACUUM do, and there is nothing to write.
-    :raises InvalidRequest: it would not be of at least two commits that are there.
-    :raises UnsupportedFeature: one of these versions, or the latest, may hold actions that we do not know.
+    :return: ``None``: the commits have no actions that count (as commits of VACUUM), so there is nothing to write.
+    :raises InvalidRequest: the versions are not at least two committed ones.
+    :raises UnsupportedFeature: one of these versions, or the latest, may hold actions that this package does not know.
     :raises CorruptLog: a commit is missing, or contradicts another one.
-    :raises CompactionMismatch: see there.
+    :raises CompactionMismatch: the compaction does not replay to the state of its commits.
     :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
@@ -87,26 +89,18 @@ def write_log_compaction(
     commits = _commits(storage, snapshot, start, end)
     bodies = list(storage.read_many([commit.key for commit in commits]))
     written = [list(_lines(body, commit.key)) for commit, body in zip(commits, bodies, strict=True)]
-    tail = _reconciled(commits, written, storage.uri)
-    for actions in written:
-        for _, action in actions:
-            if action.protocol is not None:
-                table_features.require(action.protocol, Operation.CHECKPOINT)
-    lines = _kept(tail, written)
-    body = b"".join(line + b"\n" for line in lines)
-    key = compaction_key(start, end)
-    if not lines:
+    for _, action in chain.from_iterable(written):
+        if action.protocol is not None:
+            table_features.require(action.protocol, Operation.CHECKPOINT)
+    replayed = _reconciled(commits, written, storage.uri)
+    body = b"".join(line + b"\n" for line in _kept(replayed, written))
+    if not body:
         return None
-    _compare(tail, body, key, storage.uri, published=False)
-    created = storage.put_if_absent(key, body)
-    try:
-        require_same_log(storage, snapshot)
-    except TableReplaced as replaced:
-        if created:
-            raise taken_back(storage, replaced, key, body) from replaced
-        raise
+    key = compaction_key(start, end)
+    _compare(replayed, body, key, storage.uri, published=False)
+    created = _publish(storage, snapshot, key, body)
     found = storage.read(key)
-    _compare(tail, found, key, storage.uri, published=True)
+    _compare(replayed, found, key, storage.uri, published=True)
     return CompactionResult(
         key,
         start,
@@ -118,8 +112,20 @@ def write_log_compaction(
     )
 
 
+def _publish(storage: Storage, snapshot: Snapshot, key: str, body: bytes) -> bool:
+    """Create the compaction, and take it back if the table was replaced; ``False``: it existed."""
+    created = storage.put_if_absent(key, body)
+    try:
+        require_same_log(storage, snapshot)
+    except TableReplaced as replaced:
+        if created:
+            raise taken_back(storage, replaced, key, body) from replaced
+        raise
+    return created
+
+
 def _require_protocol_before(storage: Storage, start: int) -> None:
-    """What held when the first of the commits was written, where it can be told."""
+    """Require that this package knows the protocol that was in force before the first of the commits."""
     if start == 0:
         return
     before = Snapshot(storage, find_log_segment(storage, start - 1))
@@ -140,7 +146,7 @@ def _commits(storage: Storage, snapshot: Snapshot, start: int, end: int) -> list
 
 
 def _lines(body: bytes, key: str) -> Iterator[tuple[bytes, Action]]:
-    """Each line of a commit, and the action in it."""
+    """The lines of a commit, each with its action."""
     lines = [line.strip() for line in body.split(b"\n") if line.strip()]
     return zip(lines, decode_actions(body, key), strict=True)
 
@@ -155,11 +161,11 @@ def _reconciled(
     return reconcile(newest_first, table_uri)
 
 
-def _kept(tail: ReplayedCommits, written: Sequence[Sequence[tuple[bytes, Action]]]) -> list[bytes]:
-    """The lines of the actions that still count, in the order of their commits."""
-    counting: list[object] = [tail.protocol, tail.metadata]
-    counting += [*tail.transactions.values(), *tail.domains.values()]
-    counting += [*tail.adds.values(), *tail.removes.values()]
+def _kept(replayed: ReplayedCommits, written: Sequence[Sequence[tuple[bytes, Action]]]) -> list[bytes]:
+    """The lines whose actions still count, in the order of the commits."""
+    counting: list[object] = [replayed.protocol, replayed.metadata]
+    counting += [*replayed.transactions.values(), *replayed.domains.values()]
+    counting += [*replayed.adds.values(), *replayed.removes.values()]
     still = {id(action) for action in counting if action is not None}
     kept = []
     for actions in written:
@@ -184,7 +190,7 @@ def _compare(expected: ReplayedCommits, body: bytes, key: str, table_uri: str, *
 
 
 def differences(expected: ReplayedCommits, found: ReplayedCommits) -> tuple[str, ...]:
-    """The kinds of actions in which two replays are not the same."""
+    """The kinds of actions in which two replays differ."""
     compared: dict[str, tuple[Any, Any]] = {
         "protocol": (expected.protocol, found.protocol),
         "metaData": (expected.metadata, found.metadata),

@@ -1,8 +1,8 @@
-"""Everything that lies in a log's directories, each file as what it is.
+"""All files in a log's directories, sorted by kind.
 
-A reader asks for the files of one version (:mod:`delta_log.log.log_segment`); whoever cleans up has to account for all of
-them, the useless ones above all: parts of checkpoints that were never finished, sidecars that no checkpoint names,
-temporary files of writers that died. A name that means nothing to us is in no list, and so is nobody's to delete.
+A reader needs the files of one version (:mod:`delta_log.log.log_segment`). A cleanup needs all files, above all the
+useless ones: parts of unfinished checkpoints, sidecars that no checkpoint names, temporary files of writers that died. A
+file of an unknown name is in no list, so that no cleanup deletes it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from delta_log.storage.storage import FileInfo, Storage
 
 STAGED_COMMITS_DIRECTORY = "_delta_log/_staged_commits"
 _STAGED = re.compile(r"(?P<version>[0-9]{20})\.[^.]+\.json")
-#: Ours and Hadoop's (``.00000000000000000003.json.<unique>.tmp``), and delta-rs's (``_commit_<uuid>.json.tmp``).
+#: Temporary files of this package and Hadoop (``.00000000000000000003.json.<unique>.tmp``), and of delta-rs
+#: (``_commit_<uuid>.json.tmp``).
 _TEMPORARY = re.compile(r"\..+\.tmp|_commit_[^/]+\.json\.tmp")
-#: Beside each file that Hadoop's local file system wrote.
+#: Hadoop's local file system puts one beside each file that it writes.
 _HADOOP_CHECKSUM = re.compile(r"\.(?P<of>.+)\.crc")
 
 
 @dataclass(frozen=True, slots=True)
 class LogInventory:
-    """The files of a log by what they are.
+    """The files of a log by kind.
 
-    :param listing: what readers make use of: commits, complete checkpoints, compactions.
-    :param checksums: the versions' ``.crc``.
-    :param unfinished: checkpoints and compactions that are empty, and parts of a set that is not complete.
-    :param staged: commits by version; which of them count, a catalog knows.
-    :param temporary: what writers leave behind that die.
-    :param hadoop_checksums: checksums of Hadoop's local file system, by the key of the file that each is for.
+    :param listing: the files that readers use: commits, complete checkpoints, compactions.
+    :param checksums: the version checksums (``.crc``).
+    :param unfinished: empty checkpoints and compactions, and parts of incomplete checkpoints.
+    :param staged: staged commits by version; only a catalog knows which of them count.
+    :param temporary: temporary files of writers.
+    :param hadoop_checksums: checksums of Hadoop's local file system, each with the key of the file that it belongs to.
+    :param keys: keys of all files that were listed, including files of unknown names.
     """
 
     listing: LogListing
@@ -49,12 +51,12 @@ class LogInventory:
     staged: tuple[tuple[int, FileInfo], ...] = ()
     temporary: tuple[FileInfo, ...] = ()
     hadoop_checksums: tuple[tuple[str, FileInfo], ...] = ()
-    #: Keys of all files that were listed, unknown ones too.
     keys: frozenset[str] = frozenset()
 
 
 def list_everything(storage: Storage) -> LogInventory:
-    """One LIST for each of the log's directories; two where a commit is missing (:mod:`delta_log.log.log_segment`)."""
+    """List the directories of the log: one LIST for each, or two where a commit is missing
+    (:mod:`delta_log.log.log_segment`)."""
     found = _listed(storage)
     return _listed(storage, found.listing.latest) if found.listing.is_torn else found
 
@@ -71,18 +73,18 @@ def inventory_of(
     staged: Iterable[FileInfo] = (),
     latest: int | None = None,
 ) -> LogInventory:
-    """The files of ``_delta_log``, of ``_sidecars`` and of ``_staged_commits``, sorted out.
+    """Sort the files of ``_delta_log``, ``_sidecars`` and ``_staged_commits`` by kind.
 
-    :param latest: what readers make use of goes up to this version.
+    :param latest: the last version whose files readers use.
     """
     log, sidecars, staged = list(log), list(sidecars), list(staged)
     listing = listing_of(log, latest=latest)
-    # Newer ones are complete as well.
+    # Checkpoints of later versions may be complete, too.
     complete = listing if latest is None else listing_of(log)
     used = {file.key for checkpoint in complete.checkpoints for file in checkpoint.files}
     checksums, unfinished = [], []
     for info in log:
-        # An empty checkpoint is none to a reader, and still a file.
+        # Readers ignore empty checkpoints; a cleanup does not.
         file = parse_log_file(info if info.size else replace(info, size=1))
         if file is None:
             continue

@@ -1,7 +1,7 @@
-"""Which sidecars the checkpoints of a log name.
+"""The sidecars that the checkpoints of a log name.
 
-Protocol section "Sidecar Files". A sidecar belongs to as many checkpoints as name it, so it may go only when none of
-those that stay does; and where one of them cannot be read, nobody knows.
+Protocol section "Sidecar Files". Several checkpoints may name one sidecar, so it may be deleted only if no remaining
+checkpoint names it. While one of them cannot be read, no sidecar may be deleted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from delta_log.storage.storage import Storage
 
 
 def referenced_sidecars(storage: Storage, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
-    """The names of their sidecars.
+    """The names of the sidecars of some checkpoints.
 
     :raises UnreadableCheckpoint: one of them cannot be read.
     """

@@ -35,8 +35,10 @@ from delta_log.log.log_segment import list_log
 from delta_log.snapshot.commit_info import normalise
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
+from delta_maintenance.optimize.plan.bin_id import bin_id_of
+from delta_maintenance.optimize.plan.budget import PriorWork
+from delta_maintenance.optimize.plan.candidates import num_records_of
 from delta_maintenance.optimize.plan.plan import source_of
-from delta_maintenance.optimize.plan.planner import PriorWork, bin_id_of, num_records_of
 from delta_maintenance.partitions.partition_groups import partition_groups
 from delta_maintenance.rewrite.bin import CountRows, is_complete, manifests_of, rows_by_footer
 from delta_maintenance.rewrite.manifest_file import RunKey

@@ -38,9 +38,11 @@ from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
 from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.orphans import remove_orphans
+from delta_maintenance.optimize.plan.candidates import candidates_for_footers
 from delta_maintenance.optimize.plan.forecast import forecast
 from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
-from delta_maintenance.optimize.plan.planner import candidates_for_footers, plan_optimize, rewrite_tag
+from delta_maintenance.optimize.plan.planner import plan_optimize
+from delta_maintenance.optimize.plan.rewrite_tag import rewrite_tag
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.optimize.remapping import VectorFiles
 from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries

@@ -59,7 +59,7 @@ def tables(tmp_path: Path, write_table: WriteTable) -> dict[str, Path]:
         ("good", {"engine": "spark", "spark_conn_id": "nowhere"}, "There is no Airflow connection 'nowhere'"),
         ("good", {"engine": "spark", "spark_conn_id": "no_master"}, "which no Spark knows"),
         ("good", {"engine": "warp"}, "engine: 'warp' is not one of"),
-        ("good", {"full": ""}, "full='' is neither true nor false"),
+        ("good", {"full": ""}, "full: '' is neither true nor false"),
         ("good", {"delta_conn_id": "sales"}, "outside of the allowed roots of connection 'sales'"),
         ("good", {"table": f"s3://AKIAKEY:{SECRET}@lake/t"}, "s3://***@lake/t carries credentials"),
     ],

@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.support.runs.vacuum_runs import age, files_below
+from tests.support.runs.vacuum_runs import files_below
+from tests.support.tables.vacuumable_tables import age
 
 from live_airflow import LiveAirflow
 

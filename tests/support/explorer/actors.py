@@ -23,8 +23,8 @@ from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.orphans import remove_orphans
+from delta_maintenance.optimize.plan.bin_id import bin_id_of
 from delta_maintenance.optimize.plan.plan import source_of
-from delta_maintenance.optimize.plan.planner import bin_id_of
 from delta_maintenance.optimize.remapping import Remapping
 from delta_maintenance.optimize.resume import find_earlier_tries
 from delta_maintenance.progress import SilentProgress

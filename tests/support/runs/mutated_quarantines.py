@@ -1,4 +1,4 @@
-"""Records of a quarantine, mutated at random, and then restored or purged: refused, or harmless.
+"""Records of a quarantine that are changed at random, then restored or purged: each is refused, or harmless.
 
 The table is a quarantine of two files, in memory. Each example changes the record's manifest or its list of files, bytes or
 fields, and may plant files beside those that wait. Whatever was changed:
@@ -18,19 +18,15 @@ from typing import Any
 import pyarrow as pa
 
 from delta_log.errors import DeltaLogError
-from delta_log.log.log_segment import find_log_segment
-from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import find_candidates
-from delta_maintenance.vacuum.execution import VacuumOutcome, execute_plan
-from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.vacuum.execution import VacuumOutcome
 from delta_maintenance.vacuum.quarantine.purge import purge
 from delta_maintenance.vacuum.quarantine.quarantine import QUARANTINE_DIRECTORY, Quarantine, list_quarantines
 from delta_maintenance.vacuum.quarantine.restoration import restore
-from tests.support.tables.vacuum_histories import DAY_MS, NOW_MS, PROTOCOL, RUNTIME, History, metadata
+from tests.support.runs.vacuum_runs import vacuum_on
+from tests.support.tables.vacuum_histories import DAY_MS, NOW_MS, PROTOCOL, History, metadata
 
 KEYS = ("p=1/b", "p=1/orphan")
 _NOTHING = pa.chunked_array([], pa.string())
@@ -52,22 +48,20 @@ _ODD_VALUES: tuple[Any, ...] = (
 _PLANTED = ("_delta_log/00000000000000000009.json", "_x/y", "p=1/b", "p=2/new", "a//b")
 
 
-def execute(storage: Storage, **options: Any) -> VacuumOutcome:
-    """A vacuum that keeps what it takes in quarantine."""
-    snapshot = Snapshot(storage, find_log_segment(storage))
-    wanted = VacuumOptions(retention_check=False, quarantine=True, **options)
-    found = find_candidates(storage, open_storage, snapshot, wanted, NOW_MS, SilentProgress())
-    return execute_plan(storage, found, SilentProgress(), RUNTIME, {})
+def vacuum_into_quarantine(storage: Storage, **options: Any) -> VacuumOutcome:
+    """Run a vacuum that keeps the deleted files in quarantine."""
+    return vacuum_on(storage, retention_check=False, quarantine=True, **options)
 
 
-def end_restoration(history: History, storage: Storage) -> None:
+def restore_all(history: History, storage: Storage) -> None:
+    """Restore every quarantine of a table."""
     restore(storage, HiddenNames.of(history.snapshot()), None, SilentProgress(), dry_run=False)
 
 
 def run(examples: int, seed: int) -> Counter[str]:
-    """So many examples; gives how many restorations were done and how many refused.
+    """Run examples, and count the restorations that succeeded and those that were refused.
 
-    :raises AssertionError: one of them did harm; the message names it.
+    :raises AssertionError: an example did harm; the message names it.
     """
     history = _history()
     (quarantine,) = list_quarantines(history.storage)
@@ -92,7 +86,7 @@ def _history() -> History:
     for key in KEYS:
         history.put(key, NOW_MS - 8 * DAY_MS)
     history.storage._clock_ms = NOW_MS
-    execute(history.storage, retain_hours=0)
+    vacuum_into_quarantine(history.storage, retain_hours=0)
     return history
 
 
@@ -111,7 +105,7 @@ def _check(
     purge(storage, 1, NOW_MS, _NOTHING, SilentProgress(), dry_run=True)
     assert storage.objects == before, "a dry run changed something"
     try:
-        end_restoration(history, storage)
+        restore_all(history, storage)
     except DeltaLogError:
         assert storage.objects == before, "a refused restoration changed something"
         outcome = "refused"
@@ -131,7 +125,7 @@ def _outside(objects: dict[str, tuple[bytes, int]]) -> dict[str, bytes]:
 
 
 def _bytes_changed(data: bytes, chance: random.Random) -> bytes:
-    """A few bytes changed, cut out, doubled or put in."""
+    """Change, cut out, double or insert a few bytes."""
     for _ in range(chance.randint(1, 3)):
         at, length = chance.randrange(len(data) + 1), chance.randint(0, 12)
         rest = chance.choice([data[at : at + length], b""]) + data[at + length :]
@@ -140,7 +134,7 @@ def _bytes_changed(data: bytes, chance: random.Random) -> bytes:
 
 
 def _field_changed(data: bytes, chance: random.Random) -> bytes:
-    """One member of one line replaced, removed or added, or a line doubled."""
+    """Replace, remove or add one member of one line, or double a line."""
     lines = [json.loads(line) for line in data.splitlines()]
     line = chance.choice(lines)
     name = chance.choice([*line, "more"])

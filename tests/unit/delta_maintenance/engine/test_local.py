@@ -20,7 +20,9 @@ from delta_maintenance.engine import local
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import WORKER_BYTES, LocalEngine
 from delta_maintenance.errors import TaskFailed, WorkerDied
-from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import plan_optimize
+from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 

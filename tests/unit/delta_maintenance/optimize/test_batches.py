@@ -19,7 +19,8 @@ from delta_log.errors import ConcurrentDelete, MetadataChanged
 from delta_log.log.file_names import commit_key
 from delta_log.runtime import Runtime
 from delta_maintenance.contract import TransactionId
-from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import plan_optimize
 
 PARTS = "abcdef"
 

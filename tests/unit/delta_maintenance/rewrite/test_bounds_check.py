@@ -28,7 +28,9 @@ from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, StatsCollector, stat
 from delta_log.storage.local import LocalStorage
 from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.errors import BoundsMismatch
-from delta_maintenance.optimize.plan.planner import OptimizeOptions, plan_optimize, tasks_of
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import plan_optimize
+from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.task import OutputFile

@@ -36,7 +36,10 @@ from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError, JobSpec
 from delta_maintenance.errors import BadManifest, ManifestReplaced
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
-from delta_maintenance.optimize.plan.planner import OptimizeOptions, bin_id_of, plan_optimize, tasks_of
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.bin_id import bin_id_of
+from delta_maintenance.optimize.plan.planner import plan_optimize
+from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.rewrite import manifest_file
 from delta_maintenance.rewrite.bin import manifest_key, manifests_of, read_manifest, rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed, sealed, unsealed
