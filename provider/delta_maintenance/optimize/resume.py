@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
@@ -183,11 +183,8 @@ def _whole(
             and is_complete(manifest, storage, count_rows)
         )
 
-    if storage.concurrency < 2:
-        return list(filter(is_whole, manifests))
-    with ThreadPoolExecutor(storage.concurrency) as pool:
-        whole = pool.map(is_whole, manifests)
-        return [manifest for manifest, is_so in zip(manifests, whole, strict=True) if is_so]
+    whole = map_ordered(is_whole, manifests, storage.concurrency)
+    return [manifest for manifest, is_so in zip(manifests, whole, strict=True) if is_so]
 
 
 def _disjoint(manifests: Sequence[BinManifest]) -> list[BinManifest]:
