@@ -1,4 +1,4 @@
-"""When a Delta table is maintained and who sees it: hooks, operators and assets for Apache Airflow.
+"""Delta tables in Apache Airflow: hooks, operators, sensors, triggers and assets.
 
 Importing this package, or :mod:`airflow_delta.operators`, loads neither pyarrow nor pyspark: a DAG file is parsed
 every few seconds, and the work is done by a job in a process of its own.

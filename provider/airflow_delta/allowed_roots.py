@@ -1,11 +1,11 @@
-"""The fence around the addresses that a DAG, or a person who fills in its form, may name.
+"""Allowed roots: a fence around the addresses that a DAG, or a user who fills in its form, may name.
 
-Roots are set in two places: by Airflow's configuration (``[delta] allowed_roots``), for every table of this provider,
-and by a connection of type ``delta``, for what is opened with it. An address must lie below a root of each that has set
-some, so a connection can only narrow. Where neither has, there is no fence.
+Roots are set in two places: in Airflow's configuration (``[delta] allowed_roots``), for every table of this provider, and in a
+connection of type ``delta``, for what is opened with it. If both have roots, an address must lie below one of each, so a
+connection can only narrow the fence. If neither has, there is no fence.
 
-A value is a list of addresses, or a text with commas or new lines between them. One that is there and names none is
-refused: most likely a template came out empty, and the fence was meant to stand.
+A value is a list of addresses, or text with commas or line breaks between them. A value that names no address is refused: most
+likely a template came out empty, and the fence was meant to stand.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ AllowedRoots = Mapping[str, Sequence[str]]
 
 
 def roots_of_setting() -> dict[str, tuple[str, ...]]:
-    """What Airflow's configuration says."""
+    """The roots in Airflow's configuration."""
     value = conf.get(_SECTION, _OPTION, fallback=None)
     setting = f"Airflow's setting [{_SECTION}] {_OPTION}"
     return {} if value is None else {setting: read_roots(setting, value)}
 
 
 def roots_of_connection(conn_id: str, value: Any) -> dict[str, tuple[str, ...]]:
-    """What a connection says.
+    """The roots of a connection.
 
-    :param value: of its extra; ``None``: it says nothing.
+    :param value: the member of its extra; ``None`` if there is none.
     """
     connection = f"connection {conn_id!r}"
     return {} if value is None else {connection: read_roots(connection, value)}
 
 
 def read_roots(set_by: str, value: Any) -> tuple[str, ...]:
-    """
-    :raises AirflowFailException: these are no roots.
+    """The addresses in a value.
+
+    :raises AirflowFailException: the value does not name roots.
     """
     members = re.split(r"[,\n]", value) if isinstance(value, str) else value
     if not isinstance(members, list | tuple) or not all(isinstance(member, str) for member in members):

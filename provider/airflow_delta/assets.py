@@ -1,8 +1,8 @@
 """The asset that stands for the maintenance of a table, as distinct from the table's data.
 
-Maintenance changes no row, so it must not wake whoever waits for new data. Its results go to an asset of their own,
-``delta-maintenance:<table>``, through the alias :data:`MAINTENANCE_ALIAS`: a table's address may be a template, so
-that the asset is known only when the task runs, and a run that committed nothing emits nothing.
+Maintenance changes no row, so it must not start DAGs that are scheduled on the table's data. Its results go to an asset of their
+own, ``delta-maintenance:<table>``, through the alias :data:`MAINTENANCE_ALIAS`: a table's address may be a template, so that the
+asset is known only when the task runs. A run that commits nothing emits no event.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def maintenance_asset(table: str) -> Asset:
     :raises InvalidRequest: the address carries credentials; the names of assets are shown to everyone.
     """
     require_no_credentials(table)
-    # The scheme "delta-maintenance" is nobody's, so that no provider's URI handler changes or refuses the rest.
+    # No provider has a URI handler for the scheme "delta-maintenance", so none changes or refuses the rest.
     identifier = f"delta-maintenance:{table.rstrip('/') or '/'}"
     return Asset(name=identifier, uri=identifier)

@@ -1,6 +1,6 @@
-"""What Airflow asks a provider at start: read through the entry point ``apache_airflow_provider``.
+"""The description of this provider, which Airflow reads through the entry point ``apache_airflow_provider``.
 
-Every process of an Airflow installation calls this, so it imports nothing.
+Every process of an Airflow installation calls it at start, so it imports nothing.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""Which piece of work a try of a task belongs to, so that a repetition commits nothing twice.
+"""The piece of work that a try of a task belongs to, so that a repetition commits nothing twice.
 
 A Delta transaction id is an application id and a version (``txn`` of the protocol). The application id names dag, task,
-operation and table, never the run or the map index, for it stays in the table's log for ever. The version is drawn
-when a piece of work is first tried and kept in the task's state store; it is the time in microseconds, since a logical
-date may be null, and goes backwards in a backfill.
+operation and table. It stays in the table's log for ever, so it names neither the run nor the map index. The version is drawn
+at the first try of a piece of work and kept in the task's state store. It is the time in microseconds; a logical date would not
+do, since it may be null and goes backwards in a backfill.
 
 ============================================  ==================================================================
-a retry, of whatever failure                  the same piece of work: had it committed, nothing is committed again
+a retry, after any failure                    the same piece of work: had it committed, nothing is committed again
 the task was killed, its worker is gone       the same
 cleared after it had failed                   the same
-cleared after it had succeeded                a new one: whoever clears it wants it done again
+cleared after it had succeeded                a new one: the user wants it done again
 another run, a backfill, another map index    a new one
 ============================================  ==================================================================
 
 Airflow tells a retry from a clearing only by ``max_tries``, which grows with every clearing.
 
-With the work a secret key is drawn, by which its tries know the manifests that they leave in the table. It is kept beside the
-identity, under a name of its own, so that a worker with an earlier release goes on reading the identity.
+A secret key is drawn together with the version. By this key a try recognises the manifests that earlier tries left in the table.
+The key is kept beside the identity, under a name of its own, so that a worker with an earlier release can still read the identity.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEY, _SECRET_KEY = "delta_maintenance_run", "delta_maintenance_run_key"
 
 
 class StateStore(Protocol):
-    """What is needed of ``context["task_state_store"]``."""
+    """The part of ``context["task_state_store"]`` that is used here."""
 
     def get(self, key: str) -> Any: ...
 
@@ -46,8 +46,8 @@ class RunIdentity:
     """One piece of work.
 
     :param run_id: its name in manifests, logs and commit tags.
-    :param max_tries: what the task instance said when this was stored last.
-    :param succeeded: whether the task's work was done; Airflow may still have failed to learn it.
+    :param max_tries: that of the task instance when this was stored last.
+    :param succeeded: the work was done; Airflow may still have failed to learn it.
     :param secret: the key of the run; never part of a spec, a report or a log.
     """
 
@@ -64,7 +64,7 @@ class RunIdentity:
 
 
 def recall_or_begin(context: Mapping[str, Any], operation: str, table: str, now_us: int) -> RunIdentity:
-    """The piece of work that this try of a task goes on with; stored before it is returned."""
+    """The piece of work that this try of a task continues, or a new one; it is stored before it is returned."""
     instance = context["ti"]
     app_id = f"airflow:{instance.dag_id}:{instance.task_id}:{operation}:{table}"
     stored = _recall(context)
@@ -85,7 +85,7 @@ def _cleared_since(stored: RunIdentity, max_tries: int) -> bool:
 
 
 def _with_secret(context: Mapping[str, Any], identity: RunIdentity) -> RunIdentity:
-    """The work with its key. Where it has none, an earlier release began it: with a new one its manifests are not taken over."""
+    """The work with its key. Work that an earlier release began has no key; it gets a new one, and its manifests are not used."""
     store: StateStore | None = context.get("task_state_store")
     raw = None if store is None else store.get(_SECRET_KEY)
     if isinstance(raw, dict) and raw.get("run_id") == identity.run_id and isinstance(raw.get("key"), str):
@@ -101,7 +101,7 @@ def _recall(context: Mapping[str, Any]) -> RunIdentity | None:
     raw = None if store is None else store.get(_KEY)
     try:
         return RunIdentity(**raw) if isinstance(raw, dict) else None
-    except TypeError:  # written by another release: at worst the work is done again
+    except TypeError:  # Another release wrote it: at worst the work is done again.
         return None
 
 

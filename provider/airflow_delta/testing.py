@@ -1,7 +1,4 @@
-"""Doubles at the one seam where they belong: a job that is not run, and a state store that is a dictionary.
-
-For the tests of people's own DAGs and operators as much as for ours.
-"""
+"""Test doubles for users' tests and ours: a job that is not run, and state stores that are dictionaries."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from delta_maintenance.contract import JobReport, JobSpec
 class FakeJobRunner:
     """A :class:`~airflow_delta.runners.job_runner.JobRunner` that runs nothing.
 
-    :param outcomes: for each run in turn: the report, the error to raise, or what makes a report of the spec.
-    :param progress: told to the listener in every run.
+    :param outcomes: one for each run in turn: the report, the error to raise, or a function that makes a report of the spec.
+    :param progress: passed to the listener in every run.
     """
 
     place = "a fake"

@@ -346,7 +346,7 @@ class Switch(Kind):
 
 
 class SafetySwitch(Switch):
-    """A switch that protects the table while it is on. Of rendered words, only ``false`` switches it off."""
+    """A switch that protects the table while it is on. Only the word ``false`` switches it off."""
 
     def read(self, value: Any) -> bool:
         if text_of(value).strip().lower() == "false":

@@ -1,10 +1,10 @@
 """From an Airflow connection of type ``delta`` to the storage options of a table, and to the table.
 
-The connection's ``extra`` *is* the storage options, named as fsspec's file systems name them; a field of the form is
-merely one of its keys. Without a connection id the job uses the identity of the machine it runs on. A connection that
-does not exist, or holds something else, fails here, before any job is started.
+The connection's ``extra`` holds the storage options, named as fsspec's file systems name them; each field of the form is one of
+its keys. Without a connection id a job uses the identity of its machine. A connection that does not exist, or has another type,
+is refused here, before any job is started.
 
-Below which roots a table must lie is said by the connection (``allowed_roots``) and by Airflow's configuration, see
+The connection (``allowed_roots``) and Airflow's configuration say below which roots a table must lie, see
 :mod:`airflow_delta.allowed_roots`. The hook refuses any other address before it opens anything.
 """
 
@@ -56,7 +56,7 @@ class DeltaTableHook(BaseHook):
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """What fsspec's file system is given; empty for the ambient identity.
+        """The options for fsspec's file system; empty for the ambient identity.
 
         :raises AirflowFailException: there is no such connection, or it is no connection to table storage.
         """
@@ -64,7 +64,7 @@ class DeltaTableHook(BaseHook):
 
     @property
     def allowed_roots(self) -> dict[str, tuple[str, ...]]:
-        """Roots by who has set them: a table must lie below one of each. Empty: there is no fence.
+        """The roots, by what has set them: a table must lie below one root of each. Empty if there is no fence.
 
         :raises AirflowFailException: as above, or what is set are no roots.
         """
@@ -88,7 +88,7 @@ class DeltaTableHook(BaseHook):
         :raises AirflowFailException: it lies outside of the allowed roots.
         """
         self.require_allowed(table)
-        # The one import of pyarrow on this side; here, because a DAG file may import this module.
+        # Imported here, since it loads pyarrow, and a DAG file may import this module.
         from delta_log import Table
 
         return Table(table, self.storage_options or None)
@@ -107,12 +107,12 @@ class DeltaTableHook(BaseHook):
                 True,
                 f"Opened {printable(address)}: version {snapshot.version}, {snapshot.num_files} files.",
             )
-        except Exception as error:  # noqa: BLE001 - the button shows whatever it was
+        except Exception as error:  # noqa: BLE001 - the button shows any error
             return False, printable(f"{type(error).__name__}: {error}")
 
     @cached_property
     def _extra(self) -> dict[str, Any]:
-        """Read once: the credentials and the fence of a table belong together."""
+        """The connection's options, read once, since the credentials and the fence of a table belong together."""
         if self.delta_conn_id is None:
             return {}
         try:
@@ -138,7 +138,7 @@ class DeltaTableHook(BaseHook):
         return options
 
     def _parsed_extra(self, connection: Connection) -> dict[str, Any]:
-        """Airflow takes an extra that is no JSON for an empty one; that would be the wrong identity, silently."""
+        """The connection's extra. Airflow reads an extra that is not JSON as empty, which would mean another identity."""
         try:
             extra = json.loads(connection.extra or "{}")
         except ValueError:

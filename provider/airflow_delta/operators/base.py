@@ -101,7 +101,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         return LocalJobRunner(storage_options, self.log, spark_master=self._spark_master())
 
     def spark_runner(self, storage_options: Mapping[str, Any]) -> JobRunner:
-        # Here and not above: the Spark provider is an extra, and costs every parse of a DAG file.
+        # Imported here, since the Spark provider is optional and slows down the parsing of DAG files.
         try:
             from airflow_delta.runners.spark_submit import SparkSubmitRunner
         except ImportError as error:
@@ -117,7 +117,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         )
 
     def _spark_master(self) -> str | None:
-        """What the job weighs for ``engine="auto"``: a master on this machine adds nothing to a local job."""
+        """The master that a local job may hand its work over to; only ``engine="auto"`` does."""
         if self.value_of("engine") != "auto":
             return None
         try:
@@ -137,7 +137,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             spec = self._spec(context, identity, hook.allowed_roots)
             report = self._run(spec, storage_options, identity.secret)
         except JobCannotStart as error:
-            # Their messages say all; a chain of tracebacks would bury them in the task log.
+            # The message is complete; a chain of tracebacks would bury it in the task log.
             raise AirflowFailException(str(error)) from None
         except (JobLost, ContractError) as error:
             raise AirflowException(str(error)) from None
@@ -229,7 +229,10 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             self.log.info("    %s: %s", printable(name), value)
 
     def _emit(self, context: Context, report: JobReport) -> None:
-        """Also for ``already_done``: the try that committed did not live to tell."""
+        """Emit an event for the maintenance asset.
+
+        It is emitted for ``already_done``, too: the try that committed may have ended before it could.
+        """
         if report.status not in _DONE:
             return
         extra: dict[str, Any] = {

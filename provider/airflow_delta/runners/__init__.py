@@ -1,3 +1,3 @@
-"""Where a maintenance job runs, and how a task hears from it: one seam, a local process and spark-submit behind it."""
+"""Runners start a maintenance job, in a local process or by spark-submit, and pass on what it reports."""
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The environment that a job is given: the one way on which credentials, the run's key and nonce reach it.
+"""The environment of a job, which carries credentials, the run's key and the nonce of its output.
 
-Not argv, which every user of the machine can read, nor Spark's configuration, which its UI and event log show.
+These are not put into the command line, which every user of the machine can read, nor into Spark's configuration, which its UI
+and event log show.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def job_environment(
     output_nonce: str | None = None,
     **more: str,
 ) -> dict[str, str]:
-    """The worker's environment, and what belongs to this job alone.
+    """The worker's environment, with the variables of this job.
 
     :param spark_master: where ``engine="auto"`` may send what is too large.
     :param run_key: the secret that all tries of the run share.
@@ -32,7 +33,7 @@ def job_environment(
     """
     own = (STORAGE_OPTIONS_VARIABLE, SPARK_MASTER_VARIABLE, RUN_KEY_VARIABLE, OUTPUT_NONCE_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in own}
-    # A task that is killed cannot stop its job; so the job looks after the task.
+    # A task that is killed cannot stop its job, so the job watches the process of the task.
     environment.update({PARENT_PID_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1", **more})
     if storage_options:
         environment[STORAGE_OPTIONS_VARIABLE] = json.dumps(dict(storage_options))

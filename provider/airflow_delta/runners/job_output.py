@@ -1,12 +1,12 @@
-"""What a job writes, line by line: progress and report for a program, the rest for people.
+"""Output of a job, line by line: progress and report for the runner, the rest for people.
 
-Lines arrive through Spark's launcher, merged with what the JVM logs; hence a prefix may stand behind something else on its
-line. They also quote what the table holds: paths, partition values, messages of other writers.
+Lines arrive through Spark's launcher, merged with the log of the JVM, so a prefix may stand behind other text on its line. Lines
+also quote what the table holds: paths, partition values, messages of other writers.
 
 1. A line is for a program only behind a prefix with the nonce of this run, which the job was given and the table cannot know
    (:func:`~delta_maintenance.contract.line_prefix`). The first one on a line counts; all else on the line is text.
-2. A job reports once. A report that cannot be read, or a second one, is a
-   :class:`~delta_maintenance.contract.ContractError`, and nothing else is ever raised, whatever the job writes.
+2. A job reports once. A report that cannot be read, or a second one, raises
+   :class:`~delta_maintenance.contract.ContractError`. Nothing else that a job writes raises an error.
 3. Progress that cannot be read is text.
 4. Text is made printable (:mod:`delta_log.printable`) and, where it is very long, cut with a note. No more than
    :data:`LONGEST_LINE` characters of a line are ever held.
@@ -24,7 +24,7 @@ from delta_log.redaction import redact
 from delta_maintenance.checked_json import INTEGER, TEXT, Kind, checked_members, first_object
 from delta_maintenance.contract import PROGRESS_PREFIX, REPORT_PREFIX, ContractError, JobReport, line_prefix
 
-#: Many times the longest report: an XCom is not made for more, either.
+#: Many times the longest report, and more than an XCom should hold.
 LONGEST_LINE = 16 << 20
 _LONGEST_TEXT = 16 << 10
 _PIECE = 1 << 16
@@ -41,7 +41,7 @@ _PROGRESS_MEMBERS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far a job is; all counts are of this try."""
+    """How far this try of a job is."""
 
     done_bins: int = 0
     total_bins: int = 0
@@ -86,7 +86,7 @@ class JobOutput:
         return tuple(self._lines)
 
     def sort(self, lines: Iterable[str]) -> Iterator[JobProgress | str]:
-        """Progress as values and everything else as printable text; the report is kept and not passed on.
+        """Yield progress as values and all else as printable text; the report is kept in :attr:`report`.
 
         :raises ContractError: the report cannot be read, or is of a contract that this release does not read, or is not
             the first one.
@@ -112,7 +112,7 @@ class JobOutput:
                 yield from self._text(line)
 
     def _parted(self, line: str) -> tuple[str, str, str]:
-        """A line before, at and behind the first prefix of this run; all of it before, where there is none."""
+        """A line, split into what is before, at and behind the first prefix of this run; all is before if there is no prefix."""
         found = [(at, prefix) for prefix in (self._progress, self._report) if (at := line.find(prefix)) >= 0]
         if not found:
             return line, "", ""
@@ -133,14 +133,14 @@ class JobOutput:
             return
         left_out = len(text) - _LONGEST_TEXT
         note = f" [… and {left_out:,} characters more]" if left_out > 0 else ""
-        # Before the cut, which may take away the end by which a credential is known.
+        # Redacted before the cut, which may remove the end by which a credential is recognised.
         shown = printable(redact(text)[:_LONGEST_TEXT]) + note
         self._lines.append(shown)
         yield shown
 
 
 def bounded_lines(stream: IO[str]) -> Iterator[str]:
-    """The lines of a stream; of one that is longer than :data:`LONGEST_LINE` the beginning, and a note."""
+    """The lines of a stream; a line longer than :data:`LONGEST_LINE` is cut, with a note."""
     while line := stream.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE and not line.endswith("\n"):
             left_out = 0

@@ -1,12 +1,11 @@
 """The seam between an operator and the place where a job runs.
 
-A runner takes a :class:`~delta_maintenance.contract.JobSpec`, passes on what the job says as it goes, and returns its
-:class:`~delta_maintenance.contract.JobReport`, also where that report tells of a failure. It raises only when there is
-no report to be had:
+A runner takes a :class:`~delta_maintenance.contract.JobSpec`, passes on the job's progress, and returns its
+:class:`~delta_maintenance.contract.JobReport`, which may report a failure. It raises only if there is no report:
 
-* :class:`JobCannotStart`: nothing was started and the same attempt would fail again: something is missing or wrong.
-* :class:`JobLost`: the job ended without a report: killed, out of memory, or a Spark that gave up. Whether it had
-  committed is unknown; the transaction id of the spec makes another try harmless.
+* :class:`JobCannotStart`: nothing was started, and the same attempt would fail again: something is missing or wrong.
+* :class:`JobLost`: the job ended without a report: it was killed, ran out of memory, or Spark gave up. It may have committed; the
+  transaction id of the spec makes another try harmless.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ class JobRunner(Protocol):
 
 
 class JobError(Exception):
-    """There is no report of the job."""
+    """The job has left no report."""
 
 
 class JobCannotStart(JobError):
-    """Nothing was started, and nothing will be until somebody changes something."""
+    """Nothing was started. The same attempt fails again until a user corrects what the message names."""
 
 
 class JobLost(JobError):

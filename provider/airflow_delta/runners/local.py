@@ -1,7 +1,7 @@
-"""Runs a job in a Python process beside the task: no Spark, no cluster.
+"""Runs a job in a Python process beside the task, without Spark.
 
-A process of its own and never a fork of the task: fsspec's event loops and Arrow's threads do not survive a fork, and
-a task that runs out of memory should lose its job, not itself.
+The process is not a fork of the task: fsspec's event loops and Arrow's threads do not survive a fork. If memory runs out, the
+task loses its job, not itself.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SECONDS_TO_END = 10
 class LocalJobRunner:
     """A :class:`~airflow_delta.runners.job_runner.JobRunner` on this machine.
 
-    :param storage_options: credentials for the table; go into the job's environment.
+    :param storage_options: credentials for the table; they go into the job's environment.
     :param log: receives what the job writes, live.
-    :param command: what to start; the spec is appended.
-    :param spark_master: where work could go that is too large for this machine.
+    :param command: the program to start; the spec is appended.
+    :param spark_master: the master that can take work that is too large for this machine.
     """
 
     place = "a local process"
@@ -95,7 +95,7 @@ class LocalJobRunner:
 
 
 def end_process_group(process: subprocess.Popen[str], seconds: float = _SECONDS_TO_END) -> None:
-    """End `process`, the leader of its group, and all that it started: politely, then by force."""
+    """End a process, which leads its group, and all that it has started: first by SIGTERM, then by SIGKILL."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):

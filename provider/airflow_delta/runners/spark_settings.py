@@ -1,8 +1,8 @@
-"""What has to be settled before spark-submit is called: the program, its environment, and defaults by master.
+"""Settings of a spark-submit call: the program, its environment, and defaults by master.
 
-A master on this machine (``local[…]``) means an embedded Spark for one job: it starts lean (no optimising compiler,
-serial collector, no web UI: 8.6 → 7.4 s for an empty job), listens to nobody, and its workers use this interpreter.
-On a cluster, only what the job itself needs is set.
+A master on this machine (``local[…]``) is an embedded Spark for one job. It starts with little (no optimising compiler, serial
+collector, no web UI: 7.4 instead of 8.6 s for an empty job), listens on the loopback address only, and its workers use this
+interpreter. On a cluster, only what the job itself needs is set.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def defaults_for(master: str) -> dict[str, str]:
 
 
 def application() -> str:
-    """The job's program, by its place in the installed package; found without importing pyspark."""
+    """The path of the job's program in the installed package, found without importing pyspark."""
     found = importlib.util.find_spec("delta_maintenance.entrypoint.run_job")
     if found is None or found.origin is None:
         raise JobCannotStart(
@@ -87,7 +87,7 @@ def find_spark_submit(binary: str) -> str:
 
 
 def launcher_environment(binary: str, master: str) -> dict[str, str]:
-    """What `binary` needs to find its Spark and the driver's Python, beyond what the worker's environment says."""
+    """The variables by which `binary` finds its Spark and the driver's Python, beyond the worker's environment."""
     path = os.environ.get("PATH", os.defpath)
     if python_programs() not in path.split(os.pathsep):
         path = f"{path}{os.pathsep}{python_programs()}"
@@ -103,7 +103,10 @@ def launcher_environment(binary: str, master: str) -> dict[str, str]:
 
 
 def require_java(environment: Mapping[str, str]) -> None:
-    """As Spark's own launcher looks for it, so that its absence is told in words and not after three tries."""
+    """Look for Java as Spark's launcher does, so that the first try says in words that it is missing.
+
+    :raises JobCannotStart: there is no Java.
+    """
     if _has_spark_env(environment):
         return  # it may set JAVA_HOME
     home = environment.get("JAVA_HOME")

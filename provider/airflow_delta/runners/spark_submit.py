@@ -1,8 +1,8 @@
 """Runs a job as a PySpark application, through the Apache Spark provider's spark-submit hook.
 
-Everything that can be known to be wrong is refused before anything is submitted: an absent connection (the hook would
-go to a YARN cluster nobody named), an unknown master, a missing spark-submit or Java, and the cluster deploy mode, in
-which neither the job's output nor its environment passes through this machine.
+What is wrong is refused before anything is submitted, as far as it can be known: an absent connection (the hook would use a
+YARN cluster that no connection names), an unknown master, a missing spark-submit or Java, and the cluster deploy mode, in which
+neither the job's output nor its environment passes through this machine.
 
 The master, queue, spark-submit binary and the like come from the Spark connection, as for ``SparkSubmitOperator``.
 """
@@ -34,9 +34,9 @@ class SparkSubmitRunner:
     """A :class:`~airflow_delta.runners.job_runner.JobRunner` on Spark, in client deploy mode.
 
     :param spark_conn_id: the Airflow connection that names the master.
-    :param spark_conf: Spark properties; they win over ours.
-    :param spark_binary: the spark-submit to use, where the connection's is not the one.
-    :param storage_options: credentials for the table; go into the driver's environment.
+    :param spark_conf: Spark properties, which override our defaults.
+    :param spark_binary: the spark-submit to use instead of the connection's.
+    :param storage_options: credentials for the table; they go into the driver's environment.
     :param log: receives what Spark and the job write, live.
     """
 
@@ -83,7 +83,7 @@ class SparkSubmitRunner:
                     errors="replace",
                 )
             except AirflowException:
-                # The exit code says no more than the report does, and the report says it better.
+                # If there is a report, it says more than the exit code.
                 if output.report is None:
                     raise JobLost(_what_ended(hook), output.last_lines) from None
             except OSError as error:
@@ -145,7 +145,7 @@ def master_of(spark_conn_id: str) -> str | None:
 
 
 class _LineSortingHook(SparkSubmitHook):
-    """The provider's hook, with the job's own lines taken out of the stream. All its private names stand here."""
+    """The provider's hook, which takes the job's own lines out of the stream. No other class uses private names of the hook."""
 
     def __init__(
         self, *, output: JobOutput, on_progress: ProgressListener, log: TaskLog, **kwargs: Any

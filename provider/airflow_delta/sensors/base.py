@@ -1,7 +1,7 @@
-"""What the sensors share: arguments that may be templates, waiting in the task or in the triggerer, and errors.
+"""Base of the sensors: waiting in the task or in the triggerer, and errors.
 
-An outage of the store is waited out, as everything else, until `timeout`; what waiting does not help (a refused table,
-a missing permission or connection) fails the task at once.
+A sensor waits out an outage of the store, until `timeout`. An error that waiting does not cure (a refused table, a missing
+permission or connection) fails the task at once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
 
     :param deferrable: wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
 
-    `poke_interval`, `timeout`, `mode`, `soft_fail` and the others are Airflow's own; a deferred sensor ends at the
-    earlier one of `timeout` and `execution_timeout`.
+    `poke_interval`, `timeout`, `mode`, `soft_fail` and the others are Airflow's own. A deferred sensor ends at the earlier of
+    `timeout` and `execution_timeout`.
     """
 
     own_arguments: ClassVar[Sequence[Option]] = (TABLE, DELTA_CONN_ID)
@@ -55,11 +55,11 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         )
 
     def look(self, context: Context) -> Outcome | None:
-        """What there is to tell by now, if anything; called again until there is."""
+        """Look once; returns the outcome, or ``None`` to be called again."""
         raise NotImplementedError
 
     def trigger(self) -> BaseTrigger:
-        """What looks on in the triggerer; asked for after the first :meth:`look`."""
+        """The trigger that goes on waiting; called after the first :meth:`look`."""
         raise NotImplementedError
 
     def result(self, context: Context, outcome: Mapping[str, Any]) -> Any:
@@ -95,13 +95,13 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         return self.execute_complete(context, outcome)
 
     def _patience_seconds(self) -> float:
-        """Airflow ends a task after its execution timeout, but one that is deferred only after what it asked for."""
+        """How long to wait. Airflow does not apply the execution timeout to a deferred task, so it is applied here."""
         if self.execution_timeout is None:
             return self.timeout
         return min(self.timeout, self.execution_timeout.total_seconds())
 
     def can_defer(self) -> bool:
-        """Whether it is known by now what the trigger has to look for."""
+        """Whether :meth:`trigger` can be made already."""
         return True
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
@@ -111,7 +111,8 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=self.execute_complete(context, outcome))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """
+        """The XCom, from the outcome that a look or the trigger has found.
+
         :raises AirflowFailException: the table or the request is at fault.
         """
         if event["status"] == "refused":

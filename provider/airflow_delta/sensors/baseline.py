@@ -1,12 +1,12 @@
-"""Where the previous successful run of a sensor left off, for each table and never by map index; and where this run began.
+"""Baselines of a sensor: where its previous successful run ended for a table, and where this run began.
 
-It is kept in the state store of the asset that stands for the table, where that is an inlet of the task, else as an XCom
-under a key with the table in it: in a mapped task, a table may have another map index in every run. What a run noted
-counts only if that run succeeded; of one that did not, what it had set out from is still open.
+The end of a run is kept in the state store of the asset that stands for the table, if that is an inlet of the task. Else it is an
+XCom under a key that names the table, because in a mapped task a table may have another map index in every run. What a run
+noted counts only if the run succeeded. A failed run keeps its previous baseline.
 
-Where no run has noted anything, this one begins somewhere, and has to begin there again when it is rescheduled or tried
-again: else it would never see what is committed between two looks. That is kept in the task's own state store, and forgotten
-when the task is cleared, which Airflow tells by ``max_tries``.
+If no earlier run is known, this run begins at some version. It has to begin there again when it is rescheduled or tried again,
+or it would miss what is committed between two looks. Therefore the version is kept in the task's own state store. It is
+forgotten when the task is cleared, which shows in ``max_tries``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEY = "delta_version"
 
 
 class Baselines:
-    """Of one table, for one try of a task."""
+    """The baselines for one table, as one try of a task sees them."""
 
     def __init__(self, context: Context, table: str) -> None:
         self._context: Mapping[str, Any] = context
@@ -29,7 +29,7 @@ class Baselines:
         self._table = table.rstrip("/") or "/"
 
     def recall(self) -> int | None:
-        """The last version that an earlier run has told; ``None``: no run has."""
+        """The last version that an earlier run has reported; ``None`` if there is no such run."""
         notes = [note for note in self._notes() if isinstance(note, Mapping) and "lastVersion" in note]
         if not notes:
             return None
@@ -37,7 +37,7 @@ class Baselines:
         return int(newest["lastVersion"] if self._succeeded(newest) else newest["firstVersion"] - 1)
 
     def remember(self, first: int, last: int) -> None:
-        """Called when the task is about to succeed."""
+        """Note the range of this run; called when the task is about to succeed."""
         note = {
             "table": self._table,
             "firstVersion": first,
@@ -52,7 +52,7 @@ class Baselines:
             self._instance.xcom_push(f"{_KEY}:{self._table}", note)
 
     def begun(self) -> int | None:
-        """Where this run of the task has begun before; ``None``: it has not, or the task was cleared since."""
+        """The version at which an earlier try of this run began; ``None`` if there is none, or the task was cleared since."""
         store = self._context.get("task_state_store")
         note = None if store is None else store.get(self._begin_key)
         if not isinstance(note, Mapping) or note.get("maxTries") != self._instance.max_tries:
@@ -85,7 +85,7 @@ class Baselines:
         return found if isinstance(found, list) else [found]
 
     def _asset_state(self) -> Any:
-        """Of the inlet that is this table."""
+        """The state store of the inlet that is this table."""
         stores = self._context.get("asset_state_store")
         for inlet in getattr(self._context.get("task"), "inlets", None) or ():
             if str(getattr(inlet, "uri", "")).rstrip("/") in (self._table, f"file://{self._table}"):

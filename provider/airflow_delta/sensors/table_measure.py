@@ -1,4 +1,4 @@
-"""What the sensors share that measure a table: the same measure in the task as in the triggerer."""
+"""Base of the sensors that measure a table, with the same measure in the task and in the triggerer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TableMeasureSensor(DeltaTableSensor):
         raise NotImplementedError
 
     def summary(self, finding: Mapping[str, Any]) -> str:
-        """One line for the task's log."""
+        """The finding in one line for the task's log."""
         raise NotImplementedError
 
     def look(self, context: Context) -> Outcome | None:

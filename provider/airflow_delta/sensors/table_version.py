@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from delta_log import Table
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: A reference to the output of another task renders to ``None`` where there is none.
+#: What an absent argument would mean. A reference to another task's output renders to ``None`` if there is no output.
 _NOT_AWAITED = "other commits would end the wait than the ones that were meant"
 
 
@@ -220,7 +220,7 @@ class DeltaTableVersionSensor(DeltaTableSensor):
         return found
 
     def _begin(self, context: Context) -> Outcome | None:
-        """Find out where to look; and the outcome, where the table has what is asked for already."""
+        """Decide where to begin; returns an outcome if the table already has what the sensor waits for."""
         from airflow_delta.hooks.delta_table import DeltaTableHook
 
         table = DeltaTableHook(self.value_of("delta_conn_id")).get_table(self.value_of("table"))
@@ -247,14 +247,14 @@ class DeltaTableVersionSensor(DeltaTableSensor):
             min_rows=self.value_of("min_rows") or 0,
             baseline=self._baseline(context, table),
             awaited=awaited or None,
-            # Whatever was cleaned, what is there now is of that version or a later one.
+            # Cleaned commits do not matter: the table has that version or a later one.
             on_cleaned="continue" if self.value_of("version") is not None else self.value_of("on_cleaned"),
         )
         self._wait = self._trigger.wait()
         return None
 
     def _baseline(self, context: Context, table: Table) -> int:
-        """The version after which to look."""
+        """The version after which to look for commits."""
         from delta_log.tail.commit_follower import start_position
 
         asked: dict[str, Callable[[Any], int]] = {

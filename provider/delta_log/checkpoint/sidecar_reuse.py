@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from delta_log.arrow.prefetch import map_stream
 from delta_log.checkpoint.key_filter import short_hashes
 from delta_log.checkpoint.sidecar_layout import Layout, OldSidecar, Run, lay_out
 from delta_log.checkpoint.sidecar_tags import SidecarTags, read_filter, tags_of
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
+from delta_log.checkpoint.state import COLUMNS, CheckpointState, FileAction
 from delta_log.errors import CorruptLog
 from delta_log.log.action_columns import SEPARATOR
 from delta_log.log.actions import Sidecar
@@ -33,9 +32,6 @@ from delta_log.snapshot.live_files import FileActions
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.table_config.retention import log_retention_ms
-
-FileAction = Literal["add", "remove"]
-_COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ class SidecarReuse:
         """The actions of a run, completed and without expired tombstones."""
         tail = self._tail if run.takes_new else _without_own(self._tail, action)
         part = _Part(self._reader, [(old.key, self._tags_by_key[old.key]) for old in run.sidecars])
-        batches = FileActions(action, tail, part, self._storage.uri).batches(action, _COLUMNS[action])
+        batches = FileActions(action, tail, part, self._storage.uri).batches(action, COLUMNS[action])
         return map(complete_adds, batches) if action == "add" else self._state.unexpired(batches)
 
 
@@ -217,7 +213,7 @@ class _Part:
             for batch in self.reader.batches_of([key], action, columns, batch_rows):
                 self.rows += batch.num_rows
                 if tags is not None:
-                    digest.update(batch.select(list(_COLUMNS[tags.action])))
+                    digest.update(batch.select(list(COLUMNS[tags.action])))
                 yield batch
             if tags is not None and digest.text() != tags.content:
                 raise CorruptLog(

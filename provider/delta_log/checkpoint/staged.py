@@ -25,9 +25,9 @@ from delta_log.checkpoint.age_order import by_age
 from delta_log.checkpoint.key_filter import KeyFilter
 from delta_log.checkpoint.schema import CheckpointSchema, parquet_writer
 from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS, OldSidecar
-from delta_log.checkpoint.sidecar_reuse import FileAction, SidecarReuse
+from delta_log.checkpoint.sidecar_reuse import SidecarReuse
 from delta_log.checkpoint.sidecar_tags import SidecarTags, has_absolute
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState
+from delta_log.checkpoint.state import ADD_COLUMNS, COLUMNS, CheckpointState, FileAction
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.log.actions import Action, Sidecar, encode_actions
 from delta_log.log.checkpoint_reader import CheckpointReader, RowGroup
@@ -43,7 +43,6 @@ from delta_log.storage.wrapped import WrappedStorage
 TopFormat = Literal["json", "parquet"]
 #: A group is at most so large, whatever the length of its actions.
 _GROUP_BYTES = 64 << 20
-_COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +255,7 @@ class StagedCheckpoint:
 
         def same(expected: tuple[tuple[FileAction, ContentDigest], list[RowGroup]]) -> str | None:
             (action, digest), row_groups = expected
-            for other, columns in _COLUMNS.items():
+            for other, columns in COLUMNS.items():
                 read = (
                     batch for group in row_groups for batch in reader.row_group_batches(group, other, columns)
                 )
@@ -265,7 +264,7 @@ class StagedCheckpoint:
             return None
 
         wrong = set(map_stream(same, zip(self._digests, groups, strict=True))) - {None}
-        return (*found, *(action for action in _COLUMNS if action in wrong))
+        return (*found, *(action for action in COLUMNS if action in wrong))
 
 
 def _in_groups(action: FileAction, batches: Iterable[pa.RecordBatch], actions: int) -> Iterator[_Group]:

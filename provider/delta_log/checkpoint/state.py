@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from delta_log.arrow.row_hash import RowHash
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
 from delta_log.log.checkpoint_reader import OtherActions
+from delta_log.log.data_path import decode_paths
 from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from delta_log.snapshot.completed_actions import (
     complete_adds,
@@ -30,9 +32,13 @@ from delta_log.snapshot.completed_actions import (
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.retention import deleted_file_retention_ms, transaction_retention_ms
 
+FileAction = Literal["add", "remove"]
 #: The columns of :mod:`~delta_log.log.file_columns` that a checkpoint holds.
 ADD_COLUMNS = tuple(ADD_SCHEMA.names)
 REMOVE_COLUMNS = tuple(name for name in REMOVE_SCHEMA.names if name != "tags")
+COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
+#: The columns in which two checkpoints of a version must agree about live files; writers may differ in all others.
+IDENTITY = ("key", "size", "deletion_vector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,12 @@ class CheckpointState:
             "domainMetadata": tuple(sorted(other.domains.values(), key=lambda d: d.domain)) == self.domains,
         }
         return [name for name, same in found.items() if not same]
+
+
+def identities_of(adds: pa.RecordBatch, table_uri: str) -> pa.RecordBatch:
+    """Adds of a checkpoint, which have a ``path``, in the columns :data:`IDENTITY`."""
+    keys = decode_paths(adds.column("path"), table_uri)
+    return pa.record_batch([keys, *map(adds.column, IDENTITY[1:])], list(IDENTITY))
 
 
 def row_hash_of(batches: Iterable[pa.RecordBatch]) -> RowHash:

@@ -18,20 +18,19 @@ Several writers of one version do no harm: a classic checkpoint is created once,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from typing import Literal
 
-import pyarrow as pa
 from msgspec.structs import replace
 
 from delta_log.checkpoint.schema import CheckpointSchema, StatsForms
 from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS
 from delta_log.checkpoint.sidecar_reuse import SidecarReuse, find_reuse, missing
 from delta_log.checkpoint.staged import StagedCheckpoint, TopFormat
-from delta_log.checkpoint.state import CheckpointState, row_hash_of
+from delta_log.checkpoint.state import IDENTITY, CheckpointState, identities_of, row_hash_of
 from delta_log.errors import (
     CorruptLog,
     DeltaLogError,
@@ -42,7 +41,6 @@ from delta_log.errors import (
     VersionNotFound,
 )
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
-from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import LAST_CHECKPOINT, SIDECAR_DIRECTORY, LogFileKind, checksum_key
 from delta_log.log.last_checkpoint import (
     LastCheckpoint,
@@ -64,8 +62,6 @@ CheckpointPolicy = Literal["classic", "v2"]
 CHECKPOINT_POLICY = "delta.checkpointPolicy"
 #: The pointer repeats the actions of a V2 checkpoint's top file if they are at most so many.
 _FEW_ACTIONS = 30
-#: The columns in which two checkpoints of a version must agree; writers may differ in all others.
-_IDENTITY = ("key", "size", "deletion_vector")
 
 
 class CheckpointMismatch(DeltaLogError):
@@ -289,7 +285,7 @@ def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> N
         )
 
 
-# -- a checkpoint that is there already --------------------------------------------------------------------------
+# -- an existing checkpoint --------------------------------------------------------------------------
 
 
 def _existing(storage: Storage, version: int, policy: CheckpointPolicy | None) -> Checkpoint | None:
@@ -311,8 +307,10 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
     reader = CheckpointReader(storage, checkpoint)
     other, policy = reader.other, _policy_of(checkpoint)
     wrong = state.differences(other)
-    live = row_hash_of(_by_key(reader.batches("add", ("path", *_IDENTITY[1:])), storage.uri))
-    if live != row_hash_of(state.adds(_IDENTITY)):
+    live = row_hash_of(
+        identities_of(batch, storage.uri) for batch in reader.batches("add", ("path", *IDENTITY[1:]))
+    )
+    if live != row_hash_of(state.adds(IDENTITY)):
         wrong.append("add")
     if wrong:
         raise CheckpointMismatch(checkpoint.files[0].key, tuple(wrong), published=True)
@@ -340,11 +338,6 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
         already_there=True,
         warnings=warnings,
     )
-
-
-def _by_key(batches: Iterable[pa.RecordBatch], table_uri: str) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch.set_column(0, "key", decode_paths(batch.column("path"), table_uri))
 
 
 # -- the pointer -------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Who owns a version, where the store alone cannot say: an entry per commit in a DynamoDB table.
+"""The lock table: one entry in a DynamoDB table decides which writer owns a version.
 
-Not part of the Delta protocol, but a layout that several writers share: delta-spark's ``S3DynamoDBLogStore`` and
-delta-rs up to 1.6.0. One item per commit::
+The layout is not part of the Delta protocol. delta-spark's ``S3DynamoDBLogStore`` and delta-rs up to 1.6.0 share it. Each
+commit has one item::
 
     tablePath   hash key     address of the Delta table, as its writers spell it
     fileName    range key    00000000000000000010.json
@@ -9,9 +9,9 @@ delta-rs up to 1.6.0. One item per commit::
     complete    string       "true" once the content is at fileName
     expireTime  number       epoch seconds from which the item may be deleted; only where complete
 
-Creating the item decides who has the version. Writers that spell ``tablePath`` differently do not see each other at
-all: ``s3://`` and ``s3a://`` are different keys, and so are ``a b`` and ``a%20b``. What :meth:`DynamoDBLock.require_usable`
-can find out about that, it refuses. The steps of a commit are in :mod:`delta_log.storage.locked`.
+The writer that creates the item has the version. Writers that spell ``tablePath`` differently do not see each other:
+``s3://`` and ``s3a://`` are different keys, and so are ``a b`` and ``a%20b``. :meth:`DynamoDBLock.require_usable` refuses
+where it finds another spelling in use. The steps of a commit are in :mod:`delta_log.storage.locked`.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class LockEntry:
 
 
 class LockTable(ABC):
-    """The entries of one Delta table. Every read sees every write that was acknowledged before it.
+    """The entries of one Delta table. A read sees every write that was acknowledged before it.
 
-    :raises StorageError: from each method; whether a write took effect is then unknown.
+    :raises StorageError: by every method; it is then unknown whether a write took effect.
     """
 
     @abstractmethod
@@ -66,18 +66,21 @@ class LockTable(ABC):
 
     @abstractmethod
     def latest(self) -> LockEntry | None:
-        """The entry with the greatest file name."""
+        """Returns the entry with the greatest file name."""
 
     @abstractmethod
     def put_if_absent(self, entry: LockEntry) -> bool:
-        """``False``: there is an entry for that file already. Exactly one of any number of callers gets ``True``."""
+        """Creates an entry; ``False``: the file has one. Exactly one of any number of callers gets ``True``."""
 
     @abstractmethod
     def complete(self, entry: LockEntry, expire_time_s: int) -> None:
-        """Mark this entry as complete, unless it is so already or another one took its place."""
+        """Marks this entry as complete, unless it is complete already or another one took its place."""
 
     def require_usable(self) -> None:
-        """Refuse, before anything is written, what cannot coordinate anybody."""
+        """Refuses a lock that cannot coordinate writers, before anything is written.
+
+        :raises InvalidRequest: it cannot.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,8 @@ class LockOptions:
     :param table: the DynamoDB table.
     :param table_path: this table's address as the other writers spell it; default: its URI, as it was given.
     :param key: access key id, with ``secret`` and perhaps ``token``; default: those of the store.
-    :param conditional_put: whether the store honours ``If-None-Match: *``; the lock does without, at the price that
-        a writer who does not use the lock goes unnoticed.
+    :param conditional_put: whether the store honours ``If-None-Match: *``. Without it the lock works, but a commit of a
+        writer that does not use the lock goes unnoticed.
     """
 
     table: str = "delta_log"
@@ -103,11 +106,11 @@ class LockOptions:
 
     @classmethod
     def from_mapping(cls, given: Any, storage_options: Mapping[str, Any]) -> LockOptions:
-        """What was asked for, completed by what the store was given.
+        """Reads the options, and takes missing ones from the options of the store.
 
         :param given: the value of ``lock``.
         :param storage_options: those of the S3 file system, by the names of s3fs.
-        :raises InvalidRequest: naming the key at fault.
+        :raises InvalidRequest: an option is wrong; the message names it.
         """
         if not isinstance(given, Mapping):
             raise InvalidRequest(f'The storage option "lock" is no object. Give one such as {_EXAMPLE}.')
@@ -142,7 +145,7 @@ _EXAMPLE = '{"provider": "dynamodb", "table": "delta_log", "region": "eu-central
 
 
 class DynamoDBLock(LockTable):
-    """The entries of one Delta table in DynamoDB; safe to share between threads, connects when first used.
+    """The entries of one Delta table in DynamoDB. Threads may share it; it connects when it is first used.
 
     :param table_uri: address of the Delta table; the hash key, unless the options say another.
     """
@@ -177,7 +180,7 @@ class DynamoDBLock(LockTable):
         return self._conditional("put_item", Item=item, ConditionExpression="attribute_not_exists(fileName)")
 
     def complete(self, entry: LockEntry, expire_time_s: int) -> None:
-        # Only the entry that was read: delta-rs deletes an entry that it gives up, and another may be in its place.
+        # The condition names the entry that was read: delta-rs deletes an entry that it gives up, and another may replace it.
         self._conditional(
             "update_item",
             Key=self._key(entry.file_name),
@@ -192,10 +195,10 @@ class DynamoDBLock(LockTable):
         )
 
     def require_usable(self) -> None:
-        """Refuse a missing or foreign DynamoDB table, and an address that other writers spell differently.
+        """Refuses a missing or foreign DynamoDB table, and an address that other writers spell differently.
 
-        Two spellings are two locks. Where another spelling of this table's address has newer entries than ours,
-        somebody is committing under it; who states ``table_path`` has decided, and is believed.
+        Two spellings are two locks. If another spelling of this table's address has newer entries, another writer commits
+        under it. With the option ``table_path`` the caller has chosen a spelling, and this check is left out.
         """
         if self._found_usable:
             return
@@ -214,10 +217,10 @@ class DynamoDBLock(LockTable):
         return {"tablePath": {"S": self.table_path}, "fileName": {"S": file_name}}
 
     def _conditional(self, method: str, **request: Any) -> bool:
-        """``False``: the condition did not hold.
+        """Makes a conditional request; ``False``: the condition did not hold.
 
-        A repeated request (by the client library, after a lost answer) may find its own effect and get ``False``;
-        callers compare ``tempPath``, which nobody else has.
+        The client library repeats a request whose answer was lost. The repetition may meet its own effect and return
+        ``False``, so callers compare ``tempPath``, which is unique.
         """
         try:
             self._call(method, **request)
@@ -258,7 +261,7 @@ class DynamoDBLock(LockTable):
 
 
 class _ConditionNotMet(StorageError):
-    """The answer to a conditional write; never leaves this module."""
+    """The condition of a write did not hold; never leaves this module."""
 
 
 def _connect(options: LockOptions) -> Any:
@@ -290,7 +293,7 @@ def _connect(options: LockOptions) -> Any:
 
 
 def item_of(table_path: str, entry: LockEntry) -> dict[str, dict[str, str]]:
-    """An entry as DynamoDB's JSON."""
+    """Returns an entry as DynamoDB's JSON."""
     item = {
         "tablePath": {"S": table_path},
         "fileName": {"S": entry.file_name},
@@ -303,7 +306,7 @@ def item_of(table_path: str, entry: LockEntry) -> dict[str, dict[str, str]]:
 
 
 def entry_of(item: Mapping[str, Any]) -> LockEntry:
-    """An entry from DynamoDB's JSON, whoever wrote it.
+    """Reads an entry of any writer from DynamoDB's JSON.
 
     :raises InvalidRequest: the table holds something else.
     """
@@ -323,7 +326,7 @@ def entry_of(item: Mapping[str, Any]) -> LockEntry:
 
 
 def other_spellings(table_path: str) -> list[str]:
-    """How else writers may spell the address: Hadoop decodes it, delta-rs encodes it, both keep its scheme."""
+    """Returns other spellings of an address: Hadoop decodes it, delta-rs encodes it, both keep its scheme."""
     scheme, separator, rest = table_path.partition("://")
     rests = dict.fromkeys((rest, unquote(rest), quote(rest, safe="/%"), quote(unquote(rest))))
     schemes = dict.fromkeys((scheme, *S3.schemes))

@@ -1,19 +1,22 @@
-"""Commits through a lock table: writer coordination for stores, and fleets, that put-if-absent alone cannot serve.
+"""Commits through a lock table, for stores without a safe put-if-absent and for writers that already share a lock table.
 
-Each commit N is decided by one conditional write of its entry in the lock table, and only then copied to its place:
+One conditional write of its entry in the lock table decides commit N. Only then is the commit copied to its place:
 
-1. N.json is there, or the newest entry is N's or a later one: lost. An entry whose copy is missing is repaired first.
-2. The content goes to a file of its own, ``_delta_log/.tmp/N.json.<uuid>``.
-3. The entry E(N, that file, incomplete) is created if there is none: this is the moment of the commit.
-4. The content goes to N.json. 5. E becomes complete. 6. The file of step 2 is deleted.
+1. If N.json is there, or the newest entry is of N or a later version, the writer has lost. It first repairs an entry whose copy
+   is missing.
+2. The writer puts the content into a file of its own, ``_delta_log/.tmp/N.json.<uuid>``.
+3. It creates the entry E(N, that file, incomplete) if there is none. This is the moment of the commit.
+4. It puts the content into N.json.
+5. It marks E as complete.
+6. It deletes the file of step 2.
 
-Whoever dies after 3 has committed, and whoever comes next does 4 and 5 for them: a writer before its own commit, a
-reader before it trusts a listing or the absence of a commit. So nothing is ever visible that was not decided, and what
-was decided is visible to everybody who goes through here.
+A writer that dies after step 3 has committed. The next process does steps 4 and 5 for it: a writer before its own commit, a
+reader before it trusts a listing or the absence of a commit. So a commit is never visible before it is decided, and a decided
+commit is visible to every process that uses this storage.
 
-A writer outside the lock (delta-rs from 1.6.1 on puts N.json conditionally and reads no lock table) may take N.json
-between 3 and 4. The content then differs from ours, and we have lost after all. For this the store must honour
-``If-None-Match: *``; with ``conditional_put=False`` every writer has to use the lock.
+A writer outside the lock (delta-rs from 1.6.1 on puts N.json conditionally and reads no lock table) may create N.json between
+steps 3 and 4. Its content differs, and then the writer of E has lost after all. This needs a store that honours
+``If-None-Match: *``. With ``conditional_put=False`` every writer must use the lock.
 """
 
 from __future__ import annotations
@@ -42,13 +45,13 @@ _PATIENCE_SECONDS = (0.0, 0.05, 0.1, 0.2, 0.4)
 
 
 class LockedStorage(WrappedStorage):
-    """Another storage whose commits go through a lock table; everything else goes straight to it.
+    """Forwards to another storage, but sends commits through a lock table.
 
-    :meth:`put_if_absent` alone creates commits.
+    Only :meth:`put_if_absent` creates commits.
 
-    :param new_id: a text that nobody else has.
-    :param now_s: seconds since the epoch.
-    :param sleep: for so many seconds.
+    :param new_id: returns a unique text.
+    :param now_s: returns seconds since the epoch.
+    :param sleep: waits for so many seconds.
     """
 
     def __init__(
@@ -73,9 +76,9 @@ class LockedStorage(WrappedStorage):
     # -- commits -----------------------------------------------------------------------------------------
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """See the module for the steps.
+        """Creates a file; a commit goes through the steps of the module's docstring.
 
-        :raises StorageError: the outcome is unknown; reading the key back through here settles it.
+        :raises StorageError: the outcome is unknown; reading the key back through this storage settles it.
         """
         commit = _COMMIT.fullmatch(key)
         if commit is None:
@@ -95,15 +98,16 @@ class LockedStorage(WrappedStorage):
             self._delete_quietly(_temporary_key(entry))
             return False
         won = self._publish(key, data)
-        # Also where we lost to a writer outside the lock: nobody may copy our content any more.
+        # Also after losing to a writer outside the lock: no process may copy this content any more.
         if self._complete(entry):
             self._delete_quietly(_temporary_key(entry))
         return won
 
     def _claim(self, entry: LockEntry) -> bool:
-        """Step 3. The holder's file tells whether an answer that got lost was a yes: its name is nobody else's.
+        """Does step 3; ``False``: another writer holds the version.
 
-        Asking again is safe, and fences what is still under way: the first of equal requests to arrive decides.
+        The name of the file is unique, so it shows whether a request without an answer took effect. Repeating the request is
+        safe, and makes an earlier one that is still on its way harmless: the first of equal requests to arrive decides.
         """
         failure: StorageError | None = None
         for _ in range(_ATTEMPTS):
@@ -128,7 +132,7 @@ class LockedStorage(WrappedStorage):
         ) from failure
 
     def _publish(self, key: str, data: bytes) -> bool:
-        """Step 4; ``False``: another content is there. Repeating it is harmless, for the content is the same."""
+        """Does step 4; ``False``: other content is there. Repeating it is harmless, because the content is the same."""
         for attempt in range(_ATTEMPTS):
             try:
                 return self._create(key, data) or self._inner.read(key) == data
@@ -142,28 +146,28 @@ class LockedStorage(WrappedStorage):
             return self._inner.put_if_absent(key, data)
         if self._inner.head(key) is not None:
             return False
-        # Between the two others may do the same, with the same content.
+        # Another process may do the same in between, with the same content.
         self._inner.put(key, data)
         return True
 
     # -- repair ------------------------------------------------------------------------------------------
 
     def _repair(self, entry: LockEntry) -> None:
-        """Steps 4 and 5 of a commit that was decided by somebody else."""
+        """Does steps 4 and 5 for a commit of another writer."""
         if entry.complete:
             return
         key = f"{_LOG_DIRECTORY}/{entry.file_name}"
         if not self._came(key) and not self._copy(entry, key):
             return
         if self._complete(entry):
-            # Nobody needs it any more, and delta-rs takes its absence for the sign that all was done.
+            # No process needs the file any more, and delta-rs takes its absence as the sign that all steps are done.
             self._delete_quietly(_temporary_key(entry))
 
     def _came(self, key: str) -> bool:
-        """Whether a commit is in its place; most likely its writer is about to put it there.
+        """Waits a moment for a commit to appear in its place, and returns whether it did.
 
-        It is left to do so for a moment: delta-rs 1.5.1 to 1.6.0 commit a second time, as the next version, when
-        somebody else was faster with the copy.
+        Its writer is most likely about to put it there. If another process copies it first, delta-rs 1.5.1 to 1.6.0 commits a
+        second time, as the next version.
         """
         for pause in _PATIENCE_SECONDS:
             self._sleep(pause)
@@ -172,10 +176,10 @@ class LockedStorage(WrappedStorage):
         return False
 
     def _copy(self, entry: LockEntry, key: str) -> bool:
-        """``False``: there is nothing to repair any more.
+        """Puts the content of another writer's commit into its place; ``False``: there is nothing to repair any more.
 
-        delta-rs moves the file instead of copying it, and deletes an entry that it gives up. So what is missing is
-        judged by what the log and the table say now.
+        delta-rs moves the file instead of copying it, and deletes an entry that it gives up. So a missing file is judged by
+        the present state of the log and of the lock table.
         """
         try:
             data: bytes | None = self._inner.read(_temporary_key(entry))
@@ -196,9 +200,9 @@ class LockedStorage(WrappedStorage):
         )
 
     def _require_there(self, name: str, latest: LockEntry) -> None:
-        """What the lock table says of a version holds for the log: its commit is there, or its writer gave it up.
+        """Checks that a version in the lock table is in the log, unless its writer gave it up.
 
-        It is also there where the table has a later entry, whose writer followed it.
+        A version before a later entry must be in the log, too: the writer of that entry has seen it.
         """
         key = f"{_LOG_DIRECTORY}/{name}"
         if self.head(key) is None:
@@ -211,7 +215,7 @@ class LockedStorage(WrappedStorage):
                 )
 
     def _complete(self, entry: LockEntry) -> bool:
-        """Step 5. Where it fails the commit stands all the same, and the next one through here does it again."""
+        """Does step 5. If it fails, the commit stands, and the next process repeats the step."""
         try:
             self._lock.complete(entry, int(self._now_s()) + EXPIRY_SECONDS)
         except StorageError:
@@ -219,12 +223,12 @@ class LockedStorage(WrappedStorage):
         return True
 
     def _delete_quietly(self, key: str) -> None:
-        """A file that no log names; one that stays costs its few bytes until :meth:`remove_leftovers`."""
+        """Deletes a file that no log names. If that fails, the file stays until :meth:`remove_leftovers`."""
         with suppress(StorageError):
             self._inner.delete([key])
 
     def _appeared(self, key: str) -> bool:
-        """Whether to look again for a commit that was not there."""
+        """Repairs the commit of a missing key; returns whether the caller should look again."""
         commit = _COMMIT.fullmatch(key)
         entry = self._lock.get(commit[1]) if commit is not None else None
         if entry is None:
@@ -268,7 +272,7 @@ class LockedStorage(WrappedStorage):
         yield from self._inner.list_part(span, enter)
 
     def _repair_latest(self) -> None:
-        # Older entries need no look: nobody commits before the version below is in its place.
+        # Older entries are complete: a writer commits only when the version before is in its place.
         latest = self._lock.latest()
         if latest is not None:
             self._repair(latest)
@@ -284,7 +288,7 @@ class LockedStorage(WrappedStorage):
         self._inner.put(key, data)
 
     def take_back(self, key: str, data: bytes) -> None:
-        # An entry that is not complete would have the next one through here put the commit in its place again.
+        # With an incomplete entry, the next process would put the commit in its place again.
         commit = _COMMIT.fullmatch(key)
         entry = self._lock.get(commit[1]) if commit is not None else None
         if entry is not None and not entry.complete:
@@ -300,9 +304,9 @@ class LockedStorage(WrappedStorage):
     def remove_leftovers(
         self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
     ) -> list[str]:
-        """Besides those of the other storage, the files of step 2 that a writer left which died before step 6.
+        """Also removes the files of step 2 of writers that died before step 6.
 
-        Such a file has served once its version is decided, which a commit of that version or of a later one shows.
+        Such a file is no longer needed when its version is decided, that is, when the log has that version or a later one.
         """
         directories = list(directories)
         removed = self._inner.remove_leftovers(directories, now_ms, dry_run=dry_run)
@@ -332,13 +336,13 @@ class LockedStorage(WrappedStorage):
 
 
 def _commit_of(temporary: FileInfo) -> str:
-    """The name of the commit that a file of step 2 is for."""
+    """Returns the name of the commit that a file of step 2 belongs to."""
     return temporary.name[:25]
 
 
 def _refuse_commit(key: str) -> None:
     """
-    :raises InvalidRequest: it is a commit's.
+    :raises InvalidRequest: the key is that of a commit.
     """
     if _COMMIT.fullmatch(key):
         raise InvalidRequest(

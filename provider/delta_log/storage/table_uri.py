@@ -1,15 +1,13 @@
-"""The address of a table, or of another place that a caller names: what it may be, and where it lies.
+"""Checks the address of a table, or of another place that a caller names, before anything is opened.
 
-:func:`~delta_log.storage.opening.open_storage` takes a path, a ``file`` URI, or a URI of a store. This module says about such a
-text what has to be known before anything is opened:
+An address is a path, a ``file`` URI or a URI of a store, as :func:`~delta_log.storage.opening.open_storage` takes it.
 
-1. An address that carries credentials is refused, for it would be shown in logs, reports and user interfaces
+1. An address that carries credentials is refused, because logs, reports and user interfaces show it
    (:func:`require_no_credentials`).
-2. A relative path means another place in every working directory (:func:`require_absolute`).
-3. A fence of *allowed roots* lets an address through that lies below one of them (:func:`require_within`). Both are
-   compared as :class:`TableUri`, segment by segment, so that ``s3://lake/a`` does not allow ``s3://lake/ab``. What a
-   client library may read in two ways is refused. On a disk, the place where symbolic links lead to must lie below a
-   root as well.
+2. A relative path is refused, because it names another place in every working directory (:func:`require_absolute`).
+3. *Allowed roots* let an address pass that lies below one of them (:func:`require_within`). Both are compared as
+   :class:`TableUri`, segment by segment, so that ``s3://lake/a`` does not allow ``s3://lake/ab``. An address that client
+   libraries may read in two ways is refused. On a disk, the place to which symbolic links lead must be below a root, too.
 
 Standard library only: operators use it while a DAG is parsed.
 """
@@ -26,22 +24,22 @@ from delta_log.errors import InvalidRequest, OutsideAllowedRoots
 from delta_log.redaction import has_credentials, redact_uri
 from delta_log.storage.schemes import AZURE, GCS, S3, family_of
 
-#: Roots by who has set them, which messages name. An address must lie below a root of each.
+#: The roots of each administrator, by the name of the setting, which messages quote. An address must be below a root of each.
 AllowedRoots = Mapping[str, Sequence[str]]
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-#: "blob" and "dfs" are two endpoints of one account.
+#: Matches the "blob" and the "dfs" endpoint of one account.
 _AZURE_HOST = re.compile(r"([^.]+)\.(?:dfs|blob)\.(.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class TableUri:
-    """An address without its spelling: two that name one place are equal.
+    """A parsed address; two addresses of one place are equal.
 
-    :param scheme: of the store, aliases made one; empty for a disk of this machine.
+    :param scheme: of the store, the same for all aliases; empty for a disk of this machine.
     :param authority: bucket, container and account, or host.
-    :param segments: of the path, decoded where :func:`~delta_log.storage.opening.open_storage` decodes (a ``file`` URI).
+    :param segments: of the path; decoded if :func:`~delta_log.storage.opening.open_storage` decodes (a ``file`` URI).
     """
 
     scheme: str
@@ -51,7 +49,7 @@ class TableUri:
     @classmethod
     def parse(cls, address: str) -> TableUri:
         """
-        :raises InvalidRequest: relative, with credentials, or with more than one meaning.
+        :raises InvalidRequest: the address is relative, carries credentials, or has more than one meaning.
         """
         require_absolute(address)
         if _CONTROL.search(address):
@@ -73,7 +71,7 @@ class TableUri:
         )
 
     def resolved(self) -> TableUri:
-        """Where symbolic links lead to; of a store, the address itself."""
+        """Returns the place to which symbolic links lead; on a store, the address itself."""
         if self.scheme:
             return self
         return TableUri.parse(os.path.realpath(str(self)))
@@ -84,9 +82,9 @@ class TableUri:
 
 
 def local_path(address: str) -> str | None:
-    """The path of an address on this machine's disks, as it is opened; ``None``: it is elsewhere.
+    """Returns the path of an address on a disk of this machine, or ``None`` for an address of a store.
 
-    :raises InvalidRequest: a ``file`` URI with a part that would be ignored.
+    :raises InvalidRequest: it is a ``file`` URI with a part that opening would ignore.
     """
     if address[:5].lower() != "file:":
         return None if "://" in address and not address.startswith("/") else address
@@ -105,7 +103,7 @@ def local_path(address: str) -> str | None:
 
 def require_absolute(address: str) -> None:
     """
-    :raises InvalidRequest: a relative path, or an address with credentials.
+    :raises InvalidRequest: the address is a relative path, or carries credentials.
     """
     require_no_credentials(address)
     path = local_path(address)
@@ -129,12 +127,12 @@ def require_no_credentials(address: str) -> None:
 
 
 def require_within(address: str, allowed_roots: AllowedRoots) -> None:
-    """Let an address through that lies below a root of each of those who have set some.
+    """Checks that an address is below an allowed root of every administrator who has set some.
 
-    The decision is on the address first, then on where symbolic links lead to at this moment.
+    It checks the address first, and then the place to which symbolic links lead at this moment.
 
-    :raises OutsideAllowedRoots: it lies elsewhere.
-    :raises InvalidRequest: the address, or a root, has no single meaning.
+    :raises OutsideAllowedRoots: the address is elsewhere.
+    :raises InvalidRequest: the address, or a root, has more than one meaning.
     """
     if not allowed_roots:
         return
@@ -161,12 +159,12 @@ def _authority(scheme: str, authority: str, address: str) -> str:
         return container + at + _AZURE_HOST.sub(r"\1.\2", host.lower())
     if "@" in authority:
         raise _ambiguous(address, "it names a user")
-    # The names of buckets are compared as they are, those of hosts in any case.
+    # Names of buckets are case-sensitive, names of hosts are not.
     return authority if scheme in (S3.family, GCS.family) else authority.lower()
 
 
 def _segments(path: str, address: str) -> tuple[str, ...]:
-    """Of the path of a store's URI, which is taken literally when it is opened."""
+    """Splits the path of a store's URI, which opening takes literally, and refuses segments with two meanings."""
     if "?" in path or "#" in path or "\\" in path:
         raise _ambiguous(address, "it holds a '?', a '#' or a backslash")
     segments = path.strip("/").split("/") if path.strip("/") else []

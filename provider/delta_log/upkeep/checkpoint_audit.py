@@ -11,13 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-import pyarrow as pa
-
 from delta_log.arrow.row_hash import RowHash
-from delta_log.checkpoint.state import ADD_COLUMNS, REMOVE_COLUMNS, CheckpointState, row_hash_of
+from delta_log.checkpoint.state import (
+    ADD_COLUMNS,
+    IDENTITY,
+    REMOVE_COLUMNS,
+    CheckpointState,
+    identities_of,
+    row_hash_of,
+)
 from delta_log.errors import CorruptLog, TableError, UnsupportedFeature, VersionNotFound
 from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions, UnreadableCheckpoint
-from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import checksum_key
 from delta_log.log.log_segment import Checkpoint, LogListing, LogSegment, segment_of
 from delta_log.snapshot.counts import Counts
@@ -25,8 +29,6 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.version_checksum import disagreements, read_version_checksum
 from delta_log.storage.storage import Storage
 
-#: The columns in which two checkpoints of a version must agree; writers may differ in all others.
-IDENTITY = ("key", "size", "deletion_vector")
 #: What a checkpoint was compared with: all commits since version 0; an older checkpoint and the commits after it; the
 #: version's checksum, which has counts only; or nothing, since the log has none of these any more.
 Witness = Literal["commits", "checkpoint", "checksum", "none"]
@@ -41,9 +43,9 @@ class CheckpointAuditFailed(TableError):
 
     def __init__(self, key: str, differences: tuple[str, ...], witness: str) -> None:
         super().__init__(
-            f"The checkpoint {key} is not what the log says of its version ({', '.join(differences)}; told by {witness}). "
-            "Nothing was deleted, since the older part of the log is the evidence. Find out which is right; if it is "
-            "the log, remove the checkpoint and have a new one written."
+            f"The checkpoint {key} differs from the log of its version ({', '.join(differences)}; compared with "
+            f"{witness}). Nothing was deleted, since the older part of the log is the evidence. Find out which is right; "
+            "if it is the log, remove the checkpoint and write a new one."
         )
         self.key, self.differences = key, differences
 
@@ -52,7 +54,7 @@ class CheckpointAuditFailed(TableError):
 class CheckpointContent:
     """The content of a whole checkpoint, as far as it is compared.
 
-    :ivar live: the hash of its live files in :data:`IDENTITY`.
+    :ivar live: the hash of its live files in :data:`~delta_log.checkpoint.state.IDENTITY`.
     """
 
     other: OtherActions
@@ -72,8 +74,7 @@ def read_whole(storage: Storage, checkpoint: Checkpoint) -> CheckpointContent:
     counts, live = Counts(), RowHash()
     for batch in reader.batches("add", ADD_COLUMNS):
         counts = counts.plus(Counts.of(batch))
-        arrays = [decode_paths(batch.column("path"), storage.uri), *map(batch.column, IDENTITY[1:])]
-        live = live.plus(RowHash.of(pa.record_batch(arrays, list(IDENTITY)), ordered_maps=False))
+        live = live.plus(row_hash_of([identities_of(batch, storage.uri)]))
     for _ in reader.batches("remove", REMOVE_COLUMNS):
         pass
     return CheckpointContent(other, counts, live)
@@ -85,7 +86,7 @@ def audit(
     """Compare a checkpoint with everything else that the log has of its version.
 
     :param listing: a listing of the whole log.
-    :raises CheckpointAuditFailed: it is not what the log says.
+    :raises CheckpointAuditFailed: the checkpoint differs from the log.
     """
     key = checkpoint.files[0].key
     witness = _stated(storage, checkpoint, content, listing)

@@ -28,7 +28,7 @@ from delta_log.storage.storage import Storage
 _SIDECAR, _CHECKPOINT_METADATA = V2_COLUMNS["sidecar"], V2_COLUMNS["checkpointMetadata"]
 
 
-def write_compatible_checkpoint(storage: Storage, checkpoint: Checkpoint, runtime: Runtime) -> str:
+def write_classic_copy(storage: Storage, checkpoint: Checkpoint, runtime: Runtime) -> str:
     """Write the copy unless it exists. A checkpoint without sidecars is written again as a classic one.
 
     :param checkpoint: has a unique name.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest, TableReplaced
@@ -37,7 +38,7 @@ class CompactionMismatch(DeltaLogError):
             else "Nothing was written. If it stays so, this is a bug to report."
         )
         super().__init__(
-            f"The log compaction {key} is not what its commits come to: {', '.join(differences)}. {remedy}"
+            f"The log compaction {key} differs from its commits in {', '.join(differences)}. {remedy}"
         )
         self.key, self.differences, self.published = key, differences, published
 
@@ -88,26 +89,18 @@ def write_log_compaction(
     commits = _commits(storage, snapshot, start, end)
     bodies = list(storage.read_many([commit.key for commit in commits]))
     written = [list(_lines(body, commit.key)) for commit, body in zip(commits, bodies, strict=True)]
-    tail = _reconciled(commits, written, storage.uri)
-    for actions in written:
-        for _, action in actions:
-            if action.protocol is not None:
-                table_features.require(action.protocol, Operation.CHECKPOINT)
-    lines = _kept(tail, written)
-    body = b"".join(line + b"\n" for line in lines)
-    key = compaction_key(start, end)
-    if not lines:
+    for _, action in chain.from_iterable(written):
+        if action.protocol is not None:
+            table_features.require(action.protocol, Operation.CHECKPOINT)
+    replayed = _reconciled(commits, written, storage.uri)
+    body = b"".join(line + b"\n" for line in _kept(replayed, written))
+    if not body:
         return None
-    _compare(tail, body, key, storage.uri, published=False)
-    created = storage.put_if_absent(key, body)
-    try:
-        require_same_log(storage, snapshot)
-    except TableReplaced as replaced:
-        if created:
-            raise taken_back(storage, replaced, key, body) from replaced
-        raise
+    key = compaction_key(start, end)
+    _compare(replayed, body, key, storage.uri, published=False)
+    created = _publish(storage, snapshot, key, body)
     found = storage.read(key)
-    _compare(tail, found, key, storage.uri, published=True)
+    _compare(replayed, found, key, storage.uri, published=True)
     return CompactionResult(
         key,
         start,
@@ -117,6 +110,18 @@ def write_log_compaction(
         sum(len(body) for body in bodies),
         already_there=not created,
     )
+
+
+def _publish(storage: Storage, snapshot: Snapshot, key: str, body: bytes) -> bool:
+    """Create the compaction, and take it back if the table was replaced; ``False``: it existed."""
+    created = storage.put_if_absent(key, body)
+    try:
+        require_same_log(storage, snapshot)
+    except TableReplaced as replaced:
+        if created:
+            raise taken_back(storage, replaced, key, body) from replaced
+        raise
+    return created
 
 
 def _require_protocol_before(storage: Storage, start: int) -> None:
@@ -156,11 +161,11 @@ def _reconciled(
     return reconcile(newest_first, table_uri)
 
 
-def _kept(tail: ReplayedCommits, written: Sequence[Sequence[tuple[bytes, Action]]]) -> list[bytes]:
+def _kept(replayed: ReplayedCommits, written: Sequence[Sequence[tuple[bytes, Action]]]) -> list[bytes]:
     """The lines whose actions still count, in the order of the commits."""
-    counting: list[object] = [tail.protocol, tail.metadata]
-    counting += [*tail.transactions.values(), *tail.domains.values()]
-    counting += [*tail.adds.values(), *tail.removes.values()]
+    counting: list[object] = [replayed.protocol, replayed.metadata]
+    counting += [*replayed.transactions.values(), *replayed.domains.values()]
+    counting += [*replayed.adds.values(), *replayed.removes.values()]
     still = {id(action) for action in counting if action is not None}
     kept = []
     for actions in written:

@@ -1,4 +1,4 @@
-"""The arguments of the command line: which there are, and what their texts mean."""
+"""The arguments of the command line. Those of an operation follow from its table of options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _READING = {
 
 
 class UsageError(Exception):
-    """The command line is wrong; the message says how."""
+    """The command line is wrong; the message says what to change."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """The parser; what it gives has the chosen command as ``command``."""
+    """The parser; its result has the function of the chosen command as ``command``."""
     parser = _Parser(prog="delta-maintenance", description="Look after Delta Lake tables.")
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {VERSION}", help="print it and exit"
@@ -152,7 +152,7 @@ def flag_help(row: Option) -> str:
 
 
 def _argument(convert: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A converter for argparse whose own message is shown."""
+    """Make a converter for argparse, which shows the converter's own message."""
 
     def checked(text: str) -> Any:
         try:
@@ -195,7 +195,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def storage_options(given: Mapping[str, Any] | None, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What the command line says, else what the environment says, else nothing: the ambient identity."""
+    """The storage options of the command line, else of the environment; empty for the ambient identity."""
     if given is not None:
         return dict(given)
     text = environment.get(STORAGE_OPTIONS_VARIABLE)

@@ -1,8 +1,8 @@
 """The command line: ``delta-maintenance COMMAND TABLE``, with the commands of :data:`COMMANDS`.
 
-With ``--json`` standard output is exactly one JSON object, whatever happens; progress and logs go to standard
-error. Exit code: 0 done, or nothing to do; 2 refused, the table or the request is at fault; 3 lost to a
-concurrent commit; 1 anything else.
+With ``--json`` standard output is exactly one JSON object in any case; progress and logs go to standard error. The exit code is
+0 if the work is done or there is nothing to do, 2 if the table or the request is at fault, 3 if a concurrent commit won, and 1
+for anything else.
 """
 
 from __future__ import annotations
@@ -19,18 +19,9 @@ from typing import Any, TextIO
 from delta_log.printable import print_traceback, printable, printable_lines
 from delta_log.redaction import redact, redacted
 from delta_maintenance.cli.arguments import UsageError, make_parser, storage_options
-from delta_maintenance.contract import (
-    EXIT_CONFLICT,
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_REFUSED,
-    ContractError,
-    JobSpec,
-)
+from delta_maintenance.contract import EXIT_DONE, ContractError, ErrorReport, JobSpec
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import ENGINE
-
-_EXIT_CODES = {"refused": EXIT_REFUSED, "conflict": EXIT_CONFLICT}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,13 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result, text = options.command(options)
         except KeyboardInterrupt:
             result, text = {"error": {"type": "Interrupted", "message": "Interrupted.", "kind": "failed"}}, ""
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told in the promised form
+        except Exception as error:  # noqa: BLE001 - every error is reported in the promised form
             result, text = {"error": _described(error)}, ""
         return _end(output, options.json, result, text)
 
 
 def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) -> int:
-    # Whatever a log, an argument or a client library says may hold an address with credentials.
+    # The text of a log, an argument or a client library may hold an address with credentials.
     result, text = redacted(result), redact(text)
     error = result.get("error")
     if as_json:
@@ -60,7 +51,7 @@ def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) ->
         print(printable_lines(text.split("\n")), file=output, flush=True)
     else:
         print(f"delta-maintenance: {printable(error['message'])}", file=sys.stderr)
-    return EXIT_DONE if error is None else _EXIT_CODES.get(error.get("kind", ""), EXIT_FAILED)
+    return EXIT_DONE if error is None else ErrorReport.from_dict(error).exit_code
 
 
 def _described(error: Exception) -> dict[str, Any]:
@@ -76,12 +67,12 @@ def _described(error: Exception) -> dict[str, Any]:
 
 @contextmanager
 def _output() -> Iterator[TextIO]:
-    """Standard output for the result alone: what libraries and Spark's JVM print goes to standard error."""
+    """Keep standard output for the result; what libraries and Spark's JVM print goes to standard error."""
     try:
         whole_process = sys.stdout.fileno() == 1
     except (OSError, ValueError, AttributeError):
         whole_process = False
-    if not whole_process:  # a test's, or a notebook's
+    if not whole_process:  # in a test or a notebook
         yield sys.stdout
         return
     sys.stdout.flush()
@@ -96,8 +87,8 @@ def _output() -> Iterator[TextIO]:
         os.close(kept)
 
 
-# -- commands: each gives its result as JSON values, and as a text for people --------------------------------
-# What they need is imported when they run: --help and a wrong argument need none of it.
+# -- commands: each returns its result as JSON values, and as text for people ---------------------------------
+# Each imports what it needs when it runs, so that --help and a wrong argument load nothing heavy.
 
 
 def inspect(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -171,7 +162,7 @@ def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         transaction=given.get("transaction"),
         **{"engine": "local", **{row.name: given[row.name] for row in operation.settings}},
     )
-    # Without a cluster to go to, "auto" stays here however much there is to do.
+    # Without a cluster, "auto" means the local engine.
     master = given.get("master") or os.environ.get("SPARK_MASTER") or "local[*]"
     site = JobSite(
         storage_options(options.storage_options, os.environ),
@@ -186,13 +177,10 @@ def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def _or_spark_missing(report: dict[str, Any], master: str) -> dict[str, Any]:
     if report["status"] == "needs_spark":
-        report["error"] = {
-            "type": "SparkMissing",
-            "message": f"{report['engine_reason']}, and PySpark is not installed here to reach {master}. "
-            "Install airflow-provider-delta[spark], or say --engine local.",
-            "kind": "refused",
-            "retryable": False,
-        }
+        problem = f"{report['engine_reason']}, and PySpark is not installed here to reach {master}."
+        remedy = "Install airflow-provider-delta[spark], or say --engine local."
+        error = ErrorReport("SparkMissing", f"{problem} {remedy}", "refused", retryable=False)
+        report["error"] = error.to_dict()
     return report
 
 

@@ -1,6 +1,6 @@
-"""The results of the command line, for people: aligned, and no longer than they have to be.
+"""The results of commands as short, aligned text for people.
 
-Every line goes through :mod:`delta_log.printable`: what a table says may neither steer a terminal nor begin a line.
+Every line goes through :mod:`delta_log.printable`, so that text of a table can neither steer a terminal nor begin a line.
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ from typing import Any
 
 from delta_log.errors import CorruptLog, brief
 from delta_log.printable import printable, printable_lines
-from delta_maintenance.log_upkeep.plan.log_cleanup import log_cleanup_lines, render_log_cleanup_plan
-from delta_maintenance.optimize.plan.plan import foreign_lines, render_plan
+from delta_maintenance.cli.plan_text import (
+    foreign_lines,
+    log_cleanup_lines,
+    reason_lines,
+    render_log_cleanup_plan,
+    render_plan,
+    render_vacuum_plan,
+)
 from delta_maintenance.units import format_bytes, format_time
-from delta_maintenance.vacuum.plan.plan import reason_lines, render_vacuum_plan
 
-#: Of the second reading of the log.
+#: What the second reading of the log rested on.
 _PROOFS = {
     "commits": "every commit of the log",
     "checkpoint_and_checksum": "a checkpoint and the version's checksum",
     "checkpoint": "a checkpoint alone, which nothing vouches for",
 }
 
-#: Of what a version checksum should say.
+#: What proves the right content of a version checksum.
 _CHECKSUM_PROOFS = {
     "commits": "every commit of the log",
     "checksum": "an older checksum and the commits since",
@@ -31,7 +36,7 @@ _CHECKSUM_PROOFS = {
 
 
 def render_facts(facts: Mapping[str, Any]) -> str:
-    """Of ``inspect``."""
+    """The facts of a version."""
     protocol, metadata = facts["protocol"], facts["metadata"]
     features = sorted({*(protocol["readerFeatures"] or ()), *(protocol["writerFeatures"] or ())})
     lines = [
@@ -59,7 +64,7 @@ def render_facts(facts: Mapping[str, Any]) -> str:
 
 
 def _columns(schema: str) -> Iterator[str]:
-    """Names and types, those too that nobody can read.
+    """Names and types of columns, including types that this release does not read.
 
     :raises CorruptLog: the text is not a schema.
     """
@@ -72,7 +77,7 @@ def _columns(schema: str) -> Iterator[str]:
 
 
 def render_history(commits: Sequence[Mapping[str, Any]]) -> str:
-    """Of ``history``."""
+    """Commits as a table, one a line."""
     rows = [("version", "time", "operation", "by", "added", "removed")]
     for commit in commits:
         metrics = commit.get("operationMetrics") or {}
@@ -102,7 +107,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def render_checkpoint(report: Mapping[str, Any]) -> str:
-    """Of a CHECKPOINT that did not fail."""
+    """The report of a checkpoint that did not fail."""
     plan, version, metrics = report["plan"], report["read_version"], report.get("metrics", {})
     because = "; ".join(plan["reasons"])
     lines = []
@@ -149,7 +154,7 @@ def _checksum(found: Mapping[str, Any]) -> str:
 
 
 def render_log_cleanup(report: Mapping[str, Any]) -> str:
-    """Of a log cleanup that did not fail."""
+    """The report of a log cleanup that did not fail."""
     plan = report["plan"]
     if report["status"] == "planned":
         return render_log_cleanup_plan(plan)
@@ -166,7 +171,7 @@ def _log_cleanup(plan: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[st
 
 
 def render_log_compaction(report: Mapping[str, Any]) -> str:
-    """Of a log compaction that did not fail."""
+    """The report of a log compaction that did not fail."""
     reason = str(report["plan"]["reason"])
     if report["status"] != "written":
         return f"{reason[0].upper()}{reason[1:]}."
@@ -235,7 +240,7 @@ def _left_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def render_vacuum(report: Mapping[str, Any]) -> str:
-    """Of a VACUUM that did not fail."""
+    """The report of a VACUUM that did not fail."""
     plan = report.get("plan")
     if report["status"] == "already_done" or plan is None:
         return f"Already done: version {report['version']} holds this very transaction."
@@ -306,7 +311,7 @@ def _purged_lines(metrics: Mapping[str, int]) -> list[str]:
 
 
 def render_restoration(report: Mapping[str, Any]) -> str:
-    """Of a ``restore-quarantine`` that did not fail."""
+    """The report of a ``restore-quarantine`` that did not fail."""
     metrics, plan = report["metrics"], report["plan"]
     would = report["status"] == "planned"
     if not plan["quarantines"]:

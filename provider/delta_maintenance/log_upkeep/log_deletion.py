@@ -21,7 +21,7 @@ from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import require_store_clock
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
-from delta_log.upkeep.classic_copy import write_compatible_checkpoint
+from delta_log.upkeep.classic_copy import write_classic_copy
 from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.errors import LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
@@ -62,7 +62,7 @@ class LogDeletion:
             self._look_again()
             require_store_clock(self._storage, plan.retention.now_ms, LOG_DIRECTORY, new_id=runtime.new_id)
             if plan.compatible_copy_of is not None:
-                write_compatible_checkpoint(self._storage, plan.compatible_copy_of, runtime)
+                write_classic_copy(self._storage, plan.compatible_copy_of, runtime)
             self._progress.message(f"deleting {len(plan.files):,} files of the log")
             self._delete(plan.entry_points)
             self._delete(plan.rest)

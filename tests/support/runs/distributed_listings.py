@@ -1,4 +1,4 @@
-"""Listings by parts in a test: every part as another process would list it, or on a real Spark."""
+"""Distributed listings in a test: this process lists the parts, as other processes would."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from delta_maintenance.vacuum.options import VacuumOptions
 
 
 def listing_in_parts(storage: Storage, parallelism: int = 2, split_keys: int = 50_000) -> DistributedListing:
-    """Parts go through their wire form, and each knows nothing of the others."""
+    """Make a distributed listing whose parts pass through their JSON form, in reverse order."""
 
     def run(parts: Sequence[ListingPart], keys: Path) -> Iterator[pa.RecordBatch]:
         for part in reversed(parts):
@@ -31,23 +31,23 @@ def listing_in_parts(storage: Storage, parallelism: int = 2, split_keys: int = 5
     return DistributedListing(storage, run, parallelism, Runtime().new_id, split_keys)
 
 
-def told(found: PlannedVacuum) -> Mapping[str, Any]:
-    """Everything that a plan says, and what of its listing may matter to anybody."""
-    listing = found.basis.listing
+def described(planned: PlannedVacuum) -> Mapping[str, Any]:
+    """Describe a plan and its listing in full, to compare two of them."""
+    listing = planned.basis.listing
     return {
-        **found.plan.to_dict(),
-        "lines": b"".join(found.plan.lines()),
+        **planned.plan.to_dict(),
+        "lines": b"".join(planned.plan.lines()),
         "directories": (listing.directories, listing.counts, listing.untouched, listing.not_entered),
         "others": (listing.others, listing.other_tables),
     }
 
 
 def plan_or_refusal(
-    storage: Storage, snapshot: Snapshot, now_ms: int, lister: DistributedListing | None, **options: Any
+    storage: Storage, snapshot: Snapshot, now_ms: int, distributed: DistributedListing | None, **options: Any
 ) -> PlannedVacuum | str:
-    """A plan, or why there is none."""
+    """Plan a vacuum, and return the plan or the message of the refusal."""
     wanted = VacuumOptions(retention_check=False, **options)
     try:
-        return find_candidates(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
+        return find_candidates(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), distributed)
     except DeltaLogError as error:
         return str(error)

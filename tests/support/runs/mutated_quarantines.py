@@ -125,7 +125,7 @@ def _outside(objects: dict[str, tuple[bytes, int]]) -> dict[str, bytes]:
 
 
 def _bytes_changed(data: bytes, chance: random.Random) -> bytes:
-    """A few bytes changed, cut out, doubled or put in."""
+    """Change, cut out, double or insert a few bytes."""
     for _ in range(chance.randint(1, 3)):
         at, length = chance.randrange(len(data) + 1), chance.randint(0, 12)
         rest = chance.choice([data[at : at + length], b""]) + data[at + length :]
@@ -134,7 +134,7 @@ def _bytes_changed(data: bytes, chance: random.Random) -> bytes:
 
 
 def _field_changed(data: bytes, chance: random.Random) -> bytes:
-    """One member of one line replaced, removed or added, or a line doubled."""
+    """Replace, remove or add one member of one line, or double a line."""
     lines = [json.loads(line) for line in data.splitlines()]
     line = chance.choice(lines)
     name = chance.choice([*line, "more"])

@@ -13,6 +13,7 @@ from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
+from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
 from delta_maintenance.vacuum.execution import VacuumOutcome, execute_plan
@@ -66,12 +67,13 @@ def live_files(table: Path) -> set[str]:
     return set(Table(str(table)).snapshot().files(["key"]).column("key").to_pylist())
 
 
-def plan_on(storage: Storage, now_ms: int = NOW_MS, **options: Any) -> PlannedVacuum:
+def plan_on(
+    storage: Storage, now_ms: int = NOW_MS, distributed: DistributedListing | None = None, **options: Any
+) -> PlannedVacuum:
     """Plan a vacuum of a table in any storage."""
+    wanted = VacuumOptions(**options)
     snapshot = Snapshot(storage, find_log_segment(storage))
-    return find_candidates(
-        storage, open_storage, snapshot, VacuumOptions(**options), now_ms, SilentProgress()
-    )
+    return find_candidates(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), distributed)
 
 
 def vacuum_on(storage: Storage, now_ms: int = NOW_MS, **options: Any) -> VacuumOutcome:

@@ -1,6 +1,6 @@
-"""Random histories of a table in memory, with what every moment of them needed, for VACUUM to be held against.
+"""Random histories of a table in memory, with the files that each version needed, to compare VACUUM with.
 
-The model knows nothing of tombstones: it notes which files each version consists of, and when it was the latest.
+The model has no tombstones. It records the files of each version, and when that version was the latest one.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def metadata(properties: dict[str, str] | None = None, table_id: str = "t") -> d
 
 @dataclass
 class History:
-    """A table under way.
+    """A table in memory, and the files of each of its versions.
 
-    :ivar versions: of each, when it was committed and the keys that it consists of, vectors included.
+    :ivar versions: for each version, the time of its commit and the keys of its live files and deletion vectors.
     """
 
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     versions: list[tuple[int, frozenset[str]]] = field(default_factory=list)
-    #: By key: the number of its deletion vector, if it has one.
+    #: By key of a live file, the number of its deletion vector, if it has one.
     live: dict[str, int | None] = field(default_factory=dict)
     vectors: int = 0
 
@@ -77,7 +77,7 @@ class History:
         self.versions.append((time_ms, frozenset(keys)))
 
     def needed_since(self, cutoff_ms: int) -> set[str]:
-        """Of every version that was the latest at some moment from then on."""
+        """Collect the files of every version that was the latest one at some moment since the cutoff."""
         ends = [time_ms for time_ms, _ in self.versions[1:]] + [NOW_MS * 2]
         found: set[str] = set()
         for (_, keys), end_ms in zip(self.versions, ends, strict=True):
@@ -137,9 +137,9 @@ def vector_key(number: int) -> str:
 
 @st.composite
 def histories(draw: st.DrawFn, max_steps: int = 10) -> History:
-    """Appends, deletes with and without vectors, restores, checkpoints and log cleanup, over a day to twenty."""
+    """Draw a history of one to twenty days: appends, deletes with and without vectors, restores, checkpoints, log cleanup."""
     history = History()
-    # Of all milliseconds mostly few are drawn, and every removal would be twenty days old.
+    # Hypothesis draws mostly small numbers. With a single span, every removal would be twenty days old.
     span_ms = draw(st.sampled_from([20, 5, 1])) * DAY_MS
     time_ms = NOW_MS - span_ms
     history.commit([{"protocol": PROTOCOL}, {"metaData": metadata()}], time_ms)
@@ -164,7 +164,7 @@ def histories(draw: st.DrawFn, max_steps: int = 10) -> History:
 def _changed(draw: st.DrawFn, history: History, key: str, time_ms: int) -> list[dict[str, Any]]:
     stamp = draw(st.none() | st.integers(0, 6 * HOUR_MS).map(lambda early: time_ms - early))
     if key not in history.live:
-        # A file that was there before is restored: it keeps its age.
+        # A file that is there already is restored by this commit, and keeps its age.
         if key not in history.storage.objects:
             history.put(key, time_ms - draw(st.integers(0, HOUR_MS)))
         history.live[key] = None
@@ -192,9 +192,9 @@ def _checkpoint(history: History, time_ms: int, *, clean: bool) -> None:
 
 
 def dying_everywhere(history: History, work: Callable[[Storage], object]) -> Iterator[bool]:
-    """Do a piece of work again and again, each time dying a call later, before or after that call took effect.
+    """Repeat a piece of work, and let it die one storage call later each time, before or after the call takes effect.
 
-    :return: after each time, whether it died; the last of each kind did not.
+    :return: yields after each repetition whether the work died; it survives the last of each kind.
     """
     start = dict(history.storage.objects)
     for moment in ("before", "after"):

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from delta_log.log.log_segment import Checkpoint
-from delta_log.printable import printable_lines
 from delta_log.storage.storage import FileInfo
 from delta_log.table_config.properties import flag
 from delta_log.table_config.retention import (
@@ -32,7 +31,7 @@ from delta_log.table_config.retention import (
     log_retention_ms,
 )
 from delta_log.upkeep.log_inventory import LogInventory
-from delta_maintenance.units import DAY_MS, HOUR_MS, format_bytes, format_time
+from delta_maintenance.units import DAY_MS, HOUR_MS
 
 CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
@@ -221,28 +220,3 @@ def expired_sidecars(
 
 def _expired(info: FileInfo, reason: str) -> ExpiredFile:
     return ExpiredFile(info.key, info.size, reason)
-
-
-def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:
-    """Render the summary of a plan for people."""
-    lines = [
-        f"Would delete {plan['numFilesToDelete']:,} files of the log, {format_bytes(plan['sizeOfDataToDelete'])}",
-        f"  versions since {format_time(plan['cutoffMs'], '%Y-%m-%dZ')} stay (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
-    ]
-    return printable_lines([*lines, *log_cleanup_lines(plan, plan["kinds"])])
-
-
-def log_cleanup_lines(plan: Mapping[str, Any], kinds: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """The lines of a plan or a report after its first one."""
-    lines = [
-        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {REASONS[reason]}"
-        for reason, counts in kinds.items()
-    ]
-    if plan["anchorVersion"] is not None:
-        lines.append(f"  every version from {plan['anchorVersion']} on can be read, by the checkpoint there")
-    if plan["compatibleCheckpointVersion"] is not None:
-        lines.append(
-            f"  a copy of the checkpoint of version {plan['compatibleCheckpointVersion']} under the classic name comes first"
-        )
-    lines += [f"  {reason}" for reason in plan["reasons"]]
-    return lines + [f"  warning: {warning}" for warning in plan["warnings"]]

@@ -12,11 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from delta_log.printable import printable_lines
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.rewrite.task import SourceFile
-from delta_maintenance.units import format_bytes
 
 #: Why a file was chosen; a file may have several reasons.
 SMALL, DELETED_ROWS, UNKNOWN_ROWS, FULL, DROPPED_COLUMNS, LARGE = 1, 2, 4, 8, 16, 32
@@ -63,16 +61,6 @@ class ForeignFiles:
 
     def to_dict(self) -> dict[str, Any]:
         return {"files": self.files, "bytes": self.bytes, "examples": list(self.examples)}
-
-
-def foreign_lines(foreign: Mapping[str, Any] | None) -> list[str]:
-    """Render :meth:`ForeignFiles.to_dict` for people; no line if there are no foreign files."""
-    if not foreign or not foreign["files"]:
-        return []
-    more = foreign["files"] - len(foreign["examples"])
-    names = ", ".join(foreign["examples"]) + (f" and {more:,} more" if more else "")
-    size = format_bytes(foreign["bytes"])
-    return [f"  {foreign['files']:,} files, {size}, lie outside of the table and stay as they are: {names}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +214,6 @@ class OptimizePlan:
             totals[name] = (values, bins + 1, files + planned.num_files, size + planned.bytes_in)
         return [totals[name] for name in sorted(totals, key=lambda name: (-totals[name][3], name))]
 
-    def render(self) -> str:
-        """Render the summary for people."""
-        return render_plan(self.to_dict())
-
 
 def source_of(row: Mapping[str, Any], num_records: int) -> SourceFile:
     """Make a source of a row of the snapshot's files.
@@ -248,71 +232,3 @@ def source_of(row: Mapping[str, Any], num_records: int) -> SourceFile:
         default_row_commit_version=row["default_row_commit_version"],
         tags=None if row["tags"] is None else dict(row["tags"]),
     )
-
-
-def render_plan(summary: Mapping[str, Any]) -> str:
-    """Render :meth:`OptimizePlan.to_dict` for people."""
-    left, hot = summary["numBinsLeftByBudget"], summary["numBinsLeftAsHot"]
-    considered = f"{summary['numConsideredFiles']:,} files, {format_bytes(summary['numConsideredBytes'])}"
-    if not summary["numBins"]:
-        undone = f"; the budget left {_bins(left)} undone" if left else ""
-        undone += f"; {_bins(hot)} of partitions that are being written to wait" if hot else ""
-        nothing = (
-            f"Nothing to do at version {summary['readVersion']}: {considered}, none worth rewriting{undone}."
-        )
-        return "\n".join([nothing, *foreign_lines(summary.get("foreign"))])
-    target = format_bytes(summary["targetSizeBytes"])
-    rows = [
-        ("considered", summary["numConsideredFiles"], summary["numConsideredBytes"], ""),
-        (
-            "rewrite",
-            summary["numFilesToRemove"],
-            summary["numBytesToRemove"],
-            f"in {_bins(summary['numBins'])}",
-        ),
-        (
-            "into about",
-            summary["numFilesToAddEstimate"],
-            summary["numBytesToAddEstimate"],
-            f"of up to {target}",
-        ),
-    ]
-    lines = [f"Plan {summary['digest'][:12]} on version {summary['readVersion']}"]
-    lines += [
-        f"  {name:<11}{files:>9,} files  {format_bytes(size):>10}  {note}".rstrip()
-        for name, files, size, note in rows
-    ]
-    if left:
-        size = format_bytes(summary["numBytesLeftByBudget"])
-        lines.append(f"  {'left':<11}{left:>9,} bins   {size:>10}  to the next run")
-    if hot:
-        size = format_bytes(summary["numBytesLeftAsHot"])
-        lines.append(f"  {'waiting':<11}{hot:>9,} bins   {size:>10}  for quiet partitions")
-    if summary.get("estimatedSeconds") is not None:
-        runs = summary["numRunsOfEstimate"]
-        lines.append(
-            f"  {'time':<11}  about {summary['estimatedSeconds']:,} s, by {runs} earlier "
-            f"{'run' if runs == 1 else 'runs'} on this table"
-        )
-    lines += foreign_lines(summary.get("foreign"))
-    reasons = (f"{name.replace('_', ' ')} {count:,}" for name, count in summary["numChosenFiles"].items())
-    lines.append(f"  {'chosen for':<11}  {', '.join(reasons)}")
-    partitions = summary["partitions"]
-    if any(partition["partitionValues"] for partition in partitions):
-        lines.append("  partitions   most bytes first")
-        lines += [
-            f"  {'':<11}{partition['numFiles']:>9,} files  {format_bytes(partition['numBytes']):>10}  "
-            f"in {_bins(partition['numBins']):<9} {_partition_name(partition['partitionValues'])}"
-            for partition in partitions
-        ]
-        if summary["numPartitions"] > len(partitions):
-            lines.append(f"  {'':<11}  … and {summary['numPartitions'] - len(partitions):,} partitions more")
-    return printable_lines(lines)
-
-
-def _partition_name(values: Mapping[str, str | None]) -> str:
-    return "/".join(f"{name}={'null' if value in (None, '') else value}" for name, value in values.items())
-
-
-def _bins(count: int) -> str:
-    return f"{count:,} {'bin' if count == 1 else 'bins'}"

@@ -6,16 +6,14 @@ A plan may name millions of files, so they stay rows of an Arrow table. Its summ
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.printable import printable_lines
 from delta_maintenance.retention import Retention
-from delta_maintenance.units import HOUR_MS, format_bytes, format_time
 
 #: Why a file may be deleted.
 ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA = (
@@ -140,30 +138,3 @@ def rows_of(candidates: pa.Table) -> Iterator[dict[str, Any]]:
             "since": row["since_ms"],
         }
         yield {name: value for name, value in members.items() if value is not None}
-
-
-def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
-    """Render a plan's summary for people."""
-    lines = [
-        f"Would delete {plan['numFilesToDelete']:,} files, {format_bytes(plan['sizeOfDataToDelete'])}",
-        f"  planned on version {plan['readVersion']}",
-        f"  what was needed since {format_time(plan['cutoffMs'], '%Y-%m-%d %H:%MZ')} stays (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
-        *reason_lines(plan["reasons"]),
-    ]
-    if plan["numDirectoriesToDelete"]:
-        lines.append(f"  {plan['numDirectoriesToDelete']:,} empty directories")
-    lines.append(
-        f"  {plan['numListedFiles']:,} files looked at in {plan['numVacuumedDirectories']:,} directories ({plan['mode']})"
-    )
-    lines += [f"  warning: {warning}" for warning in plan["warnings"]]
-    if plan["files"]:
-        lines.append("  for example")
-        lines += [f"    {row['reason']:<21} {row['path']}" for row in plan["files"]]
-    return printable_lines(lines)
-
-
-def reason_lines(reasons: Mapping[str, Mapping[str, int]]) -> list[str]:
-    return [
-        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {REASONS[reason]}"
-        for reason, counts in reasons.items()
-    ]

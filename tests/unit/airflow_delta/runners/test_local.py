@@ -77,7 +77,7 @@ def test_credentials_go_by_the_environment_and_not_by_argv() -> None:
 
 def test_credentials_of_the_worker_are_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in (STORAGE_OPTIONS_VARIABLE, RUN_KEY_VARIABLE):
-        monkeypatch.setenv(variable, '{"secret": "of somebody else"}')
+        monkeypatch.setenv(variable, '{"secret": "of another run"}')
         assert seen(runner(PLAYED_JOB).run(SPEC, ignore))[variable] is None
 
 
@@ -163,10 +163,10 @@ def test_the_job_is_told_where_large_work_could_go() -> None:
 
 
 def test_the_workers_own_nonce_is_not_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(OUTPUT_NONCE_VARIABLE, "of somebody else")
+    monkeypatch.setenv(OUTPUT_NONCE_VARIABLE, "of another run")
     program = (
         "import os\n"
-        'print(\'DELTA_REPORT of somebody else {"contract_version": 1, "status": "committed"}\')\n'
+        'print(\'DELTA_REPORT of another run {"contract_version": 1, "status": "committed"}\')\n'
         "print(len(os.environ['DELTA_MAINTENANCE_OUTPUT_NONCE']))\n"
     )
     with pytest.raises(JobLost) as caught:

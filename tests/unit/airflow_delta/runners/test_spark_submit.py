@@ -188,7 +188,7 @@ def test_what_spark_logs_is_shown_without_controls_and_whatever_its_bytes(
     assert "no UTF-8: \ufffd \\x1b]0;title\\x07" in caplog.messages
 
 
-def test_an_embedded_spark_starts_lean_and_listens_to_nobody(
+def test_an_embedded_spark_starts_lean_and_listens_on_the_loopback_address(
     monkeypatch: pytest.MonkeyPatch, spark_submit: str
 ) -> None:
     connect(monkeypatch, host="local[2]")

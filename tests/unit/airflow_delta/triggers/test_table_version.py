@@ -87,7 +87,7 @@ async def test_commits_make_events_whose_ranges_join(table: TailedTable, store: 
 
 
 @in_a_loop
-async def test_maintenance_alone_wakes_nobody(table: TailedTable, store: FakeAssetStateStore) -> None:
+async def test_maintenance_alone_sends_no_event(table: TailedTable, store: FakeAssetStateStore) -> None:
     table.append_by_delta_rs()
     async with Triggerer(watcher(table), store) as triggerer:
         await triggerer.wait_for(lambda: place(store, table) == [1, 1])
@@ -151,7 +151,7 @@ async def test_however_it_crashes_every_version_is_stored_and_repeated_only_with
     stored: list[dict[str, Any]] = []
 
     async def life() -> None:
-        """Of one triggerer: Airflow stores its events in order, and it learns of some of that before it crashes."""
+        """Runs one triggerer: Airflow stores its events in order, and it learns of some of them before it crashes."""
         async with Triggerer(watcher(table, start_from="earliest"), store) as triggerer:
             confirmed = 0
             for _ in range(dice.randint(0, 4)):
@@ -279,7 +279,7 @@ async def test_all_tables_below_a_prefix_are_watched_and_what_is_no_table_is_not
         assert [(event["table"], event["lastVersion"]) for event in events] == [(tables[1].uri, 1)]
         (stream,) = streams.values()
         assert set(stream.tables) == {one.uri for one in tables}
-    # A table that came while nobody looked is new as a whole.
+    # A table that came while no watcher ran is new as a whole.
     newcomer = TailedTable("c", str(tmp_path / "c"))
     newcomer.create()
     newcomer.append_by_delta_rs()
@@ -465,7 +465,7 @@ def test_a_task_that_waits_gets_one_event(table: TailedTable) -> None:
     assert found["range"]["cleaned"] == [1, 4]
 
 
-def test_the_same_filters_serve_whoever_has_no_airflow(table: TailedTable) -> None:
+def test_the_same_filters_serve_programs_without_airflow(table: TailedTable) -> None:
     table.append_by_delta_rs()
     table.commit_by_ours(data_change=False)
     table.commit_by_ours()

@@ -1,4 +1,4 @@
-"""A listing by parts gives the very plan that a listing in one go gives, whatever the tree and however it is cut."""
+"""A distributed listing gives the same plan as a listing in one process, for every tree and every way to cut it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
-from tests.support.runs.distributed_listings import listing_in_parts, plan_or_refusal, told
-from tests.support.runs.vacuum_runs import files_below
+from tests.support.runs.distributed_listings import described, listing_in_parts, plan_or_refusal
+from tests.support.runs.vacuum_runs import files_below, plan_on
 from tests.support.tables.small_tables import write_days
 from tests.support.tables.vacuum_histories import (
     DAY_MS,
@@ -36,7 +36,6 @@ from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.object_listing import SpanPage, list_object_tree, list_span_tree
-from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
@@ -47,9 +46,8 @@ from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.part import packed, unpack
 from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
+from delta_maintenance.vacuum.candidates import PlannedVacuum
 from delta_maintenance.vacuum.execution import execute_plan
-from delta_maintenance.vacuum.options import VacuumOptions
 
 KEYS = st.sets(
     st.lists(st.sampled_from(["a", "b", "a-b", "p=1", "p=2", "_x", "_p=1"]), min_size=1, max_size=4).map(
@@ -60,7 +58,7 @@ KEYS = st.sets(
 
 
 class RangedStorage(MemoryStorage):
-    """Objects that are listed by pages, from any key to any other, as S3 lists them."""
+    """Objects in memory that are listed in pages and by key ranges, as in S3."""
 
     concurrency = 3
     has_key_ranges = True
@@ -110,20 +108,22 @@ def table_of(storage: MemoryStorage, keys: set[str], live: set[str]) -> History:
     return history
 
 
-def same_plan(storage: Storage, lister: DistributedListing, now_ms: int = NOW_MS, **options: Any) -> None:
+def same_plan(
+    storage: Storage, distributed: DistributedListing, now_ms: int = NOW_MS, **options: Any
+) -> None:
     snapshot = Snapshot(storage, find_log_segment(storage))
     expected = plan_or_refusal(storage, snapshot, now_ms, None, **options)
-    found = plan_or_refusal(storage, snapshot, now_ms, lister, **options)
+    found = plan_or_refusal(storage, snapshot, now_ms, distributed, **options)
     if isinstance(expected, str) or isinstance(found, str):
         assert found == expected
         return
-    assert told(found) == told(expected)
+    assert described(found) == described(expected)
 
 
-def plan(storage: Storage, lister: DistributedListing, now_ms: int = NOW_MS, **options: Any) -> PlannedVacuum:
-    wanted = VacuumOptions(retention_check=False, **options)
-    snapshot = Snapshot(storage, find_log_segment(storage))
-    return find_candidates(storage, open_storage, snapshot, wanted, now_ms, SilentProgress(), lister)
+def plan(
+    storage: Storage, distributed: DistributedListing, now_ms: int = NOW_MS, **options: Any
+) -> PlannedVacuum:
+    return plan_on(storage, now_ms, distributed, retention_check=False, **options)
 
 
 @given(histories(), st.sampled_from([0.0, 24.0, 12 * 24.0]), st.sampled_from([None, "p = '1'"]))
@@ -149,12 +149,12 @@ def test_a_directory_of_many_known_files_is_cut_between_them() -> None:
         f"{place}part-{number:03}.parquet" for place in ("", "p=1/", "p=2/x/", "p=3/") for number in range(40)
     }
     table_of(storage, keys, {key for number, key in enumerate(sorted(keys)) if number % 3})
-    lister = listing_in_parts(storage, 2, 5)
+    distributed = listing_in_parts(storage, 2, 5)
     spans: list[KeySpan] = []
 
     def run(parts: Any, path: Path) -> Any:
         spans.extend(span for part in parts for span in part.spans)
-        return lister.run(parts, path)
+        return distributed.run(parts, path)
 
     same_plan(storage, DistributedListing(storage, run, 2, RUNTIME.new_id, 5))
     assert len([span for span in spans if not span.deep]) > 4
@@ -163,7 +163,7 @@ def test_a_directory_of_many_known_files_is_cut_between_them() -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A month old, with one of everything that a directory may hold."""
+    """A table that is a month old, with everything that a directory may hold."""
     path = tmp_path / "table"
     write_days(path)
     DeltaTable(str(path)).optimize.compact()
@@ -203,17 +203,17 @@ def test_tables_of_other_writers_give_the_same_plan(entry: Entry, corpus: Corpus
     same_plan(storage, listing_in_parts(storage), int(time.time() * 1000) + DAY_MS, retain_hours=0)
 
 
-def test_a_vacuum_by_parts_deletes_what_it_planned_and_looks_again(table: Path) -> None:
+def test_a_vacuum_with_a_distributed_listing_deletes_what_it_planned_and_checks_again(table: Path) -> None:
     storage = Table(str(table)).storage
     live = set(Table(str(table)).snapshot().files(["key"]).column("key").to_pylist())
     asked: list[bool] = []
-    lister = listing_in_parts(storage)
+    distributed = listing_in_parts(storage)
 
     def run(parts: Any, path: Path) -> Any:
         asked.append(parts[0].wants_files)
-        return lister.run(parts, path)
+        return distributed.run(parts, path)
 
-    found = plan(storage, replace(lister, run=run), now_ms=int(time.time() * 1000), retain_hours=0)
+    found = plan(storage, replace(distributed, run=run), now_ms=int(time.time() * 1000), retain_hours=0)
     outcome = execute_plan(storage, found, SilentProgress(), Runtime(), {})
     kept = {"_hidden/x", "day=2024-01-02/.x.crc", "full/.hidden", "link", "\udcff"}
     assert files_below(table) - kept == live
@@ -221,7 +221,7 @@ def test_a_vacuum_by_parts_deletes_what_it_planned_and_looks_again(table: Path) 
     assert (asked[0], asked[-1]) == (True, False)
 
 
-def test_a_live_file_that_is_not_there_is_missed_by_parts_too() -> None:
+def test_a_distributed_listing_notices_an_absent_live_file() -> None:
     storage = RangedStorage()
     history = table_of(storage, {"p=1/a", "p=1/b", "p=2/c", "orphan"}, {"p=1/a", "p=1/b", "p=2/c"})
     found = plan(storage, listing_in_parts(storage))
@@ -232,20 +232,20 @@ def test_a_live_file_that_is_not_there_is_missed_by_parts_too() -> None:
         execute_plan(storage, found, SilentProgress(), RUNTIME, {})
 
 
-def test_what_is_committed_after_the_first_look_is_protected() -> None:
+def test_a_file_that_is_committed_during_the_listing_is_protected() -> None:
     storage = RangedStorage()
     history = table_of(storage, {"p=1/a", "p=1/back", "p=2/orphan"}, {"p=1/a"})
-    lister = listing_in_parts(storage)
+    distributed = listing_in_parts(storage)
 
     def run(parts: Any, path: Path) -> Any:
-        if len(history.versions) == 2:  # somebody brings an old file back, and takes another one out
+        if len(history.versions) == 2:  # a writer adds an old file again, and removes another one
             history.live["p=1/back"] = None
             added, removed = history.add("p=1/back"), history.remove("p=1/a", NOW_MS)
             del history.live["p=1/a"]
             history.commit([added, removed], NOW_MS)
-        return lister.run(parts, path)
+        return distributed.run(parts, path)
 
-    found = plan(storage, replace(lister, run=run))
+    found = plan(storage, replace(distributed, run=run))
     assert found.plan.read_version == 2
     assert found.plan.candidates.column("key").to_pylist() == ["p=2/orphan"]
     execute_plan(storage, found, SilentProgress(), RUNTIME, {})
@@ -255,7 +255,7 @@ def test_what_is_committed_after_the_first_look_is_protected() -> None:
 def test_a_table_that_is_too_large_for_one_process_is_handed_over_before_anything_is_listed(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Two files are live, and six were removed.
+    # The log knows eight files: two live ones and six removed ones.
     monkeypatch.setattr(choice, "LOCAL_FILES", 7)
 
     def planned(**options: Any) -> JobReport:
@@ -280,7 +280,7 @@ def test_a_machine_that_does_not_see_the_table_is_refused(table: Path, tmp_path:
 
 
 @given(st.lists(st.text("ab/=é\U0001f600", max_size=4)), st.text("ab/=é\U0001f600", max_size=3))
-def test_keys_in_a_file_are_sorted_and_found(keys: list[str], text: str) -> None:
+def test_sorted_keys_are_found_in_their_file(keys: list[str], text: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         SortedKeys.write(Path(directory) / "keys", pa.chunked_array([keys], pa.string()))
         found = SortedKeys(Path(directory) / "keys")
@@ -292,7 +292,7 @@ def test_keys_in_a_file_are_sorted_and_found(keys: list[str], text: str) -> None
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=21, max_size=21), max_size=3))
-def test_bits_of_several_parts_are_put_together(masks: list[list[bool]]) -> None:
+def test_the_bits_of_several_parts_are_merged(masks: list[list[bool]]) -> None:
     seen = np.zeros(21, bool)
     for mask in masks:
         unpack(seen, *packed(np.array(mask)))

@@ -1,4 +1,4 @@
-"""VACUUM by a listing that somebody else made."""
+"""VACUUM by an inventory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLD_MS = int((time.time() - 30 * 86_400) * 1000)
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """One live file, one orphan with an odd name, one young orphan."""
+    """A table with one live file, one orphan with an odd name, and one young orphan."""
     path = tmp_path / "a table"
     for name in ("live.parquet", "p=1/or phan%.parquet", "young.parquet"):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def rows(table: Path) -> list[tuple[str, int, bool, int]]:
-    """As the inventory of an hour ago has them: the young file was another one then."""
+    """The rows of an inventory that is an hour old. It has an older file under the name of the young one."""
     names = ["live.parquet", "p=1/or phan%.parquet", "young.parquet", "_delta_log/x.json", "gone.parquet"]
     files = [(f"file://{quote(str(table / name))}", 4, False, OLD_MS) for name in names]
     newer = (files[2][0], 4, False, int(time.time() * 1000))
@@ -77,7 +77,7 @@ def write_csv(path: Path, found: list[tuple[str, int, bool, int]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["list.parquet", "list.csv", "list.csv.gz", "directory"])
-def test_what_an_inventory_names_is_deleted_if_nothing_needs_it(
+def test_files_that_an_inventory_names_are_deleted_if_no_version_needs_them(
     table: Path, tmp_path: Path, kind: str
 ) -> None:
     place = tmp_path / kind
@@ -122,7 +122,7 @@ def test_a_file_that_is_no_inventory_is_refused(table: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("form", ["CSV", "Parquet"])
-def test_the_inventory_that_s3_writes_is_understood(tmp_path: Path, form: str) -> None:
+def test_an_inventory_written_by_s3_can_be_read(tmp_path: Path, form: str) -> None:
     names = ["Bucket", "Key", "VersionId", "IsLatest", "IsDeleteMarker", "Size", "LastModifiedDate"]
     keys = ["lake/events/p=1/a b+%.parquet", "lake/events/old", "lake/events2/x", "lake/events/deleted"]
     moment = "2024-01-31T12:00:00.000Z"

@@ -1,4 +1,4 @@
-"""What is hidden, and what is left in which directory, is the same by columns as key by key."""
+"""Questions about a column of keys have the same answers as questions about each key."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ KEYS = st.lists(st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join), max_si
 
 
 @given(KEYS, st.booleans(), st.integers(0, 3))
-def test_a_column_of_keys_is_hidden_as_each_key_is(keys: list[str], iceberg: bool, skipped: int) -> None:
+def test_a_column_hides_the_keys_that_are_hidden_one_by_one(
+    keys: list[str], iceberg: bool, skipped: int
+) -> None:
     hidden = HiddenNames(("_p=", "b="), iceberg)
     column = pa.array(keys, pa.string()).slice(skipped)
     assert hidden.mask(column).to_pylist() == [hidden.hides(key) for key in keys[skipped:]]
 
 
 @given(KEYS, st.integers(0, 3), st.sampled_from([b"/_", b"_", b"://"]))
-def test_questions_about_bytes_are_answered_for_every_key(keys: list[str], skipped: int, text: bytes) -> None:
+def test_a_negative_answer_about_the_bytes_holds_for_every_key(
+    keys: list[str], skipped: int, text: bytes
+) -> None:
     column, rest = pa.array(keys, pa.string()).slice(skipped), [key.encode() for key in keys[skipped:]]
     assert key_bytes(column).tobytes() == b"".join(rest)
     assert may_contain(column, [text]) or not any(text in key for key in rest)
@@ -47,7 +51,7 @@ def test_questions_about_bytes_are_answered_for_every_key(keys: list[str], skipp
 
 
 @given(KEYS, st.integers(0, 3))
-def test_names_are_found_by_their_beginning_though_only_directories_are_known(
+def test_names_are_found_by_their_first_character_from_the_directories_alone(
     keys: list[str], skipped: int
 ) -> None:
     keys.sort(key=lambda key: key.rpartition("/")[0])
@@ -57,7 +61,7 @@ def test_names_are_found_by_their_beginning_though_only_directories_are_known(
     assert names_beginning(column, runs, b"_.").tolist() == expected
 
 
-def test_files_are_counted_where_they_lie(tmp_path: Path) -> None:
+def test_files_are_counted_by_directory(tmp_path: Path) -> None:
     names = ["x", "_hidden", "b=1/x", "b=1/y", "b=1/.crc", "_p=1/x", "_x/y", "deep/er/x", "metadata"]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

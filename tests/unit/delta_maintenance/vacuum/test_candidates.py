@@ -1,4 +1,4 @@
-"""What a vacuum reads before its listing is no more than an advance: it may fail, or be overtaken."""
+"""The log is read early, before the listing ends. That reading may fail, or a newer commit may replace it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
-from tests.support.runs.distributed_listings import plan_or_refusal, told
+from tests.support.runs.distributed_listings import described, plan_or_refusal
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
@@ -19,7 +19,7 @@ from delta_maintenance.vacuum.candidates import PlannedVacuum
 
 
 class Watched(LocalStorage):
-    """Counts what is read of the log, and lets something happen before the tree is listed."""
+    """Counts the commits that are read, and calls a function before the tree is listed."""
 
     def __init__(self, path: str, fails: bool = False, meanwhile: Callable[[], None] | None = None) -> None:
         super().__init__(path)
@@ -46,17 +46,17 @@ def plan(table: Path, storage: Watched) -> PlannedVacuum:
     return found
 
 
-def test_an_early_reading_that_failed_is_made_again(tmp_path: Path) -> None:
+def test_the_log_is_read_again_if_the_early_reading_failed(tmp_path: Path) -> None:
     write_days(tmp_path)
     storage = Watched(str(tmp_path), fails=True)
     found = plan(tmp_path, storage)
     assert not storage.fails
     assert set(storage.reads.values()) == {2}
-    expected = told(plan(tmp_path, Watched(str(tmp_path))))
-    assert told(found)["digest"] == expected["digest"]
+    expected = described(plan(tmp_path, Watched(str(tmp_path))))
+    assert described(found)["digest"] == expected["digest"]
 
 
-def test_a_commit_during_the_listing_is_the_only_one_that_is_still_read(tmp_path: Path) -> None:
+def test_only_the_commit_made_during_the_listing_is_read_after_it(tmp_path: Path) -> None:
     write_days(tmp_path)
     before = Table(str(tmp_path)).snapshot().version
     rows = pa.Table.from_batches(deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().to_batches())

@@ -1,4 +1,4 @@
-"""What is compared while a listing goes on is what would be found when it has ended."""
+"""An early comparison finds the files that a comparison after the listing finds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def protecting(keys: set[str]) -> ProtectedFiles:
 
 
 @given(st.data())
-def test_what_is_compared_early_is_what_is_compared_at_the_end(
+def test_an_early_comparison_finds_what_a_late_one_finds(
     pool: ThreadPoolExecutor, data: st.DataObject
 ) -> None:
     listed = data.draw(st.permutations(KEYS).map(lambda keys: keys[:10]))
@@ -43,51 +43,51 @@ def test_what_is_compared_early_is_what_is_compared_at_the_end(
         storage.put_if_absent(key, b"..")
     collector = ListingCollector(HiddenNames((), False))
     coming: Future[ProtectedFiles] = Future()
-    sieve = EarlyComparison(storage, pool, coming, least_files=data.draw(st.integers(1, 4)))
+    comparison = EarlyComparison(storage, pool, coming, least_files=data.draw(st.integers(1, 4)))
     arrives = data.draw(st.integers(0, 4))
     for number, start in enumerate(range(0, len(listed), 2)):
         if number == arrives:
             coming.set_result(known)
         keys = listed[start : start + 2]
         collector.take_batch(pa.record_batch([keys, [None] * len(keys), [None] * len(keys)], LISTING_SCHEMA))
-        sieve.offer(collector)
+        comparison.offer(collector)
         if data.draw(st.booleans()):
-            pool.submit(int).result()  # a comparison has ended
+            pool.submit(int).result()  # wait until a comparison has ended
     files = collector.listing().files
     for protected in (known, later):
         kept = set(protected.keys.to_pylist())
-        found = sieve.unprotected(files, protected)
+        found = comparison.unprotected(files, protected)
         assert set(listed) - kept - gone <= set(found.column("key").to_pylist()) <= set(listed) - kept
         looked_up = with_times(storage, found)
         assert sorted(looked_up.column("key").to_pylist()) == sorted(set(listed) - kept - gone)
         assert set(looked_up.column("size").to_pylist()) <= {2}
 
 
-def test_comparisons_are_made_while_the_listing_goes_on(pool: ThreadPoolExecutor) -> None:
+def test_files_are_compared_while_the_listing_continues(pool: ThreadPoolExecutor) -> None:
     storage, collector = MemoryStorage(), ListingCollector(HiddenNames((), False))
     storage.put_if_absent(KEYS[1], b"")
     known: Future[ProtectedFiles] = Future()
     known.set_result(protecting(set(KEYS[:1])))
-    sieve = EarlyComparison(storage, pool, known, least_files=3)
+    comparison = EarlyComparison(storage, pool, known, least_files=3)
     reads = storage.sizes_and_times(KEYS[1:2])
     for start in (0, 2):
         keys = KEYS[start : start + 2]
         collector.take_batch(pa.record_batch([keys, [None] * 2, [None] * 2], LISTING_SCHEMA))
-        sieve.offer(collector)
+        comparison.offer(collector)
     pool.submit(int).result()
-    found = sieve.unprotected(collector.listing().files, known.result())
-    # Both others are not there; what was compared at the end would still name them.
+    found = comparison.unprotected(collector.listing().files, known.result())
+    # The other two files are absent. The early comparison has looked them up; a late one would still name them.
     assert found.to_pylist() == [
         {"key": KEYS[1], "size": reads[0][0], "modification_time_ms": reads[1][0]},
     ]
 
 
-def test_what_went_wrong_is_not_hidden(pool: ThreadPoolExecutor) -> None:
+def test_nothing_is_compared_early_if_the_early_reading_failed(pool: ThreadPoolExecutor) -> None:
     collector = ListingCollector(HiddenNames((), False))
     failed: Future[ProtectedFiles] = Future()
     failed.set_exception(OSError("no answer"))
-    sieve = EarlyComparison(MemoryStorage(), pool, failed, least_files=1)
+    comparison = EarlyComparison(MemoryStorage(), pool, failed, least_files=1)
     collector.take_batch(pa.record_batch([KEYS, [None] * 12, [None] * 12], LISTING_SCHEMA))
-    sieve.offer(collector)
-    # Something else was read in its place, which is what counts.
-    assert sieve.unprotected(collector.listing().files, protecting(set(KEYS))).num_rows == 0
+    comparison.offer(collector)
+    # The log was read again after the listing, and that reading counts.
+    assert comparison.unprotected(collector.listing().files, protecting(set(KEYS))).num_rows == 0

@@ -93,7 +93,7 @@ def test_on_an_object_store_a_lite_vacuum_looks_at_a_file_just_before_it_deletes
     assert outcome.metrics["sizeOfDeletedData"] == 3
     assert (outcome.facts["numAbsentFiles"], outcome.facts["numYoungFiles"]) == (1, 1)
     assert "young" in history.storage.objects
-    # What is left is not forgotten: the next one starts where this one did.
+    # A young file is left, so the next lite vacuum must start where this one did.
     assert "_delta_log/_last_vacuum_info" not in history.storage.objects
     history.storage._clock_ms = later = NOW_MS + 8 * DAY_MS
     assert vacuum_on(history.storage, later, lite=True).metrics["numDeletedFiles"] == 1

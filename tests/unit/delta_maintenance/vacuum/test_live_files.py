@@ -50,7 +50,7 @@ def test_a_log_without_its_files_is_refused_in_every_mode(table: Path, tmp_path:
     assert files_below(table) == before
 
 
-def test_another_tables_log_in_this_place_is_refused(table: Path, tmp_path: Path) -> None:
+def test_the_log_of_another_table_is_refused(table: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_days(other)
     shutil.rmtree(table / "_delta_log")

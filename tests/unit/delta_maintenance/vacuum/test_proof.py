@@ -23,7 +23,7 @@ def table(tmp_path: Path) -> Path:
     return write_vacuumable(tmp_path / "table")
 
 
-def test_commits_prove_best(table: Path) -> None:
+def test_a_log_with_all_commits_gives_the_strongest_proof(table: Path) -> None:
     report = done(run_vacuum(table, require_proof=True, **NO_RETENTION))
     assert report.plan is not None
     assert (report.plan["proof"], report.plan["confirmedBy"]) == ("commits", "listing")

@@ -32,9 +32,8 @@ def test_a_malformed_commit_before_the_checkpoint_is_named(table: Path, line: st
     DeltaTable(str(table)).create_checkpoint()
     first = table / "_delta_log" / f"{0:020}.json"
     first.write_text(line + "\n")
-    age(
-        table
-    )  # of what was committed since the cutoff, the first reading of the log has looked at it already
+    # The first reading looks at commits since the cutoff. So make this one older.
+    age(table)
     before = files_below(table)
     report = run_vacuum(table, retain_hours=0, retention_check=False)
     assert report.error is not None

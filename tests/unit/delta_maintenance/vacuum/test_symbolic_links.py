@@ -39,7 +39,7 @@ def test_a_file_that_a_link_of_the_table_leads_to_is_no_orphan(table: Path, mode
     day = table / "day=2024-01-01"
     day.rename(table / "real")
     day.symlink_to(table / "real")
-    if mode:  # what lies there was once a file of the table under that name
+    if mode:  # a commit has removed a file of this name
         (file,) = (
             path.name
             for path in (table / "real").iterdir()

@@ -12,6 +12,7 @@ from tests.support.tables.written_log import add, deletion_vector, write_log
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, InvalidRequest
+from delta_maintenance.cli.plan_text import render_plan
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Thrift, pack
 from delta_maintenance.optimize.plan.budget import PriorWork
@@ -234,13 +235,13 @@ def test_a_budget_takes_what_removes_most_files_for_its_bytes(tmp_path: Path) ->
     planned = plan(tmp_path, adds, partition_by={"d": "string"}, max_bytes=70)
     assert [b.num_files for b in planned.bins] == [50]
     assert planned.left_by_budget == LeftWork(1, 2, 60)
-    assert "left" in planned.render()
+    assert "left" in render_plan(planned.to_dict())
 
 
 def test_nothing_to_do_says_what_was_looked_at(tmp_path: Path) -> None:
     planned = plan(tmp_path, [add("f", 1)])
     assert planned.bins == ()
-    assert planned.render() == "Nothing to do at version 0: 1 files, 1 B, none worth rewriting."
+    assert render_plan(planned.to_dict()) == "Nothing to do at version 0: 1 files, 1 B, none worth rewriting."
 
 
 def test_the_summary_stays_small_however_many_partitions_there_are(tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_the_summary_stays_small_however_many_partitions_there_are(tmp_path: Pat
     assert (len(planned.bins), planned.num_files) == (2000, 4000)
     assert len(json.dumps(planned.to_dict())) < 8_000
     assert len(planned.to_dict()["partitions"]) == 20
-    assert "1,980 partitions more" in planned.render()
+    assert "1,980 partitions more" in render_plan(planned.to_dict())
 
 
 def test_the_summary_stays_small_however_long_partition_values_are(tmp_path: Path) -> None:
@@ -317,7 +318,7 @@ def test_a_partition_that_is_being_written_to_comes_last_or_waits(tmp_path: Path
     waiting = planned(hot_partitions="wait")
     assert [b.partition_values["d"] for b in waiting.bins] == ["cold", "edge"]
     assert waiting.left_as_hot == LeftWork(1, 2, 20 * MIB)
-    assert "waiting" in waiting.render()
+    assert "waiting" in render_plan(waiting.to_dict())
     assert [b.partition_values["d"] for b in planned(max_files=2).bins] == ["edge"]
 
 

@@ -25,7 +25,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_removed_files_are_deleted_after_the_retention(table: Path) -> None:
-    # Removed a moment ago, by the timestamps in the log.
+    # By the timestamps in the log, the files were removed a moment ago.
     assert done(run_vacuum(table)).status == "nothing_to_do"
     make_removals_old(table)
     before = files_below(table)
@@ -110,7 +110,7 @@ def test_a_copy_whose_log_names_the_old_place_is_refused(table: Path, tmp_path: 
     before = files_below(copy)
     assert "Nothing was deleted" in refusal(run_vacuum(copy, **NO_RETENTION))
     assert files_below(copy) == before
-    # In its own place absolute paths are as good as any.
+    # At the old address, the absolute paths of the log are right.
     done(run_vacuum(table, **NO_RETENTION))
     assert files_below(table) == live_files(table)
 
@@ -121,5 +121,7 @@ def test_an_approved_plan_may_not_grow(table: Path) -> None:
     old_file(table / "another")
     assert "grown beyond what was approved" in refusal(run_vacuum(table, approved=approved))
     (table / "another").unlink()
-    make_removals_old(table)  # what expires later does not count: the cutoff is that of the plan
+    make_removals_old(
+        table
+    )  # the run keeps the cutoff of the approved plan, so newly expired files do not count
     assert done(run_vacuum(table, approved=done(run_vacuum(table, dry_run=True)).plan)).status == "committed"

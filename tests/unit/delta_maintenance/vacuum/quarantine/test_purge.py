@@ -105,7 +105,7 @@ def test_a_broken_quarantine_is_deleted_by_the_time_of_its_manifest(
     table: Path, place: Path, spoil: Callable[[Path], None]
 ) -> None:
     spoil(place)
-    if spoil is as_an_earlier_build_wrote_it:  # as old as it says
+    if spoil is as_an_earlier_build_wrote_it:  # its own time is old, and the time of the store is not
         manifest = json.loads((place / "manifest.json").read_bytes())
         (place / "manifest.json").write_text(json.dumps({**manifest, "quarantinedMs": 0}))
     assert done(purge_after_a_week(table)).metrics["numPurgedFiles"] == 0
@@ -126,7 +126,7 @@ def test_a_quarantine_without_a_manifest_is_named_and_left(table: Path, place: P
 
 def test_a_clock_that_is_ahead_of_the_store_deletes_no_quarantine(table: Path, place: Path) -> None:
     before = data_contents(table)
-    # A dry run writes nothing, so that it cannot know.
+    # A dry run writes nothing, so it cannot compare the clocks.
     planned = done(purge_after_a_week(table, runtime=clock_ahead(40), dry_run=True))
     assert planned.plan is not None
     assert planned.plan["numQuarantinedFilesToDelete"] == 7

@@ -1,4 +1,4 @@
-"""What a vacuum puts into quarantine is out of the table, and no order of failures loses it."""
+"""Files in quarantine are out of the table, and no order of failures loses them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_removed_files_wait_under_a_hidden_name_and_can_be_restored(table: Path)
     start = Table(str(table)).history(2)[1]
     assert end["operationParameters"] == {"status": "COMPLETED", **named}
     assert start["operationParameters"].items() >= named.items()
-    # No vacuum looks there, neither ours nor another's.
+    # No vacuum looks into the quarantine, neither ours nor that of delta-rs.
     assert done(run_vacuum(table, **NO_RETENTION)).status == "nothing_to_do"
     theirs = DeltaTable(str(table)).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
     assert not [path for path in theirs if QUARANTINE_DIRECTORY in path]

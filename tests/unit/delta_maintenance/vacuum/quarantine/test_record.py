@@ -1,4 +1,4 @@
-"""Records of quarantines: one that the log does not vouch for is refused."""
+"""A record that the log does not vouch for is refused."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_a_key_that_leads_out_of_the_table_by_a_link_is_left_alone(
     victim = tmp_path / "victim"
     victim.mkdir()
     inside = place / "files" / "day=2024-01-01"
-    # One directory to write into, and one to read from.
+    # Replace one directory that the restoration writes to, and one that it reads from.
     shutil.move(table / "day=2024-01-01", tmp_path / "kept")
     (table / "day=2024-01-01").symlink_to(victim)
     shutil.move(place / "files" / "day=2024-01-02", victim / "other")

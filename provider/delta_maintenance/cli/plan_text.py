@@ -1,0 +1,141 @@
+"""Plans as text for people, from the summaries that reports carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from delta_log.printable import printable_lines
+from delta_maintenance.log_upkeep.plan.log_cleanup import REASONS as LOG_REASONS
+from delta_maintenance.units import HOUR_MS, format_bytes, format_time
+from delta_maintenance.vacuum.plan.plan import REASONS as VACUUM_REASONS
+
+
+def render_plan(summary: Mapping[str, Any]) -> str:
+    """The summary of a plan of OPTIMIZE or of a purge."""
+    left, hot = summary["numBinsLeftByBudget"], summary["numBinsLeftAsHot"]
+    considered = f"{summary['numConsideredFiles']:,} files, {format_bytes(summary['numConsideredBytes'])}"
+    if not summary["numBins"]:
+        undone = f"; the budget left {_bins(left)} undone" if left else ""
+        undone += f"; {_bins(hot)} of partitions that are being written to wait" if hot else ""
+        nothing = (
+            f"Nothing to do at version {summary['readVersion']}: {considered}, none worth rewriting{undone}."
+        )
+        return "\n".join([nothing, *foreign_lines(summary.get("foreign"))])
+    target = format_bytes(summary["targetSizeBytes"])
+    rows = [
+        ("considered", summary["numConsideredFiles"], summary["numConsideredBytes"], ""),
+        (
+            "rewrite",
+            summary["numFilesToRemove"],
+            summary["numBytesToRemove"],
+            f"in {_bins(summary['numBins'])}",
+        ),
+        (
+            "into about",
+            summary["numFilesToAddEstimate"],
+            summary["numBytesToAddEstimate"],
+            f"of up to {target}",
+        ),
+    ]
+    lines = [f"Plan {summary['digest'][:12]} on version {summary['readVersion']}"]
+    lines += [
+        f"  {name:<11}{files:>9,} files  {format_bytes(size):>10}  {note}".rstrip()
+        for name, files, size, note in rows
+    ]
+    if left:
+        size = format_bytes(summary["numBytesLeftByBudget"])
+        lines.append(f"  {'left':<11}{left:>9,} bins   {size:>10}  to the next run")
+    if hot:
+        size = format_bytes(summary["numBytesLeftAsHot"])
+        lines.append(f"  {'waiting':<11}{hot:>9,} bins   {size:>10}  for quiet partitions")
+    if summary.get("estimatedSeconds") is not None:
+        runs = summary["numRunsOfEstimate"]
+        lines.append(
+            f"  {'time':<11}  about {summary['estimatedSeconds']:,} s, by {runs} earlier "
+            f"{'run' if runs == 1 else 'runs'} on this table"
+        )
+    lines += foreign_lines(summary.get("foreign"))
+    reasons = (f"{name.replace('_', ' ')} {count:,}" for name, count in summary["numChosenFiles"].items())
+    lines.append(f"  {'chosen for':<11}  {', '.join(reasons)}")
+    partitions = summary["partitions"]
+    if any(partition["partitionValues"] for partition in partitions):
+        lines.append("  partitions   most bytes first")
+        lines += [
+            f"  {'':<11}{partition['numFiles']:>9,} files  {format_bytes(partition['numBytes']):>10}  "
+            f"in {_bins(partition['numBins']):<9} {_partition_name(partition['partitionValues'])}"
+            for partition in partitions
+        ]
+        if summary["numPartitions"] > len(partitions):
+            lines.append(f"  {'':<11}  … and {summary['numPartitions'] - len(partitions):,} partitions more")
+    return printable_lines(lines)
+
+
+def foreign_lines(foreign: Mapping[str, Any] | None) -> list[str]:
+    """A line about files outside of the table, if there are any."""
+    if not foreign or not foreign["files"]:
+        return []
+    more = foreign["files"] - len(foreign["examples"])
+    names = ", ".join(foreign["examples"]) + (f" and {more:,} more" if more else "")
+    size = format_bytes(foreign["bytes"])
+    return [f"  {foreign['files']:,} files, {size}, lie outside of the table and stay as they are: {names}"]
+
+
+def _partition_name(values: Mapping[str, str | None]) -> str:
+    return "/".join(f"{name}={'null' if value in (None, '') else value}" for name, value in values.items())
+
+
+def _bins(count: int) -> str:
+    return f"{count:,} {'bin' if count == 1 else 'bins'}"
+
+
+def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
+    """The summary of a plan of VACUUM."""
+    lines = [
+        f"Would delete {plan['numFilesToDelete']:,} files, {format_bytes(plan['sizeOfDataToDelete'])}",
+        f"  planned on version {plan['readVersion']}",
+        f"  what was needed since {format_time(plan['cutoffMs'], '%Y-%m-%d %H:%MZ')} stays (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
+        *reason_lines(plan["reasons"]),
+    ]
+    if plan["numDirectoriesToDelete"]:
+        lines.append(f"  {plan['numDirectoriesToDelete']:,} empty directories")
+    lines.append(
+        f"  {plan['numListedFiles']:,} files looked at in {plan['numVacuumedDirectories']:,} directories ({plan['mode']})"
+    )
+    lines += [f"  warning: {warning}" for warning in plan["warnings"]]
+    if plan["files"]:
+        lines.append("  for example")
+        lines += [f"    {row['reason']:<21} {row['path']}" for row in plan["files"]]
+    return printable_lines(lines)
+
+
+def reason_lines(reasons: Mapping[str, Mapping[str, int]]) -> list[str]:
+    return [
+        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {VACUUM_REASONS[reason]}"
+        for reason, counts in reasons.items()
+    ]
+
+
+def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:
+    """The summary of a plan of a log cleanup."""
+    lines = [
+        f"Would delete {plan['numFilesToDelete']:,} files of the log, {format_bytes(plan['sizeOfDataToDelete'])}",
+        f"  versions since {format_time(plan['cutoffMs'], '%Y-%m-%dZ')} stay (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
+    ]
+    return printable_lines([*lines, *log_cleanup_lines(plan, plan["kinds"])])
+
+
+def log_cleanup_lines(plan: Mapping[str, Any], kinds: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The lines after the first, of a plan or of a report."""
+    lines = [
+        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {LOG_REASONS[reason]}"
+        for reason, counts in kinds.items()
+    ]
+    if plan["anchorVersion"] is not None:
+        lines.append(f"  every version from {plan['anchorVersion']} on can be read, by the checkpoint there")
+    if plan["compatibleCheckpointVersion"] is not None:
+        lines.append(
+            f"  a copy of the checkpoint of version {plan['compatibleCheckpointVersion']} under the classic name comes first"
+        )
+    lines += [f"  {reason}" for reason in plan["reasons"]]
+    return lines + [f"  warning: {warning}" for warning in plan["warnings"]]
