@@ -175,7 +175,7 @@ BREAKS = [
                                _same_but("base_row_id", "default_row_commit_version")), faults=1, samples=400),
     Break("a finished bin is committed although the schema is another one since", ("batches", "widen"),
           lambda: patch.object(resume, "_is_wanted", lambda *_: True), faults=1, samples=400),
-    Break("what another try has committed is deleted as nobody's", ("batches", "batches"),
+    Break("what another try has committed is deleted as an orphan", ("batches", "batches"),
           lambda: patch.object(orphans, "live_files", lambda *_: {}), samples=400),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
