@@ -1,4 +1,4 @@
-"""What the checkpoint benchmark starts from: the table of a million files, as V2, and with what changed since."""
+"""Tables of the checkpoint benchmark: a million files, with a V2 checkpoint, and with changes since."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ V2_PROTOCOL = {
 
 
 def linked(table: Path, copy: Path) -> Path:
-    """A copy for one run; the files are shared, and nobody changes one."""
+    """Makes a copy for one run. The files are shared hard links, which no contender changes."""
     shutil.rmtree(copy, ignore_errors=True)
     for directory, _, names in os.walk(table / "_delta_log"):
         target = copy / Path(directory).relative_to(table)
@@ -63,7 +63,7 @@ def with_newest_compacted(source: Path, table: Path, files: int) -> Path:
     """Some appends, and the newest files are compacted into one for each hundred."""
     numbers = range(files + 111, files + 211)
     appended = [[snapshot_tables._add(number)] for number in numbers]
-    # The first file actions of a base are its newest ones, whoever wrote it.
+    # The first file actions of a checkpoint are its newest ones, in ours and in others.
     names = Table(str(source)).snapshot().files(["path"]).column(0)[: files // 100].to_pylist()
     removed = [_remove(path) for path in names]
     made = [snapshot_tables._add(2 * files + number) for number in range(files // 10_000)]

@@ -75,7 +75,7 @@ def main(kind: str, uri: str, options: str, commits: str) -> None:
 
 
 def _peak_mb() -> float:
-    """Of this program alone: what `getrusage` tells includes what its parent had before it started this one."""
+    """Returns this program's peak; `getrusage` would include the memory of its parent before the start."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 

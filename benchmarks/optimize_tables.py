@@ -115,7 +115,7 @@ def multiplied(source: Path, table: Path, times: int) -> Path:
 
 
 def linked(table: Path, copy: Path) -> Path:
-    """A copy for one run; the data files are shared, and nobody changes one."""
+    """Makes a copy for one run. The data files are shared hard links, which no contender changes."""
     shutil.rmtree(copy, ignore_errors=True)
     for directory, _, names in os.walk(table):
         target = copy / Path(directory).relative_to(table)
@@ -138,7 +138,7 @@ def partitioned(table: Path, files: int, partitions: int) -> Path:
 
 
 def checksum(table: Path) -> dict[str, Any]:
-    """What tables with the same rows have in common, in whatever order these are.
+    """Returns a value that is equal for tables with the same rows in any order.
 
     All columns of every sixteenth row by a checksum, of all rows the nulls of each column and what can be added up.
     """

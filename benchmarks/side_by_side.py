@@ -49,7 +49,7 @@ class Case:
 
 
 def run_cases(cases: Sequence[Case], rounds: int = 5) -> list[dict[str, Any]]:
-    """Measure all cases and print their table; the rows are returned as well."""
+    """Measures all cases, prints a table of them, and returns its rows."""
     rows: list[dict[str, Any]] = []
     print(f"{os.cpu_count()} cores, medians of {rounds} interleaved runs, fresh processes, imports excluded")
     print(
@@ -131,7 +131,7 @@ def _child(function: str, arguments: list[Any]) -> None:
 
 
 def _peak_kb() -> int:
-    """Of this program. Where there is no /proc, of what its parent was when it forked, too."""
+    """Returns this program's peak; without /proc it includes the parent's memory at the fork."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

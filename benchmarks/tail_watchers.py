@@ -44,7 +44,7 @@ def ours(order: dict[str, Any]) -> None:
     async def watch() -> None:
         trigger = DeltaTableVersionTrigger(order["tables"], "lake", order["interval"])
         async with Triggerer(trigger, FakeAssetStateStore()) as triggerer:
-            while len(trigger._remembered) < len(order["tables"]):  # noqa: ASYNC110 - nobody tells
+            while len(trigger._remembered) < len(order["tables"]):  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.2)
             print(json.dumps(usage()), flush=True)
             told = 0

@@ -1,6 +1,6 @@
 """VACUUM of 200,000 files in 2,000 partitions: ours against delta-rs and delta-spark. ``./dev bench vacuum`` prints the ratios.
 
-Of the files 180,000 are live, 10,000 were removed and 10,000 are nobody's. Opening the table is part of what is measured.
+180,000 files are live, 10,000 were removed and 10,000 are orphans. The time to open the table counts.
 Local dry runs, full and lite; the same on a local S3 server whose every answer takes 20 ms more, with the requests that were
 made; there also a vacuum that deletes, on a copy for each. Then the memory that two million candidates take.
 
@@ -21,7 +21,7 @@ memory of 2,000,000 candidates         701 MB              above what is there b
 the same, half of them tombstones      930 MB              of commits that no checkpoint covers
 =====================================  ========  ========  ==========================================================
 
-Of ours, listing 200,000 names takes 0.15 s; meanwhile the other core reads the snapshot and compares what is listed by then.
+In ours, listing 200,000 names takes 0.15 s; meanwhile the other core reads the snapshot and compares the names listed so far.
 What it does there must not be of Python's making: looked up one by one, the times of 10,000 files cost the listing half as
 long again, asked for all at once a tenth. Comparing by hashes instead of keys gained a fourteenth.
 delta-spark lists in eight tasks here; with its own setting, 10,000 tasks for every listing, it needed 275 s.

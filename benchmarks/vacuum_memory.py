@@ -1,7 +1,7 @@
 """Two million candidates: what a vacuum holds in memory from the listing to the last deletion.
 
 The store is a fake whose data files have no contents: their names are made up while they are listed. Besides them
-a hundred thousand files are live. Nobody named the candidates ever (:func:`ours`), or commits removed half of them
+a hundred thousand files are live. No commit ever named the candidates (:func:`ours`), or commits removed half of them
 (:func:`tombstones`), so that the log's tail has a million tombstones.
 """
 

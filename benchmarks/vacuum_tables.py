@@ -1,6 +1,6 @@
 """The tables of the vacuum benchmark: 200,000 files in 2,000 partitions, of which 20,000 may go. All of it is a month old.
 
-In each partition 90 files are live, 5 were removed, and 5 are nobody's. The log is a checkpoint of everything that was
+In each partition 90 files are live, 5 were removed, and 5 are orphans. The log is a checkpoint of everything that was
 added and ten commits that remove.
 """
 

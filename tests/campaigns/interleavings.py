@@ -1,11 +1,11 @@
-"""Every interleaving of two writers with at most one fault, and of one with two; samples of three, with two faults.
-Listings of the log may be torn, as those of a local disk's directory are. Without faults, every writer beside somebody who
-drops the table and makes another one in its place.
+"""Explores every interleaving of two writers with at most one fault, and of one writer with two; samples of three writers with
+two faults. Listings of the log may be torn, like those of a local directory. Without faults, explores every writer beside one
+that drops the table and makes another one in its place.
 
     ./dev campaign interleavings [--faults 1] [--samples 2000] [--seed 0] [--only compaction,delete] [--whole]
 
-Prints what was explored for each set of actors, then breaks the code on purpose and tells how each break was caught. Ends
-with 1 where something was violated or a break went unseen.
+Prints what was explored for each set of actors. Then breaks the code on purpose and prints how each break was caught. The exit
+code is 1 if a rule was violated or a break was not caught.
 """
 
 from __future__ import annotations

@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SETTLING_SECONDS = 240
-#: In which a watcher that runs looks again, whatever else the machine does; and for a log to be cleaned.
+#: How long a running watcher may take to look again, and a cleanup of a log, on a busy machine.
 _SECONDS_TO_SETTLE, _PATIENCE_SECONDS = 10, 90
 _TABLES = 5
-#: Of local tables and of those on S3.
+#: By the first characters of the table's name: local, and on S3.
 _SECONDS_BETWEEN_COMMITS = {"local": 2.0, "s3_": 5.0}
-#: Whose logs are cleaned while their DAGs are paused, and while the triggerer is dead.
+#: Tables whose logs are cleaned while their DAGs are paused, and while the triggerer is dead.
 _CLEANED_IN_PAUSE, _CLEANED_IN_CRASH = ("local0", "s3_0"), ("local1", "s3_1")
 _CLEANED = (*_CLEANED_IN_PAUSE, *_CLEANED_IN_CRASH)
 _SPARK_SETTINGS = {
@@ -131,7 +131,7 @@ class Story:
             (0.28, "rows again", lambda: self.maintain_only(on=False)),
             (0.32, "the scheduler is started again", self.restart_scheduler),
             (0.40, "the DAGs are paused", lambda: self.pause(paused=True)),
-            (0.46, "logs are cleaned while nobody looks", lambda: self.clean_behind(_CLEANED_IN_PAUSE)),
+            (0.46, "logs are cleaned while no watcher looks", lambda: self.clean_behind(_CLEANED_IN_PAUSE)),
             (0.49, "the DAGs are unpaused", lambda: self.pause(paused=False)),
             (0.59, "the triggerer is killed, and logs are cleaned before there is another", self.crash_clean),
             (0.68, "the S3 server is down", self.store.stop),
@@ -300,7 +300,7 @@ def main() -> int:
     parser.add_argument("--no-spark", action="store_true", help="leave delta-spark out")
     parser.add_argument("--keep", type=Path, help="a new directory for the tables and Airflow's logs")
     options = parser.parse_args()
-    # So that nothing is left behind whoever ends it.
+    # Ends the block below, which stops all processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with ExitStack() as stack:
         scratch = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))

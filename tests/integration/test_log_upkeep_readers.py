@@ -42,7 +42,7 @@ LIMITED_TIME_TRAVEL = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDele
 
 
 def aged(table: Path, latest: int) -> None:
-    """Each commit a day older than the next, and every other file of the log as old as its version."""
+    """Makes each commit a day older than the next, and every other file of the log as old as its version."""
     for path in (table / "_delta_log").rglob("*"):
         name = path.name.lstrip(".")
         if path.is_file():
@@ -95,7 +95,7 @@ def test_delta_rs_reads_every_version_from_the_anchor_on(tmp_path: Path) -> None
 
 # -- every table of the corpus -------------------------------------------------------------------------------------
 
-#: Their checkpoints, or their checksums, are not what their logs say.
+#: Tables whose checkpoint or checksum contradicts their commits.
 REFUSED_AS_UNTRUE = ("krs-crc-full", "krs-parquet_row_group_skipping")
 
 
@@ -128,7 +128,7 @@ def test_every_table_of_the_corpus_is_the_same_after_a_cleanup(
             raise
         return
     after = state_of(Table(str(table)).snapshot(), now_ms, stats="none")
-    # What has expired leaves the log with the commits that told of it.
+    # Expired tombstones leave the log together with their commits.
     assert after == before
     if plan.anchor is not None and plan.entry_points:
         assert not (table / commit_key(0)).exists() or plan.anchor.version == 0
@@ -219,10 +219,10 @@ def test_delta_spark_reads_every_version_from_the_anchor_on(
         "expired_checksum",
     }
     assert (plan.compatible_copy_of is not None) is (policy == "v2")
-    # At another place, so that nothing of the session's memory of the log is used.
+    # The session caches logs by their path.
     table.rename(copy)
     without_hadoop_checksums(copy)
-    # What the log still tells, whatever became of the files: here they are all there.
+    # The log decides what can be read; here all data files still exist.
     delta_spark_session.conf.set(LIMITED_TIME_TRAVEL, "false")
     try:
         found = {version: by_delta_spark(delta_spark_session, copy, version) for version in kept}
@@ -248,7 +248,7 @@ def test_delta_spark_reads_our_log_compaction_in_place_of_the_commits(
     without_hadoop_checksums(copy)
     for version in range(latest + 1):
         (copy / "_delta_log" / f"{version:020d}.crc").unlink(missing_ok=True)
-    # Whoever reads these finds nothing in them; the compaction alone tells.
+    # The commits are emptied, so that the rows can come from the compaction alone.
     for version in range(1, latest):
         (copy / commit_key(version)).write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}) + "\n")
     assert (

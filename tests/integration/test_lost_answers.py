@@ -38,7 +38,7 @@ def s3(s3_server: S3Server, s3_bucket: str) -> Iterator[Wired]:
 def unsigned_s3(s3_server: S3Server, s3_bucket: str) -> Iterator[Wired]:
     """A signature covers the headers; without one, a header can get lost like on a server that does not know it."""
     uri = f"s3://{s3_bucket}/table"
-    s3_server.open_to_everybody(s3_bucket, "*")
+    s3_server.allow_anonymous(s3_bucket, "*")
     with proxied(s3_server.endpoint) as proxy:
         options = {**s3_server.anonymous_options, "endpoint_url": proxy.endpoint}
         yield Wired(open_storage(uri, options), proxy, open_storage(uri, s3_server.storage_options))
@@ -83,7 +83,9 @@ def test_a_put_whose_answer_was_lost_is_repeated_by_the_client_and_known_as_ours
     assert wired.direct.read("log/1") == b"ours"
 
 
-def test_somebody_elses_object_is_not_taken_for_ours_however_often_the_client_asks(wired: Wired) -> None:
+def test_an_object_of_another_writer_is_not_taken_for_ours_however_often_the_client_asks(
+    wired: Wired,
+) -> None:
     wired.direct.put_if_absent("log/1", b"same content")
     wired.proxy.rule = only(1, creates, Lose())
     assert wired.storage.put_if_absent("log/1", b"same content") is False

@@ -1,7 +1,7 @@
 """REORG PURGE on copies of corpus tables: rows are kept, no deletion vector and no dropped column is left, and a second
 run does nothing.
 
-What must be the same after OPTIMIZE, as test_optimize_corpus.py has it, must be the same here.
+The same facts must stay as after OPTIMIZE (test_optimize_corpus.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from delta_log.snapshot.snapshot import Snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: No table of the corpus has dropped a column: of these one is dropped, as column mapping allows it.
+#: No table of the corpus has dropped a column. The tests drop these, as column mapping allows.
 DROPPED = {
     "dat-column_mapping": "new_int",
     "golden-table-with-columnmapping-mode-name": "nested_struct",
@@ -40,7 +40,7 @@ DROPPED = {
     "krs-cdf-column-mapping-name-mode-3-7": "id",
     "krs-stats-writing-all-types": "nested_struct",
 }
-#: No table of the corpus that can be purged tracks its rows: of these it is turned on for Spark, engine and reader.
+#: No table of the corpus that can be purged tracks its rows. The tests turn tracking on for these.
 TRACKED = ("golden-dv-partitioned-with-checkpoint", "spark-table-with-dv-small")
 ROW_TRACKING = ("_metadata.row_id", "_metadata.row_commit_version")
 
@@ -54,7 +54,7 @@ def with_dropped_column(entry: Entry) -> bool:
 
 
 def live_counts(snapshot: Snapshot) -> dict[str, int]:
-    """Rows by partition, as the log tells them by statistics and deletion vectors; -1: it does not."""
+    """Counts rows by partition from statistics and deletion vectors; -1: the log does not state them."""
     counts: dict[str, int] = {}
     for row in snapshot.files().to_pylist():
         partition = json.dumps(sorted(row["partition_values"] or ()))
@@ -68,7 +68,7 @@ def live_counts(snapshot: Snapshot) -> dict[str, int]:
 
 
 def check(table: Path, before: Facts, report: dict[str, Any], digest: str, corpus: Corpus) -> None:
-    """Nothing but rearranged rows, and a second purge finds nothing."""
+    """Checks that the purge only rearranged rows, and that a second purge finds nothing to do."""
     assert report["status"] == "committed"
     after = Table(str(table)).snapshot()
     assert report["version"] == after.version == before.snapshot.version + 1
@@ -121,7 +121,7 @@ def test_a_purge_ends_what_is_left_of_a_dropped_column(entry: Entry, corpus: Cor
 
 
 def with_one_dropped(name: str, corpus: Corpus, directory: Path) -> Path:
-    """A copy with one column less than the corpus's table."""
+    """Returns a copy of the table with one column dropped."""
     table = corpus.copy_of(name, directory)
     columns = Table(str(table)).snapshot().schema.names
     drop_column(table, DROPPED[name])
@@ -129,7 +129,7 @@ def with_one_dropped(name: str, corpus: Corpus, directory: Path) -> Path:
     return table
 
 
-#: Of all that a purge has something to do for: what is done to a copy of a table first, and the table.
+#: Tables that a purge has work on: how a copy is prepared, and the table's name.
 ON_SPARK = [
     *(("as it is", entry["name"]) for entry in manifest() if with_vectors(entry)),
     *(("tracked", name) for name in TRACKED),

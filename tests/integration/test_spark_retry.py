@@ -103,7 +103,7 @@ def order(faults: Path) -> Callable[[str], None]:
     [
         ("before the file dies", 0),
         ("before the file fails", 0),
-        # Who is dead removes nothing, and nobody else knows of the file.
+        # A dead worker removes nothing, and no other process knows the file.
         ("within the file dies", 1),
         ("within the file fails", 0),
         ("before the manifest dies", 1),

@@ -51,7 +51,7 @@ def test_without_the_right_to_list_a_quiet_table_is_reported_as_the_missing_perm
     table: TailedTable, s3_server: S3Server
 ) -> None:
     def as_amazon_does(request: Request) -> Answer | None:
-        """MinIO says 404 of a missing object to whoever may read it."""
+        """Answers 403 as Amazon does; MinIO answers 404 for a missing object to a client that may read."""
         if "list-type" in request.query or request.path.endswith("02.json"):
             return s3_error(403, "AccessDenied")
         return None
@@ -69,13 +69,13 @@ def test_without_the_right_to_list_a_quiet_table_is_reported_as_the_missing_perm
             tail.poll()
 
 
-def test_whoever_may_read_and_not_list_is_told_so_by_the_tail_and_by_a_sensor(
+def test_the_tail_and_a_sensor_report_a_missing_right_to_list(
     table: TailedTable, s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(AccessDenied) as nothing:
         CommitFollower(Table(table.uri, s3_server.anonymous_options).storage, 1).poll()
     assert not isinstance(nothing.value, ListingDenied)
-    s3_server.open_to_everybody(s3_bucket, "GetObject")
+    s3_server.allow_anonymous(s3_bucket, "GetObject")
     with pytest.raises(ListingDenied, match="s3:ListBucket"):
         CommitFollower(Table(table.uri, s3_server.anonymous_options).storage, 1).poll()
     connection = {"conn_type": "delta", "extra": s3_server.anonymous_options}
@@ -85,7 +85,7 @@ def test_whoever_may_read_and_not_list_is_told_so_by_the_tail_and_by_a_sensor(
     )
     with pytest.raises(AirflowFailException, match=r"s3:ListBucket.*\[ListingDenied\]"):
         sensor.execute({})
-    s3_server.open_to_everybody(s3_bucket, "GetObject", "ListBucket")
+    s3_server.allow_anonymous(s3_bucket, "GetObject", "ListBucket")
     assert CommitFollower(Table(table.uri, s3_server.anonymous_options).storage, 1).poll() == []
 
 

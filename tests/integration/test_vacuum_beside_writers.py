@@ -1,7 +1,7 @@
 """VACUUM again and again beside writers that append, hide rows by deletion vectors, and restore old versions.
 
-The retention is the shortest that promises anything: each vacuum may delete whatever nobody needed since the oldest piece
-of work under way began. Each of the others does a fixed amount of work, in a thread of its own.
+The retention is the shortest that is safe: each vacuum may delete what no version needed since the oldest piece of work under
+way began. Each writer does a fixed amount of work in a thread of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HOUR_MS = 3_600_000
 
 
 class Site:
-    """One table, and when each piece of work under way began."""
+    """A table, and when each piece of work under way began."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.table = path, Table(str(path))
@@ -106,7 +106,7 @@ def delete(site: Site, chance: random.Random) -> None:
 
 
 def restore(site: Site) -> None:
-    """Some versions later, bring back what is the latest version now."""
+    """Restores, some versions later, the version that is the latest now."""
     with site.at_work():
         wanted = site.table.snapshot()
         deadline = time.monotonic() + 10
@@ -154,7 +154,7 @@ def removed(row: dict[str, Any]) -> Remove:
 
 
 def read(site: Site) -> None:
-    """Every file that the latest version names is there, and can be read."""
+    """Reads every file of the latest version."""
     with site.at_work():
         site.table.snapshot().to_arrow()
 
@@ -189,7 +189,7 @@ def test_no_file_is_ever_missing_beside_writers(tmp_path: Path) -> None:
     time.sleep(0.3)
     vacuums.append(site.vacuum())
     failed = [report.error for report in vacuums if report.error is not None]
-    # Who loses a race for a version may give up; nothing else may go wrong.
+    # A vacuum that loses a race for a version may give up; nothing else may fail.
     assert [error for error in failed if error.kind != "conflict"] == []
     deleted = sum(report.metrics.get("numDeletedFiles", 0) for report in vacuums)
     assert deleted > 0

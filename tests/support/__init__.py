@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-#: Of the repository.
+#: The root of the repository.
 ROOT = Path(__file__).resolve().parents[2]

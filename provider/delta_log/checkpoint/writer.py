@@ -285,7 +285,7 @@ def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> N
         )
 
 
-# -- a checkpoint that is there already --------------------------------------------------------------------------
+# -- an existing checkpoint --------------------------------------------------------------------------
 
 
 def _existing(storage: Storage, version: int, policy: CheckpointPolicy | None) -> Checkpoint | None:

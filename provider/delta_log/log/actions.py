@@ -1,12 +1,11 @@
 """The actions of a commit, and their JSON forms.
 
-Protocol section "Actions". Each class is one action with the protocol's own field names, so that what is written
-here reads like the specification. Decoding is strict about what we rely on and indifferent to what we do not know:
-unknown actions and unknown fields are skipped. No action refers to another, so the garbage collector need not look at
-them (``gc=False``), of which there may be millions.
+Protocol section "Actions". Each class is one action and has the protocol's field names. Decoding is strict about the
+fields that this package uses, and skips unknown actions and unknown fields. JSON numbers have no bounds, but the
+protocol's integers have: a number out of range is a broken action.
 
-JSON numbers have no bounds, and the protocol's integers have: one that is out of range stops here, as a broken action,
-and not in the middle of some arithmetic.
+There may be millions of actions, and none refers to another, so the garbage collector does not track them
+(``gc=False``).
 """
 
 from __future__ import annotations

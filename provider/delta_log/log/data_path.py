@@ -1,15 +1,15 @@
-"""Paths of data files: what the log writes, where the store keeps it.
+"""Paths of data files: the log's spelling, and the key in the store.
 
 Protocol sections "Add File and Remove File" and "Partition Values". A ``path`` of the log is an RFC 2396 URI, relative
-to the table's root or absolute; a *key* is the decoded, normalised path below the root that
-:class:`~delta_log.storage.storage.Storage` takes. Two spellings of one file have one key, so keys are what is compared, while
-the log's own spelling is what a ``remove`` repeats.
+to the table's root or absolute. A *key* is the decoded, normalised path below the root, as
+:class:`~delta_log.storage.storage.Storage` takes it. All spellings of a file have one key, so keys are compared; a
+``remove`` repeats the log's spelling.
 
-1. Percent-escapes are decoded exactly once, as UTF-8; ``+`` is a plus. What has no single meaning is refused: a broken
-   escape, bytes that are not UTF-8, a bare ``?`` or ``#``, a NUL, a scheme without a slash.
-2. A file outside the root (absolute URI, or ``..`` that climbs out) never becomes a key: it is an
-   :class:`ExternalFile`, whose address starts with ``/`` or holds ``://``, which no key does (:func:`is_external`).
-3. Scheme aliases of one store (``s3``/``s3a``/``s3n``, …) are the same. Symbolic links are not looked through.
+1. Percent-escapes are decoded exactly once, as UTF-8; ``+`` is a plus. Ambiguous paths are refused: a broken escape,
+   bytes that are not UTF-8, a bare ``?`` or ``#``, a NUL, a scheme without a slash.
+2. A file outside the root (absolute URI, or ``..`` that climbs out) has no key. It is an :class:`ExternalFile`, whose
+   address starts with ``/`` or contains ``://``; no key does (:func:`is_external`).
+3. Scheme aliases of one store (``s3``/``s3a``/``s3n``, …) are equal. Symbolic links are not resolved.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from delta_log.table_config.properties import flag
 #: Milliseconds since the epoch of the first and the last moment that has a date: the years 1 to 9999.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
-#: Arrays and objects within each other; no engine writes more than a few.
+#: How deep arrays and objects may be nested; no engine nests more than a few.
 MAX_DEPTH = 64
 
 ICT_ENABLED = "delta.enableInCommitTimestamps"
@@ -101,10 +101,9 @@ def read_history(storage: Storage, listing: LogListing, limit: int | None) -> li
 def normalise(raw: Mapping[str, Any], commit: LogFile) -> dict[str, Any]:
     """``version``, ``timestamp`` (ms) and the members of ``commitInfo``, with parameters and metrics as JSON values.
 
-    ``timestamp`` is the in-commit timestamp where there is one, else the writer's, else the file's; what is no time
-    counts as absent. Strings that hold JSON arrays, objects, numbers or booleans become those; members that the writer
-    left out are left out, and so are parameters and metrics that are no object, and values nested deeper than
-    :data:`MAX_DEPTH`.
+    ``timestamp`` is the in-commit timestamp, else the writer's, else the file's; a value that is no time counts as
+    absent. Strings that hold JSON arrays, objects, numbers or booleans become those. Members that are absent are left
+    out, as are parameters and metrics that are no objects, and values nested deeper than :data:`MAX_DEPTH`.
     """
     entry: dict[str, Any] = {
         key: value for key, value in raw.items() if value is not None and is_shallow(value)
@@ -136,7 +135,7 @@ def _value(value: Any) -> Any:
 
 
 def is_shallow(value: Any) -> bool:
-    """Whether a JSON value is nested at most :data:`MAX_DEPTH` deep; what renders values may recurse into it then."""
+    """Whether a JSON value is nested at most :data:`MAX_DEPTH` deep, so that code may recurse into it."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

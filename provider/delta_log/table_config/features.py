@@ -152,7 +152,7 @@ def supports(protocol: Protocol, feature: str) -> bool:
 def unused_features(types: Collection[str], domain_metadata: Mapping[str, str]) -> frozenset[str]:
     """Features that a table does not use, whether or not its protocol lists them.
 
-    Only features that stop some operation, and whose use the schema or a domain shows, can be among them.
+    The result names only features that stop some operation, and whose use shows in the schema or in a domain.
 
     :param types: names of the primitive types in its schema.
     :param domain_metadata: configuration by domain.

@@ -1,1 +1,1 @@
-"""Following a log from version to version."""
+"""Following a log: the commits after a version, in order, and what each did."""

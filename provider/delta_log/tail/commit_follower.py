@@ -1,14 +1,14 @@
-"""Following a log: the commits after a version, in order, each once, and none left out.
+"""Follows a log: yields the commits after a version in order, each once, and leaves none out.
 
-Protocol section "Delta Log Entries": versions are consecutive, so the next commit has a name that is known before it
-exists, and one request for it tells whether there is news. A LIST is made only
+Protocol section "Delta Log Entries": versions are consecutive, so the name of the next commit is known, and one request for it
+tells whether there is news. The follower makes a LIST only
 
-* at the beginning, after a failure, and every :data:`POLLS_PER_LIST` quiet polls, for what the next commit cannot tell:
-  that the log was cleaned past our place, or that it ends before it;
+* at the beginning, after a failure, and every :data:`POLLS_PER_LIST` quiet polls, to find out what the next commit cannot tell:
+  that the log was cleaned past its place, or ends before it;
 * when there is more than one new commit, to read them together.
 
-Refused: going on over commits that were deleted before they were read (:class:`~delta_log.errors.LogCleaned`), and over
-a log that is not the one that was read before (:class:`~delta_log.errors.LogReplaced`).
+It refuses to skip commits that were deleted before it read them (:class:`~delta_log.errors.LogCleaned`), and to go on in another
+log than before (:class:`~delta_log.errors.LogReplaced`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from delta_log.table_config.schema import parse_schema
 from delta_log.tail.commit_summary import CommitFilter, CommitSummary, summarise
 
 POLLS_PER_LIST = 120
-#: So many commits are read, and told, at a time.
+#: The most commits of one poll.
 MAX_COMMITS = 500
 #: Each failure in a row doubles the wait, up to this.
 MAX_WAIT_SECONDS = 60.0
@@ -43,9 +43,9 @@ Start = int | Literal["latest", "earliest"]
 
 
 def wait_seconds(poll_interval_seconds: float, failures: int, jitter: float) -> float:
-    """Until the next poll, after so many failures in a row.
+    """Return the seconds until the next poll, after some failures in a row.
 
-    :param jitter: random, in [0, 1): those who failed together should not come back together.
+    :param jitter: random, in [0, 1), so that watchers that failed together do not return together.
     """
     if failures == 0:
         return poll_interval_seconds
@@ -54,16 +54,16 @@ def wait_seconds(poll_interval_seconds: float, failures: int, jitter: float) -> 
 
 
 def start_position(storage: Storage, start: Start) -> int:
-    """The version before the first one to read.
+    """Return the version before the first one to read.
 
-    :param start: ``latest``: what is committed from now on; ``earliest``: everything that the log still holds; a number:
-        from this version on. A table that is not there yet will start with version 0.
+    :param start: ``latest``: commits from now on; ``earliest``: every commit that the log still holds; a number: this version
+        and later ones. A table that does not exist yet starts with version 0.
     """
     if isinstance(start, int):
         return start - 1
     if start == "earliest":
         first = _first_commit(storage)
-        # It may hide one that came just before it, but not from a listing that begins afterwards.
+        # A listing may miss a commit that was written just before the one it shows; a second listing shows both.
         return (first if first < 1 else _first_commit(storage)) - 1
     hint = read_last_checkpoint(storage) or 0
     latest = list_log(storage, hint).latest
@@ -72,9 +72,9 @@ def start_position(storage: Storage, start: Start) -> int:
 
 @dataclass(slots=True)
 class CommitFollower:
-    """A place in a log; :meth:`poll` moves it. One thread at a time.
+    """A place in a log, which :meth:`poll` moves. Not thread-safe.
 
-    :param position: the version that was read last; -1: none.
+    :param position: the last version that was read; -1: none.
     """
 
     storage: Storage
@@ -85,18 +85,17 @@ class CommitFollower:
 
     @classmethod
     def at_latest(cls, storage: Storage) -> CommitFollower:
-        """At the end of the log, which may be empty."""
+        """Begin at the end of the log, which may be empty."""
         return cls(storage, start_position(storage, "latest"), True)
 
     def poll(self, max_commits: int = MAX_COMMITS) -> list[CommitSummary]:
-        """The commits since the last time, ascending, none missing; at most so many. Empty: there are none (yet).
+        """Return the commits since the last poll, ascending and without a gap. An error leaves the place as it was.
 
-        An error leaves the place as it was.
-
+        :param max_commits: the most commits to return.
         :raises LogCleaned: commits after the position were deleted.
         :raises LogReplaced: the log ends before the position.
-        :raises ListingDenied: nobody can tell whether there is news, for want of a permission.
-        :raises UnsupportedFeature: the table came to need what this package does not implement.
+        :raises ListingDenied: the permission to list is missing, so the follower cannot tell whether there is news.
+        :raises UnsupportedFeature: a commit made the table need a feature that this package does not implement.
         """
         try:
             if self._sure and self._quiet_polls < POLLS_PER_LIST:
@@ -112,11 +111,11 @@ class CommitFollower:
         return found
 
     def skip_to(self, position: int) -> None:
-        """Go on elsewhere."""
+        """Continue after another version."""
         self.position, self._sure = position, False
 
     def _next(self, max_commits: int) -> list[CommitSummary]:
-        """Commit by commit; where there are several, the others together."""
+        """Read the next commit, and if there is a second one, all others together."""
         found: list[CommitSummary] = []
         while len(found) < min(2, max_commits):
             version = self.position + 1 + len(found)
@@ -133,12 +132,13 @@ class CommitFollower:
             return None
         except AccessDenied as denied:
             self._explain(denied)
-            # It may be listed: so it is there, and must not be read.
+            # Listing is allowed, so the commit exists, and only reading it is denied.
             raise
 
     def _explain(self, denied: AccessDenied) -> None:
-        """
-        :raises ListingDenied: where what is there can be read.
+        """Find out whether only the permission to list is missing. Stores then deny reading a file that does not exist.
+
+        :raises ListingDenied: it is; existing files can be read.
         """
         try:
             next(self.storage.list_from(LOG_DIRECTORY, commit_name(self.position + 1)), None)
@@ -164,7 +164,7 @@ class CommitFollower:
         self._sure, self._quiet_polls = True, 0
         found: list[CommitSummary] = []
         bodies = self.storage.read_many([info.key for info in files])
-        # Where one was cleaned between our LIST and our reading, the next LIST tells.
+        # If a commit was cleaned between the LIST and the read, the next LIST shows that.
         with suppress(FileNotFoundError):
             for info, body in zip(files, bodies, strict=True):
                 found.append(self._summary(position + 1 + len(found), body, info))
@@ -172,10 +172,10 @@ class CommitFollower:
         return found
 
     def _files_after(self, position: int, max_commits: int) -> list[FileInfo]:
-        """The commits that follow a version without a gap."""
+        """List the commits that follow a version without a gap."""
         files, own, beyond = self._scanned(position, max_commits)
         if beyond is not None:
-            # A commit that is shown may hide one that came just before it, but not from a listing that begins afterwards.
+            # A listing may miss a commit that was written just before the one it shows; a second listing shows both.
             files, own, beyond = self._scanned(position, max_commits)
             if beyond is not None:
                 raise LogCleaned(self.storage.uri, position, beyond)
@@ -184,7 +184,11 @@ class CommitFollower:
         return files
 
     def _scanned(self, position: int, max_commits: int) -> tuple[list[FileInfo], bool, int | None]:
-        """One LIST: those commits, whether the position's own is there, and the first version beyond, where the next is not."""
+        """Make one LIST.
+
+        :returns: the commits that follow the position, whether the position's own commit is there, and, where the next version
+            is missing, the first one after it.
+        """
         files: list[FileInfo] = []
         own = position < 0
         for version, info in _commits_from(self.storage, max(0, position)):
@@ -199,8 +203,12 @@ class CommitFollower:
         return files, own, None
 
     def _goes_on(self, position: int) -> bool:
-        """Has the next commit come just now? ``False``: there is none, and the log ends at our place."""
-        # The commit of our place may have been cleaned, with a checkpoint in its stead.
+        """Tell whether the next commit has just appeared; if not, the log ends at the position.
+
+        :raises LogReplaced: the log ends before the position.
+        :raises LogCleaned: commits after the position were deleted.
+        """
+        # The commit of the position may have been cleaned after a checkpoint of it was written.
         listing = list_log(self.storage, position)
         if listing.latest < position:
             listing = list_log(self.storage)
@@ -222,7 +230,10 @@ class CommitFollower:
         return summary
 
     def _names_for(self, version: int, actions: Sequence[Action]) -> dict[str, str]:
-        """Logical partition column names by physical ones; and a table that we cannot read is refused."""
+        """Return logical partition column names by physical ones, as of a version.
+
+        :raises UnsupportedFeature: this package cannot read the table.
+        """
         metadata = next((a.metaData for a in actions if a.metaData is not None), None)
         protocol = next((a.protocol for a in actions if a.protocol is not None), None)
         if metadata is not None and protocol is not None:
@@ -256,9 +267,9 @@ class _PartitionNames:
 
 
 def _names_at(storage: Storage, version: int) -> _PartitionNames:
-    """By the version's checksum where there is one, which is a small file, else by the log as it is now.
+    """Find the names by the version's checksum, a small file, else by the newest snapshot.
 
-    The version itself may not be there any more as a whole, and renamed columns are better known by their new names.
+    The version itself may not be readable any more, and for renamed columns the newest names are the better ones.
     """
     checksum = None
     with suppress(CorruptLog):
@@ -270,7 +281,7 @@ def _names_at(storage: Storage, version: int) -> _PartitionNames:
 
 
 def _first_commit(storage: Storage) -> int:
-    """The first version whose commit a LIST shows; 0: there is none yet."""
+    """Return the first version whose commit a LIST shows; 0 if there is none yet."""
     return next((version for version, _ in _commits_from(storage, 0)), 0)
 
 
@@ -289,7 +300,7 @@ def follow(
     poll_interval_seconds: float | None = 5.0,
     runtime: Runtime | None = None,
 ) -> Iterator[CommitSummary]:
-    """The commits that pass a filter, from a place on; see :meth:`delta_log.table.Table.tail`."""
+    """Yield the commits that pass a filter; see :meth:`delta_log.table.Table.tail`."""
     chosen, world = commit_filter or CommitFilter(), runtime or Runtime()
     tail: CommitFollower | None = None
     held: list[CommitSummary] = []

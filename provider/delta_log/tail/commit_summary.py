@@ -1,9 +1,8 @@
-"""What one commit did, in a few facts: for whoever waits for changes rather than reads the table.
+"""Summarises what one commit did, for a watcher that waits for changes and does not read the table.
 
-Protocol sections "Actions" and "Commit Provenance Information". A commit changes data if one of its file actions says
-so (``dataChange``; one that does not say is taken to): what OPTIMIZE, CHECKPOINT and VACUUM commit does not. Rows are
-counted from the statistics and deletion vectors of the files, else by what ``commitInfo`` says; where neither tells,
-the number is ``None``, never a guess.
+Protocol sections "Actions" and "Commit Provenance Information". A commit changes data if a file action says so
+(``dataChange``; absent means yes). Commits of OPTIMIZE, CHECKPOINT and VACUUM change none. Rows are counted by the statistics
+and deletion vectors of the files, else by ``commitInfo``. Where neither gives the number, it is ``None``, never a guess.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _DELETED_METRICS = ("numDeletedRows", "num_deleted_rows")
 
 @dataclass(frozen=True, slots=True)
 class CommitSummary:
-    """One commit.
+    """The facts of one commit.
 
-    :param timestamp_ms: in-commit timestamp, else the writer's, else the commit file's; since the epoch.
-    :param operation: as its writer named it, such as ``WRITE``; empty where it did not.
-    :param num_added_rows: in files that were added, and ``num_deleted_rows`` in files or by vectors that went; of
-        data-changing actions alone. ``None``: not known.
+    :param timestamp_ms: milliseconds since the epoch: the in-commit timestamp, else the writer's, else the commit file's.
+    :param operation: the writer's name for it, such as ``WRITE``; empty where it gave none.
+    :param num_added_rows: rows of added files, by data-changing actions; ``None`` if unknown.
+    :param num_deleted_rows: rows of removed files and rows that vectors delete, by data-changing actions; ``None`` if unknown.
     :param partitions: the partitions that data-changing actions touched, logical names to raw values.
-    :param transactions: ``txn``: application id to version.
+    :param transactions: the ``txn`` actions, application id to version.
     """
 
     version: int
@@ -47,13 +46,13 @@ class CommitSummary:
 
     @property
     def num_rows(self) -> int | None:
-        """Rows added and deleted together; ``None``: not known."""
+        """The sum of added and deleted rows; ``None`` if unknown."""
         if self.num_added_rows is None or self.num_deleted_rows is None:
             return None
         return self.num_added_rows + self.num_deleted_rows
 
     def to_dict(self, max_partitions: int | None = None) -> dict[str, Any]:
-        """As JSON values, under names like those of ``commitInfo``."""
+        """Return the facts as JSON values, under names like those of ``commitInfo``."""
         return {
             "version": self.version,
             "timestamp": self.timestamp_ms,
@@ -71,14 +70,14 @@ class CommitSummary:
 
 @dataclass(frozen=True, slots=True)
 class CommitFilter:
-    """Which commits count.
+    """Chooses the commits that a watcher reports.
 
-    :param data_change_only: leave out what changed no data, so that maintenance wakes nobody.
-    :param operations: only these, in any case of letters; empty: all.
-    :param partitions: only commits that touched such a partition: for each column the values that will do, raw; a
-        partition has to fit in every column. Empty: all.
-    :param min_rows: commits are told only when together they have so many rows; a commit whose rows are not known
-        tells those before it.
+    :param data_change_only: leave out commits that change no data, so that maintenance triggers no DAG.
+    :param operations: only these operations, in upper case; empty: all.
+    :param partitions: only commits that touched a partition that fits: for each of these columns, it has one of these raw values.
+        Empty: all.
+    :param min_rows: report commits only when together they have so many rows. A commit with an unknown number of rows counts as
+        enough.
     """
 
     data_change_only: bool = True
@@ -95,7 +94,7 @@ class CommitFilter:
         partitions: Mapping[str, Any] | None = None,
         min_rows: int = 0,
     ) -> CommitFilter:
-        """From what a user writes: a value or several for each partition column."""
+        """Make a filter from what a user writes: one value or several for each partition column."""
         return cls(
             data_change_only,
             frozenset(name.upper() for name in operations or ()),
@@ -116,7 +115,7 @@ class CommitFilter:
         )
 
     def is_enough(self, commits: Sequence[CommitSummary]) -> bool:
-        """Whether there are commits, with the rows that were asked for."""
+        """Tell whether there are commits with enough rows to report them."""
         if not commits:
             return False
         rows = [commit.num_rows for commit in commits]
@@ -134,10 +133,10 @@ def summarise(
     file_time_ms: int | None,
     logical_names: Mapping[str, str] | None = None,
 ) -> CommitSummary:
-    """The facts of one commit.
+    """Summarise one commit.
 
-    :param file_time_ms: of the commit file, where ``commitInfo`` gives no time; ``None``: not known, and 0 is given.
-    :param logical_names: of the partition columns by their physical names, where the two differ.
+    :param file_time_ms: the commit file's time, used where ``commitInfo`` gives none; ``None``: unknown, the result is 0.
+    :param logical_names: logical names of partition columns by physical ones, where they differ.
     """
     raw = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
     stated_ms = stated_time_ms(raw)
@@ -165,7 +164,7 @@ def summarise(
 
 
 def _rows(adds: Sequence[Add], removes: Sequence[Remove]) -> tuple[int | None, int | None]:
-    """Rows added and rows deleted; a file that is only given another deletion vector adds none."""
+    """Count added and deleted rows. A file that only gets another deletion vector adds none."""
     before = {remove.path: remove for remove in removes}
     added: int | None = 0
     deleted: int | None = 0
@@ -200,7 +199,7 @@ def _hidden(file: Add | Remove) -> int:
 
 
 def _metric(metrics: Any, names: Iterable[str]) -> int | None:
-    """Writers spell numbers as numbers or as texts."""
+    """Return the first metric that is a number. Writers write numbers as JSON numbers or as strings."""
     stated = [str(metrics.get(name)) for name in names] if isinstance(metrics, Mapping) else []
     return next((count for count in map(whole_number, stated) if count is not None), None)
 
@@ -208,7 +207,7 @@ def _metric(metrics: Any, names: Iterable[str]) -> int | None:
 def _partitions(
     files: Iterable[Add | Remove], logical_names: Mapping[str, str]
 ) -> tuple[Mapping[str, str | None], ...]:
-    """Each once, in the order of the commit."""
+    """Return each partition once, in the order of the commit."""
     met: dict[tuple[tuple[str, str | None], ...], None] = {}
     for file in files:
         if file.partitionValues:

@@ -1,8 +1,8 @@
-"""What a watcher of a table has told, what it has seen, and what it tells next: ranges of versions without a gap.
+"""Ranges of versions that a watcher of a table reports, without a gap.
 
-Pure: commits go in, ranges come out, and the :class:`Place` between them is all that has to be kept. Successive ranges
-join on to each other (each begins where the one before ended), whatever the filter leaves out. So whoever gets them can
-prove that nothing is missing, and a range that comes twice is recognised by its bounds.
+The module does no I/O: commits go in, ranges come out, and a watcher has to store only the :class:`Place` between two of them.
+Each range begins where the one before ended, whatever the filter leaves out. So a receiver can prove that nothing is missing,
+and recognises a range that it gets twice by its bounds.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Any
 
 from delta_log.tail.commit_summary import CommitFilter, CommitSummary
 
-#: Partitions of one commit that a range names; their number is told in any case.
+#: The most partitions of one commit that a range names. It always tells their number.
 MAX_PARTITIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """
-    :param told: the last version of the last range.
-    :param seen: the last version that need not be looked at again; not before ``told``.
+    """The place of a watcher in a log.
+
+    :param told: the last version of the last reported range.
+    :param seen: the last version that the watcher need not read again; not before ``told``.
     """
 
     told: int
@@ -46,7 +47,7 @@ class VersionRange:
     cleaned: tuple[int, int] | None = None
 
     def to_dict(self, table: str) -> dict[str, Any]:
-        """As JSON values; the payload of events and XComs."""
+        """Return the range as JSON values, the payload of events and XComs."""
         return {
             "table": table,
             "firstVersion": self.first,
@@ -64,11 +65,11 @@ def _length(cleaned: tuple[int, int] | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What a sensor waits for besides a commit; ``None``: nothing.
+    """What a commit must meet for a sensor to end its wait; ``None`` stands for any.
 
-    :param version: a commit of this version or a later one.
-    :param newer_than_ms: one at or after this moment.
-    :param transaction: one that says that the table holds this ``txn``, application id and version, or a later one.
+    :param version: the commit has this version or a later one.
+    :param newer_than_ms: the commit's time is this moment or later.
+    :param transaction: the commit has a ``txn`` of this application id with this version or a later one.
     """
 
     version: int | None = None
@@ -76,9 +77,9 @@ class Awaited:
     transaction: tuple[str, int] | None = None
 
     def is_met(self, commits: Sequence[CommitSummary]) -> bool:
-        return any(map(self._by, commits))
+        return any(map(self._is_met_by, commits))
 
-    def _by(self, commit: CommitSummary) -> bool:
+    def _is_met_by(self, commit: CommitSummary) -> bool:
         if self.version is not None and commit.version < self.version:
             return False
         if self.newer_than_ms is not None and commit.timestamp_ms < self.newer_than_ms:
@@ -91,9 +92,10 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A place, and what passed the filter since then and was not told.
+    """A place, and the commits after it that passed the filter and are not reported yet.
 
-    :param held: commits after ``place.told``, ascending.
+    :param held: these commits, ascending.
+    :param cleaned: first and last of the versions that were deleted before they were read.
     """
 
     place: Place
@@ -103,13 +105,13 @@ class Progress:
     def with_commits(
         self, commits: Sequence[CommitSummary], commit_filter: CommitFilter, awaited: Awaited | None = None
     ) -> tuple[Progress, VersionRange | None]:
-        """After further commits, which follow without a gap; and the range to tell, if there is one."""
+        """Add the commits that follow, without a gap. Return the new progress, and the range to report if there is one."""
         if not commits:
             return self, None
         last = commits[-1].version
         held = (*self.held, *filter(commit_filter.passes, commits))
         enough = commit_filter.is_enough(held) and (awaited is None or awaited.is_met(held))
-        # What was deleted may have been what somebody waits for.
+        # A deleted commit may be the one that the watcher waits for.
         if enough or (self.cleaned is not None and awaited is None):
             told = VersionRange(self.place.told + 1, last, held, self.cleaned)
             return Progress(Place.after(last)), told
@@ -117,10 +119,10 @@ class Progress:
         return Progress(Place(self.place.told, max(self.place.seen, seen)), held, self.cleaned), None
 
     def without(self, first: int, last: int) -> Progress:
-        """After versions that were deleted before they were read."""
+        """Add versions that were deleted before they were read."""
         since = self.cleaned[0] if self.cleaned else first
         return Progress(self.place, self.held, (since, last))
 
     def closed(self, last: int) -> tuple[Progress, VersionRange]:
-        """After a range that ends here, whatever is in it."""
+        """End a range at a version, whatever it holds. Return the new progress and the range."""
         return Progress(Place.after(last)), VersionRange(self.place.told + 1, last, self.held, self.cleaned)

@@ -1,1 +1,1 @@
-"""Commits: bodies, conflicts, rebasing."""
+"""Commits: bodies, conflicts, rebase, and what follows a commit."""

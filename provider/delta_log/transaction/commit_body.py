@@ -1,4 +1,4 @@
-"""What a commit does, as a value, and the lines that it becomes.
+"""A change to a table as a value, and the body of the commit that makes it.
 
 Protocol sections "Commit Provenance Information", "Transaction Identifiers" and "In-Commit Timestamps".
 """
@@ -28,22 +28,21 @@ from delta_log.snapshot.commit_info import ICT_ENABLED
 from delta_log.table_config.features import Operation
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import assigns_row_ids, with_row_ids
-from delta_log.transaction.conflict import Basis, Head
+from delta_log.transaction.conflict import TRANSACTION_TAG, Basis, Head
 from delta_log.version import VERSION
 
 ENGINE_INFO = f"airflow-provider-delta/{VERSION}"
-#: In ``commitInfo.tags``: the piece of work that a commit finishes, as ``appId:version``.
-TRANSACTION_TAG = "delta-maintenance.transaction"
 
 Metrics = Mapping[str, int]
-#: Makes a group of a change anew, given by its number, for a commit behind some version: from what is live of those of
-#: its sources that others have touched, by key. :class:`~delta_log.errors.CommitFailed`: that cannot be.
+#: Makes a group of a change anew. Given are the group's number, the version that the commit will follow, and, for those of its
+#: sources that other commits have touched, the live file actions by key. Raises :class:`~delta_log.errors.CommitFailed` where
+#: that is not possible.
 Remap = Callable[[int, Head, Mapping[str, Sequence[Add | Remove]]], "FileGroup"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files that take the place of others. A group is committed whole or, where its sources changed, not at all."""
+    """Files that replace others. A group is committed whole, or not at all where its sources changed."""
 
     adds: Sequence[Add] = ()
     removes: Sequence[Remove] = ()
@@ -51,17 +50,15 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit does, and what is said about it.
+    """The actions of a commit, and what ``commitInfo`` says about them.
 
-    :param groups: independent of each other: one that lost its sources is left out, and the rest is committed.
+    :param groups: independent groups. One that lost its sources is left out, and the rest is committed.
     :param parameters: of the operation; anything but a string is written as JSON text.
-    :param metrics: integers; written as strings, as every writer does. Where they depend on the groups that are
-        committed, a function of the numbers of those.
-    :param transaction: application id and version: this piece of work is done at most once.
-    :param whole_table: it rests on all rows of the table, so that nobody else may change any.
+    :param metrics: integers, written as strings, as all writers do; or a function of the numbers of the committed groups.
+    :param transaction: application id and version of this piece of work, which is done at most once.
+    :param whole_table: the change rests on all rows of the table, so no concurrent commit may change any.
     :param rests_on_domains: metadata domains that must stay as they were read.
-    :param remap: what becomes of a group whose sources others changed, asked again after each lost race; else it is left
-        out.
+    :param remap: makes a group anew whose sources changed, after each lost race; without it such a group is left out.
     """
 
     operation: str
@@ -78,10 +75,10 @@ class Change:
     remap: Remap | None = None
 
     def basis(self, table_uri: str, gate: Operation, unused: frozenset[str] = frozenset()) -> Basis:
-        """What it rests on.
+        """Return what the change rests on.
 
-        :param unused: features of which the table makes no use.
-        :raises InvalidRequest: two groups remove the same file, or rows are changed and rearranged in one commit.
+        :param unused: features of the protocol that the table does not use.
+        :raises InvalidRequest: two groups remove the same file, or one commit both changes and rearranges rows.
         """
         sources: dict[str, tuple[int, Add | Remove]] = {}
         for number, group in enumerate(self.groups):
@@ -92,7 +89,7 @@ class Change:
                 sources[key] = number, remove
         for number, group in enumerate(self.groups):
             for add in group.adds:
-                # One that is known already, added again with other facts, must still be there.
+                # A file that is added again with other facts must still be live.
                 sources.setdefault(address_of(add.path, table_uri), (number, add))
         if len({file.dataChange for file in self.files}) > 1:
             raise InvalidRequest(
@@ -126,13 +123,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at one version: everything that its body depends on besides the :class:`Change`.
+    """One try at one version: all that the body depends on besides the :class:`Change`.
 
     :param head: the version before.
-    :param kept: numbers of the groups that are to be committed.
+    :param kept: numbers of the groups to commit.
     :param refreshed_row_ids: sources by key, with newer row ids for their ``remove``.
-    :param last_app_version: of our application, as the table has it.
-    :param remapped: groups by number, to be committed in place of those of the change.
+    :param last_app_version: the table's ``txn`` version of our application.
+    :param remapped: groups by number that replace those of the change.
     """
 
     head: Head
@@ -151,7 +148,7 @@ class Attempt:
 
 
 def body_of(change: Change, attempt: Attempt) -> bytes:
-    """The commit's content: ``commitInfo`` first, then the other actions, a line each."""
+    """Return the commit's content: ``commitInfo`` first, then the other actions, one on each line."""
     head = attempt.head
     metadata, protocol = change.metadata or head.metadata, change.protocol or head.protocol
     groups = [attempt.remapped.get(number, change.groups[number]) for number in attempt.kept]
@@ -163,7 +160,7 @@ def body_of(change: Change, attempt: Attempt) -> bytes:
     actions = [Action(commitInfo=_commit_info(change, attempt, metadata))]
     if change.transaction is not None:
         app_id, app_version = change.transaction
-        # An application's version never falls: older work that is done late leaves its mark in the tag alone.
+        # The version of an application never falls: older work that is done late is recorded only in the tag.
         last = attempt.last_app_version
         recorded = app_version if last is None else max(app_version, last)
         actions.append(Action(txn=SetTransaction(app_id, recorded, attempt.now_ms)))

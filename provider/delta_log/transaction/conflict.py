@@ -1,11 +1,11 @@
-"""What somebody else's commit means for ours: the conflict rules, as pure functions.
+"""The conflict rules: what another writer's commit means for ours, as pure functions.
 
-The protocol leaves conflict detection to writers. Ours mostly rearrange rows and change none, so an append never
-concerns them; what does is that their sources are still the live files that they read, under a schema and a protocol
-that still fit. A source that got another deletion vector is another logical file: committing over it would bring
-deleted rows back.
+The protocol leaves conflict detection to writers. Our commits mostly rearrange rows and change none, so an append does not
+conflict with them. They need their sources to be live, as they read them, under a schema and a protocol that still fit. A
+source that got another deletion vector is another logical file: a commit over it would bring deleted rows back.
 
-What a winning action means for a commit of ours (:data:`RULES` has a function for each row that can stop one):
+The table says what an action of a winning commit means for ours. :data:`RULES` has a function for each row that can stop a
+commit:
 
 =============================  =============================================  ==========================
 action of the winner           commit that adds or removes files              commit of ``commitInfo`` only
@@ -25,7 +25,7 @@ logical file                   where tracked ids changed as ``remove``
 ``domainMetadata``             rebase, with row ids above the winner's mark;  rebase
                                :class:`MetadataChanged` for a domain that the
                                commit rests on
-``txn`` of our own             already done, if it is this very work; else    the same
+``txn`` of our own             already done, if it is this very work; else    as for files
                                rebase
 ``cdc``, ``commitInfo``,       rebase                                         rebase
 anything unknown
@@ -54,7 +54,7 @@ from delta_log.table_config.features import Operation, reader_features, writer_f
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import DOMAIN, ENABLED, high_water_mark
 
-#: May change under a commit that writes files: none of them says how a file is written.
+#: Properties that may change under a commit that writes files, since they do not concern how a file is written.
 HARMLESS_PROPERTIES = frozenset(
     {
         "delta.enableInCommitTimestamps",
@@ -64,7 +64,7 @@ HARMLESS_PROPERTIES = frozenset(
         "delta.enableDeletionVectors",
     }
 )
-#: May be added to the protocol under a commit that writes files, for the same reason.
+#: Features that may join the protocol under a commit that writes files, since they do not concern how a file is written.
 HARMLESS_FEATURES = frozenset(
     {
         "allowColumnDefaults",
@@ -84,11 +84,16 @@ HARMLESS_FEATURES = frozenset(
     }
 )
 IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
+#: In ``commitInfo.tags``: the piece of work that a commit finishes, as ``appId:version``.
+TRANSACTION_TAG = "delta-maintenance.transaction"
 
 
 @dataclass(frozen=True, slots=True)
 class WinningCommit:
-    """A commit that took a version which we wanted; ``size_bytes`` of its file."""
+    """A commit that took a version that ours wanted.
+
+    :param size_bytes: the size of its file.
+    """
 
     version: int
     actions: Sequence[Action] = field(repr=False)
@@ -98,6 +103,17 @@ class WinningCommit:
     def commit_info(self) -> dict[str, Any]:
         return next((a.commitInfo for a in self.actions if a.commitInfo is not None), {})
 
+    @property
+    def transaction_tag(self) -> str | None:
+        """The piece of work that the commit finished, by its tag, as ``appId:version``."""
+        tags = self.commit_info.get("tags")
+        return tags.get(TRANSACTION_TAG) if isinstance(tags, dict) else None
+
+    def app_version(self, app_id: str) -> int | None:
+        """Return the version of its ``txn`` for an application."""
+        found = (a.txn.version for a in self.actions if a.txn is not None and a.txn.appId == app_id)
+        return next(found, None)
+
     def describe(self) -> str:
         info = self.commit_info
         return f"version {self.version} ({info.get('operation', 'unknown operation')}, {info.get('engineInfo', '?')})"
@@ -105,10 +121,10 @@ class WinningCommit:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The version that our commit would follow: the one that was read, moved on by each winner.
+    """The version that our commit would follow: the version that was read, or the last winner after it.
 
-    :param in_commit_timestamp_ms: of that version; ``None`` where the table has none.
-    :param row_id_mark: the greatest row id given away.
+    :param in_commit_timestamp_ms: the version's; ``None`` where the table has none.
+    :param row_id_mark: the greatest row id in use.
     """
 
     version: int
@@ -157,7 +173,10 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """:param group: of files, that cannot be committed; ``None``: nothing of the commit can."""
+    """The reason why a commit, or a part of it, cannot follow a winner.
+
+    :param group: the number of the group that cannot be committed; ``None``: the whole commit cannot.
+    """
 
     error: CommitFailed
     group: int | None = None
@@ -167,7 +186,7 @@ Rule = Callable[[WinningCommit, Head, Basis], Iterator[Conflict]]
 
 
 def conflicts_of(winner: WinningCommit, head: Head, basis: Basis) -> list[Conflict]:
-    """Why we cannot commit, or not all, after this winner; nothing: rebase.
+    """Return the conflicts of our commit with a winner; none: it can follow.
 
     :param head: the version before the winner's.
     :raises UnsupportedFeature: the winner made the table one that we must not write to.
@@ -176,7 +195,7 @@ def conflicts_of(winner: WinningCommit, head: Head, basis: Basis) -> list[Confli
 
 
 def refreshed_row_ids(winner: WinningCommit, basis: Basis) -> dict[str, Add]:
-    """Sources, by key, that the winner added again as the same logical file, with the row ids that it gave them."""
+    """Return the sources, by key, that the winner added again as the same logical file, with their new row ids."""
     return {
         key: add
         for key, add in _added_sources(winner, basis)
@@ -250,7 +269,7 @@ def _changed_rows(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[C
         return
     for action in winner.actions:
         file = action.add or action.remove
-        # Left out, it is taken for true: better a repetition than a wrong row.
+        # An absent dataChange counts as true: a needless conflict is better than a wrong row.
         if file is not None and file.dataChange is not False:
             yield Conflict(
                 ConcurrentAppend(
@@ -261,7 +280,7 @@ def _changed_rows(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[C
             return
 
 
-#: By the action of the winner that each is about.
+#: The rules by the action of the winner that each is about.
 RULES: dict[str, Rule] = {
     "protocol": _protocol,
     "metaData": _metadata,
@@ -295,7 +314,7 @@ def _lost_source(winner: WinningCommit, basis: Basis, key: str, what: str) -> Co
 
 
 def _changes(ours: Metadata, theirs: Metadata) -> list[str]:
-    """What differs and concerns the files that are being written."""
+    """Name the differences that concern how files are written."""
     before, now = ours.properties, theirs.properties
     properties = {name for name in {*before, *now} if before.get(name) != now.get(name)}
     facts = {
@@ -310,7 +329,7 @@ def _changes(ours: Metadata, theirs: Metadata) -> list[str]:
 
 
 def without_identity_marks(schema: str) -> Any:
-    """The schema, but for the numbers that identity columns were given: an append moves those."""
+    """Parse a schema and leave out the high-water marks of identity columns, which an append moves."""
 
     def stripped(value: Any) -> Any:
         if isinstance(value, dict):

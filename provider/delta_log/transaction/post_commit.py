@@ -1,7 +1,6 @@
-"""What follows a commit of ours, for the sake of those who read the table next: its checksum file and, when one is
-due, a checkpoint.
+"""Writes what helps readers after a commit of ours: its checksum file and, when one is due, a checkpoint.
 
-Neither is part of the commit. Whatever goes wrong here is told in the log of this process and changes nothing.
+Neither is part of the commit. A failure here is logged and changes nothing.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ def look_after(
     runtime: Runtime,
     checkpointed: int | None = None,
 ) -> int | None:
-    """Write what readers of a version that we just committed are glad of.
+    """Write the checksum file of a version that was just committed, and a checkpoint when one is due.
 
     :param snapshot: of that version.
-    :param checkpointed: the version that an earlier call wrote a checkpoint of; a snapshot that was brought up to date
-        by commits alone does not know of it.
-    :return: the same, or the version of the checkpoint that was written now.
+    :param checkpointed: the version of which an earlier call wrote a checkpoint; a snapshot that was advanced by commits does
+        not know of it.
+    :return: ``checkpointed``, or the version of the checkpoint that this call wrote.
     """
     try:
         write_version_checksum(storage, snapshot, transaction_id)
-    except Exception as error:  # noqa: BLE001 - the commit stands, and whoever made it must be told so
+    except Exception as error:  # noqa: BLE001 - the commit stands, and its caller must learn that
         _LOG.warning("%s: no checksum file for version %d: %s", storage.uri, snapshot.version, error)
     try:
         if is_checkpoint_due(snapshot, checkpointed):
@@ -46,13 +45,13 @@ def look_after(
             checkpointed = result.version
             for warning in result.warnings:
                 _LOG.warning("%s: %s", storage.uri, warning)
-    except Exception as error:  # noqa: BLE001 - the same
+    except Exception as error:  # noqa: BLE001 - as above
         _LOG.warning("%s: no checkpoint of version %d: %s", storage.uri, snapshot.version, error)
     return checkpointed
 
 
 def is_checkpoint_due(snapshot: Snapshot, checkpointed: int | None = None) -> bool:
-    """Has the log grown by ``delta.checkpointInterval`` commits since the newest checkpoint that we know of?"""
+    """Tell whether ``delta.checkpointInterval`` commits follow the newest known checkpoint."""
     commits = snapshot.commits_since_checkpoint
     if checkpointed is not None:
         commits = min(commits, snapshot.version - checkpointed)
@@ -60,5 +59,5 @@ def is_checkpoint_due(snapshot: Snapshot, checkpointed: int | None = None) -> bo
 
 
 def checkpoint_interval(properties: Mapping[str, str | None]) -> int:
-    """Commits between two checkpoints."""
+    """Return the number of commits between two checkpoints."""
     return positive_number(properties, CHECKPOINT_INTERVAL, _DEFAULT_INTERVAL)

@@ -1,7 +1,7 @@
-"""What others have made of the files that a commit takes the place of, while it waits for its turn.
+"""Tracks what winning commits did to the sources of a commit.
 
-A file is known by its path and its deletion vector together; one that got another vector is removed and added in one
-commit, whose actions have no order. So each winner is taken as a whole: its removes first, then its adds.
+Path and deletion vector together identify a file. A commit that gives a file another vector removes and adds it, and its actions
+have no order. So the removes of each winner are applied before its adds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ SourceFile = Add | Remove
 
 @dataclass(slots=True)
 class SourceStates:
-    """By key of a source, what is live of it: by the id of its deletion vector.
+    """The live file actions of each source that a winner has touched.
 
-    Only sources that a winner has touched are in it.
+    :param touched: by the source's key, then by the id of the deletion vector.
     """
 
     basis: Basis
@@ -30,7 +30,7 @@ class SourceStates:
         return cls(basis, {})
 
     def advance(self, winner: WinningCommit) -> None:
-        """Step behind a winner."""
+        """Apply a winner's actions."""
         for action in winner.actions:
             if action.remove is not None and (live := self._live(action.remove)) is not None:
                 live.pop(_vector_id(action.remove), None)
@@ -46,7 +46,7 @@ class SourceStates:
         return self.touched.setdefault(key, {_vector_id(source[1]): source[1]})
 
     def of_group(self, number: int) -> dict[str, tuple[SourceFile, ...]]:
-        """Of a group's sources that were touched, by key: what is live; nothing, for a file that is gone."""
+        """Return the live actions of a group's touched sources by key; none for a file that is gone."""
         return {
             key: tuple(live.values())
             for key, live in self.touched.items()

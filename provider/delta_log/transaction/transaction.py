@@ -1,17 +1,16 @@
-"""Committing a version: put-if-absent, conflict rules, rebase.
+"""Commits a version: put-if-absent, conflict rules, rebase.
 
-Protocol sections "Atomicity" and "In-Commit Timestamps". A commit is one object that nobody else has created yet.
-Whoever loses that race reads what won, asks :mod:`delta_log.transaction.conflict` how much of its own commit still stands, and
-tries the next version. An outcome that is not known (the store failed after it got the bytes, or a client library
-repeated a request behind our back) is found out by reading the object back and comparing ``txnId``; another body is
-never sent before that verdict.
+Protocol sections "Atomicity" and "In-Commit Timestamps". A commit is one object that must not exist before. A writer that loses
+that race reads the winning commits, asks :mod:`delta_log.transaction.conflict` how much of its own commit still stands, and tries
+the next version. Where the outcome of a request is unknown (the store failed after it got the bytes, or a client library
+repeated a request), the writer reads the object back and compares ``txnId``. It sends no other body before it knows.
 
-A commit stands only in the log that it rests on. The version that was read is looked at before the commit is sent, after
-each lost race, and again when the commit is there: where the table was deleted or made anew meanwhile, the commit is taken
-back (:mod:`delta_log.snapshot.table_identity`).
+A commit stands only in the log that it rests on. The writer checks the version that it read before it sends the commit, after
+each lost race, and again when the commit is there. If the table was deleted or made anew meanwhile, it takes the commit back
+(:mod:`delta_log.snapshot.table_identity`).
 
-In the quiet case a commit costs four requests: one LIST, the commit, a look at the version that was read, the checksum
-file of the commit.
+Without concurrent writers a commit costs four requests: one LIST, the commit, the check of the version that was read, and the
+commit's checksum file.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from delta_log.errors import (
     StorageError,
     TableReplaced,
 )
-from delta_log.log.actions import Add, decode_actions
+from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key, known_commit
 from delta_log.log.log_segment import list_log
 from delta_log.printable import printable_logger
@@ -41,16 +40,10 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import DOMAIN, high_water_mark
-from delta_log.transaction.commit_body import TRANSACTION_TAG, Attempt, Change, FileGroup, Remap, body_of
-from delta_log.transaction.conflict import (
-    Basis,
-    Conflict,
-    Head,
-    WinningCommit,
-    conflicts_of,
-    refreshed_row_ids,
-)
+from delta_log.transaction.commit_body import Attempt, Change, body_of
+from delta_log.transaction.conflict import Head, WinningCommit
 from delta_log.transaction.post_commit import look_after
+from delta_log.transaction.rebase import Rebase
 from delta_log.transaction.source_state import SourceStates
 
 _LOG = printable_logger(__name__)
@@ -61,11 +54,12 @@ _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.005, 2.0
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """
+    """The outcome of a commit.
+
     :ivar already_done: ``version`` holds the same transaction, committed by an earlier or a concurrent try.
     :ivar dropped: groups of the change, by number, that were left out because their sources changed, and why.
-    :ivar remapped: numbers of groups that were made anew, since their sources changed.
-    :ivar snapshot: the table as of ``version``, where we committed it: it cost no reading.
+    :ivar remapped: numbers of groups that were made anew because their sources changed.
+    :ivar snapshot: the table as of ``version``, if this call committed it; building it needed no reads.
     """
 
     version: int
@@ -76,13 +70,12 @@ class CommitResult:
 
 
 class Transaction:
-    """Commits on the base of one snapshot: one, or several that share what they rest on.
+    """Commits one change, or several, on the base of one snapshot.
 
-    A second change is held against everything that was committed since the snapshot, as the first was; what the first
-    has read of it is not read again.
+    Each change is checked against all commits since the snapshot. Commits that an earlier change has read are not read again.
 
     :param gate: the operation that the table's protocol must allow.
-    :raises UnsupportedFeature: it does not.
+    :raises UnsupportedFeature: the protocol does not allow it.
     :raises InvalidRequest: the store cannot commit safely.
     """
 
@@ -90,7 +83,7 @@ class Transaction:
         table_features.require(snapshot.protocol, gate, snapshot.unused_features)
         storage.require_writable()
         self._storage, self._snapshot, self._gate, self._runtime = storage, snapshot, gate, runtime
-        #: As of our own last commit, and what was committed from the first snapshot to there.
+        #: The table as of our last commit, and the commits from the first snapshot to there.
         self._tip = snapshot
         self._passed: tuple[WinningCommit, ...] = ()
         self._checkpointed: int | None = None
@@ -100,13 +93,13 @@ class Transaction:
 
         :raises CommitFailed: another writer's commit contradicts ours; nothing was committed.
         :raises TableReplaced: the table was deleted or made anew; nothing was committed, unless the error says so.
-        :raises UnsupportedFeature: another writer made the table one that we must not write to; the same.
-        :raises CommitUnknown: the store failed so that nobody can tell yet whether ours is in the log.
-        :raises StorageError: the store failed, and ours is not in the log.
+        :raises UnsupportedFeature: another writer made the table one that we must not write to; nothing was committed.
+        :raises CommitUnknown: the store failed, and whether our commit is in the log cannot be told yet.
+        :raises StorageError: the store failed, and our commit is not in the log.
         """
         basis = change.basis(self._storage.uri, self._gate, self._snapshot.unused_features)
         states = SourceStates.of(basis) if change.remap is not None else None
-        rebase = _Rebase(self._head(), tuple(range(len(change.groups))), states)
+        rebase = Rebase(self._head(), tuple(range(len(change.groups))), states)
         if change.transaction is not None:
             rebase.last_app_version = self._snapshot.transactions.get(change.transaction[0])
         done = next((w.version for w in self._passed if _is_same_work(w, change.transaction)), None)
@@ -119,18 +112,9 @@ class Transaction:
         for tries in range(_MAX_ATTEMPTS):
             version = rebase.head.version + 1
             if latest < version:
-                if change.remap is not None:
-                    rebase.remap(change.remap)
-                body = body_of(change, self._attempt(rebase, transaction_id))
-                if self._put(version, body):
-                    self._look_again(version, body)
-                    return self._finished(rebase, _winner(version, body), transaction_id)
-                winners = self._judges(version)
-                if winners and _is_ours(winners[0], transaction_id):
-                    self._look_again(version, body)
-                    return self._finished(rebase, winners[0], transaction_id)
-                # The winners may be those of another table.
-                require_same_log(self._storage, self._snapshot)
+                ours, winners = self._send(change, rebase, transaction_id)
+                if ours is not None:
+                    return self._finished(rebase, ours, transaction_id)
             else:
                 winners = self._winners(version, latest)
             done = next((w.version for w in winners if _is_same_work(w, change.transaction)), None)
@@ -148,6 +132,26 @@ class Transaction:
             winning_commits=rebase.winning_commits,
         )
 
+    def _send(
+        self, change: Change, rebase: Rebase, transaction_id: str
+    ) -> tuple[WinningCommit | None, Sequence[WinningCommit]]:
+        """Send the commit as the next version. Return it where it stands, else the commits that won."""
+        version = rebase.head.version + 1
+        if change.remap is not None:
+            rebase.remap(change.remap)
+        body = body_of(change, self._attempt(rebase, transaction_id))
+        if self._put(version, body):
+            ours = _winner(version, body)
+        else:
+            winners = self._winners_or_ours(version)
+            if not (winners and _is_ours(winners[0], transaction_id)):
+                # The winners may be those of another table.
+                require_same_log(self._storage, self._snapshot)
+                return None, winners
+            ours = winners[0]
+        self._look_again(version, body)
+        return ours, ()
+
     def _head(self) -> Head:
         snapshot = self._snapshot
         return Head(
@@ -159,11 +163,10 @@ class Transaction:
         )
 
     def _latest(self, version: int) -> int:
-        """The newest version that others have committed while we worked; less than ``version``: none.
+        """Return the newest version that others have committed since the snapshot; less than ``version`` if there is none.
 
         :raises TableReplaced: the version that was read is not in the log any more.
-        :raises CommitFailed: a version between was committed long ago and cleaned from the log: it is free, and yet
-            taken.
+        :raises CommitFailed: a version between was committed and cleaned from the log, so its name is free again.
         """
         listing = list_log(self._storage, self._snapshot.version)
         require_same_log(self._storage, self._snapshot, listing)
@@ -171,7 +174,7 @@ class Transaction:
             raise _cleaned(version, listing.latest)
         return listing.latest
 
-    def _attempt(self, rebase: _Rebase, transaction_id: str) -> Attempt:
+    def _attempt(self, rebase: Rebase, transaction_id: str) -> Attempt:
         return Attempt(
             rebase.head,
             self._snapshot.version,
@@ -185,11 +188,11 @@ class Transaction:
         )
 
     def _put(self, version: int, body: bytes) -> bool:
-        """Did our body become that version? ``False``: the version is there; whose it is, its ``txnId`` tells.
+        """Write our body as a version. ``False``: the version exists, and its ``txnId`` tells who wrote it.
 
-        The same bytes under the same condition may be sent again: at most one of them takes effect.
+        A repeated request has the same bytes and the same condition, so at most one of them takes effect.
 
-        :raises CommitUnknown: the version is not there, but a request may still be on its way to it.
+        :raises CommitUnknown: the version does not exist, but a request may still reach the store.
         """
         key = commit_key(version)
         for tries in range(_MAX_PUTS):
@@ -208,10 +211,10 @@ class Transaction:
         ) from failure
 
     def _look_again(self, version: int, body: bytes) -> None:
-        """See that a commit of ours, which is there, follows what it rests on; else take it back.
+        """Check that our commit, which exists, follows the version that it rests on; else take it back.
 
         :raises TableReplaced: it did not.
-        :raises CommitUnknown: the store failed, so that nobody can tell.
+        :raises CommitUnknown: the store failed, so the check has no result.
         """
         for tries in range(_MAX_PUTS):
             try:
@@ -231,8 +234,8 @@ class Transaction:
             commit_key(version),
         ) from failure
 
-    def _judges(self, version: int) -> Sequence[WinningCommit]:
-        """The winners from a version on, of which the first may be ours: a put came back without a verdict.
+    def _winners_or_ours(self, version: int) -> Sequence[WinningCommit]:
+        """Read the commits from a version on. The first may be ours, since the outcome of a put may be unknown.
 
         :raises CommitUnknown: they cannot be read.
         """
@@ -246,9 +249,9 @@ class Transaction:
             ) from error
 
     def _winners(self, version: int, latest: int) -> Sequence[WinningCommit]:
-        """Every commit from a version on, in order.
+        """Read every commit from a version on, in order.
 
-        :param latest: so far they are known to be there, and are read side by side.
+        :param latest: the commits up to this one are known to exist, and are read in parallel.
         """
         known = range(version, latest + 1)
         try:
@@ -264,8 +267,8 @@ class Transaction:
                 return found
             version += 1
 
-    def _finished(self, rebase: _Rebase, ours: WinningCommit, transaction_id: str) -> CommitResult:
-        """The commit stands, whatever becomes of the rest."""
+    def _finished(self, rebase: Rebase, ours: WinningCommit, transaction_id: str) -> CommitResult:
+        """Do what follows a commit. The commit stands, whatever fails here."""
         version, winners = ours.version, [*rebase.winners, ours]
         newer = [winner for winner in winners if winner.version > self._tip.version]
         try:
@@ -283,86 +286,16 @@ class Transaction:
         return CommitResult(version, False, rebase.dropped, frozenset(rebase.remapped), snapshot)
 
 
-@dataclass(slots=True)
-class _Rebase:
-    """How far a commit has come: the version that it would follow, and what of it still stands.
-
-    :ivar stale: groups that lost sources and are to be made anew, and why they cannot stay as they are.
-    :ivar remapped: those, made anew to follow version ``remapped_behind``.
-    """
-
-    head: Head
-    kept: tuple[int, ...]
-    states: SourceStates | None = None
-    last_app_version: int | None = None
-    winners: list[WinningCommit] = field(default_factory=list)
-    dropped: dict[int, CommitFailed] = field(default_factory=dict)
-    refreshed_row_ids: dict[str, Add] = field(default_factory=dict)
-    stale: dict[int, CommitFailed] = field(default_factory=dict)
-    remapped: dict[int, FileGroup] = field(default_factory=dict)
-    remapped_behind: int = -1
-
-    @property
-    def winning_commits(self) -> tuple[int, ...]:
-        return tuple(winner.version for winner in self.winners)
-
-    def advance(self, winner: WinningCommit, basis: Basis, transaction: tuple[str, int] | None) -> None:
-        """Step behind a winner.
-
-        :raises CommitFailed: nothing of ours can follow it.
-        """
-        self.winners.append(winner)
-        if self.states is not None:
-            self.states.advance(winner)
-        for conflict in conflicts_of(winner, self.head, basis):
-            if self.states is not None and conflict.group in self.kept:
-                self.stale.setdefault(conflict.group, conflict.error)
-            else:
-                self._drop_or_raise(conflict)
-        self.refreshed_row_ids.update(refreshed_row_ids(winner, basis))
-        self.head = self.head.after(winner)
-        if transaction is not None:
-            versions = (self.last_app_version, _app_version(winner, transaction[0]))
-            self.last_app_version = max((v for v in versions if v is not None), default=None)
-
-    def remap(self, made_anew: Remap) -> None:
-        """Make the groups anew that lost sources, as these are by now; those of which that cannot be done are left out.
-
-        :raises CommitFailed: nothing of ours is left.
-        """
-        assert self.states is not None
-        if self.remapped_behind == self.head.version:
-            return
-        self.remapped_behind = self.head.version
-        self.remapped.clear()
-        for number, why in [(number, why) for number, why in self.stale.items() if number in self.kept]:
-            try:
-                self.remapped[number] = made_anew(number, self.head, self.states.of_group(number))
-            except CommitFailed as error:
-                self._drop_or_raise(Conflict(error, number))
-            except DeltaLogError as error:
-                _LOG.warning("what became of %s cannot be read: %s", why, error)
-                self._drop_or_raise(Conflict(why, number))
-
-    def _drop_or_raise(self, conflict: Conflict) -> None:
-        if conflict.group is not None:
-            self.dropped.setdefault(conflict.group, conflict.error)
-            self.kept = tuple(number for number in self.kept if number != conflict.group)
-        if conflict.group is None or not self.kept:
-            conflict.error.winning_commits = self.winning_commits
-            raise conflict.error
-
-
 def _cleaned(version: int, latest: int) -> CommitFailed:
     return CommitFailed(
         f"While this ran, others committed up to version {latest}, and their commits were cleaned from the log again, so "
-        "nobody can tell whether ours still stands. Nothing was committed; run again.",
+        "whether ours still stands cannot be told. Nothing was committed; run again.",
         version=version,
     )
 
 
 def _without_files(ours: WinningCommit) -> WinningCommit:
-    """Files of our own commits are no concern of our later ones, and may be many."""
+    """Leave out the files of our commit: they cannot conflict with our later commits, and may be many."""
     return replace(ours, actions=[a for a in ours.actions if a.add is None and a.remove is None])
 
 
@@ -371,10 +304,10 @@ def _winner(version: int, body: bytes) -> WinningCommit:
 
 
 def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_version: int) -> int | None:
-    """The version that holds exactly this transaction, or ``None``.
+    """Return the version that holds exactly this transaction, or ``None``.
 
-    ``txn`` remembers only the newest version of an application. Where it is newer than ours, an older piece of work
-    (a backfill, a late retry) may or may not have been done; the commits since then tell.
+    ``txn`` holds only the newest version of an application. Where that is newer than ours, older work (a backfill, a late
+    retry) may or may not be done; the commits since then tell.
     """
     last = snapshot.transactions.get(app_id)
     if last is None or last < app_version:
@@ -386,12 +319,12 @@ def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_vers
             winner = _winner(version, storage.read(commit_key(version)))
         except FileNotFoundError:
             break  # cleaned meanwhile, and everything older with it
-        if _tag_of(winner) == basis_tag:
+        if winner.transaction_tag == basis_tag:
             return version
-        recorded = _app_version(winner, app_id)
+        recorded = winner.app_version(app_id)
         if recorded is None:
             continue
-        if recorded == app_version and _tag_of(winner) is None:
+        if recorded == app_version and winner.transaction_tag is None:
             return version
         if recorded < app_version:
             return None
@@ -406,16 +339,7 @@ def _is_same_work(winner: WinningCommit, transaction: tuple[str, int] | None) ->
     if transaction is None:
         return False
     app_id, app_version = transaction
-    tag = _tag_of(winner)
+    tag = winner.transaction_tag
     if tag is not None:
         return tag == f"{app_id}:{app_version}"
-    return _app_version(winner, app_id) == app_version
-
-
-def _tag_of(winner: WinningCommit) -> str | None:
-    tags = winner.commit_info.get("tags")
-    return tags.get(TRANSACTION_TAG) if isinstance(tags, dict) else None
-
-
-def _app_version(winner: WinningCommit, app_id: str) -> int | None:
-    return next((a.txn.version for a in winner.actions if a.txn is not None and a.txn.appId == app_id), None)
+    return winner.app_version(app_id) == app_version

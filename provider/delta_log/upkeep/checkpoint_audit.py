@@ -43,9 +43,9 @@ class CheckpointAuditFailed(TableError):
 
     def __init__(self, key: str, differences: tuple[str, ...], witness: str) -> None:
         super().__init__(
-            f"The checkpoint {key} is not what the log says of its version ({', '.join(differences)}; told by {witness}). "
-            "Nothing was deleted, since the older part of the log is the evidence. Find out which is right; if it is "
-            "the log, remove the checkpoint and have a new one written."
+            f"The checkpoint {key} differs from the log of its version ({', '.join(differences)}; compared with "
+            f"{witness}). Nothing was deleted, since the older part of the log is the evidence. Find out which is right; "
+            "if it is the log, remove the checkpoint and write a new one."
         )
         self.key, self.differences = key, differences
 
@@ -86,7 +86,7 @@ def audit(
     """Compare a checkpoint with everything else that the log has of its version.
 
     :param listing: a listing of the whole log.
-    :raises CheckpointAuditFailed: it is not what the log says.
+    :raises CheckpointAuditFailed: the checkpoint differs from the log.
     """
     key = checkpoint.files[0].key
     witness = _stated(storage, checkpoint, content, listing)

@@ -100,9 +100,7 @@ def repair(storage: Storage, snapshot: Snapshot, verdict: ChecksumVerdict) -> bo
     )
     found = read_version_checksum(storage, snapshot.version)
     if found is None or _all_disagreements(storage, found, snapshot):
-        raise CorruptLog(
-            checksum_key(snapshot.version), "what was just written there is not what the log says"
-        )
+        raise CorruptLog(checksum_key(snapshot.version), "it was just written, and differs from the log")
     return written
 
 

@@ -38,7 +38,7 @@ class CompactionMismatch(DeltaLogError):
             else "Nothing was written. If it stays so, this is a bug to report."
         )
         super().__init__(
-            f"The log compaction {key} is not what its commits come to: {', '.join(differences)}. {remedy}"
+            f"The log compaction {key} differs from its commits in {', '.join(differences)}. {remedy}"
         )
         self.key, self.differences, self.published = key, differences, published
 

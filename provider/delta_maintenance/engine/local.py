@@ -1,11 +1,9 @@
-"""The local engine: worker processes of this machine, or this very process where starting them would not pay.
+"""The local engine: worker processes of this machine, or this process where starting them would not pay.
 
-1. Workers are processes with an entry point of their own (:mod:`delta_maintenance.engine.worker`), never
-   forks.
-2. There are as many as there are processors, bins, and memory for: each is reckoned to need
-   :data:`WORKER_BYTES`.
-3. The biggest bins come first in a plan, so that a free worker takes the biggest that is left; small ones on a store
-   behind a network go side by side (:mod:`delta_maintenance.engine.slots`).
+1. Workers are processes with their own entry point (:mod:`delta_maintenance.engine.worker`), never forks.
+2. Their number is limited by processors, bins and memory: each is estimated to need :data:`WORKER_BYTES`.
+3. A plan puts the biggest bins first, so a free worker takes the biggest bin that is left. On a store over a network, a worker
+   runs several small bins at once (:mod:`delta_maintenance.engine.slots`).
 """
 
 from __future__ import annotations
@@ -37,22 +35,22 @@ from delta_maintenance.rewrite.task import RewriteTask
 
 #: One worker's memory: libraries, two row groups, and what Arrow keeps.
 WORKER_BYTES = 512 << 20
-#: A worker takes half a second to start; so much work is done here in that time. A bin by itself is work, too.
+#: Work that this process does in the half second that a worker needs to start. Each bin adds a fixed cost.
 _NOT_WORTH_A_PROCESS = 64 << 20
 _BIN_BYTES = 256 << 10
 _SECONDS_TO_END = 5
-#: NumPy's linear algebra, which nobody needs here, starts threads that spin for an eighth of a second.
+#: NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
 _NO_SPINNING = {"OPENBLAS_NUM_THREADS": "1"}
 
-#: Answers of all workers, in their order; ``None``: there will be no more from that one.
+#: Answers of all workers, in the order of arrival; ``None`` is the last one of a worker.
 _Answers = queue.SimpleQueue[tuple["_Tasks", dict[str, Any] | None]]
 
 
 class LocalEngine:
     """An :class:`~delta_maintenance.engine.engine.Engine` on this machine.
 
-    :param memory_limit_bytes: ceiling for all workers together; one worker runs whatever the ceiling is.
-    :param parallelism: at most so many workers; ``None``: one for each processor.
+    :param memory_limit_bytes: the limit for all workers together; one worker runs whatever the limit is.
+    :param parallelism: the most workers; ``None``: one for each processor.
     """
 
     name = "local"
@@ -69,7 +67,7 @@ class LocalEngine:
         self._parallelism = parallelism
 
     def num_workers(self, num_tasks: int, total_bytes: int) -> int:
-        """How many processes to start; 0: do it here."""
+        """Return the number of processes to start; 0: this process does the work."""
         if num_tasks == 0 or total_bytes + num_tasks * _BIN_BYTES <= _NOT_WORTH_A_PROCESS:
             return 0
         wanted = min(
@@ -124,7 +122,7 @@ class LocalEngine:
                 workers.enter_context(_Worker(self._storage_options, run_key, cpus, answers))
                 for _ in range(num_workers)
             ]
-            # All are told to end before the first is waited for.
+            # All workers are told to end before this process waits for the first.
             workers.callback(_end_all, started)
             yield from _results(started, tasks, answers, progress)
 
@@ -132,7 +130,7 @@ class LocalEngine:
 def _results(
     workers: Sequence[_Tasks], tasks: Sequence[RewriteTask], answers: _Answers, progress: ProgressReporter
 ) -> Iterator[BinResult]:
-    """Give the tasks out, wherever there is room."""
+    """Give tasks to workers with capacity, and yield the results."""
     waiting = deque(tasks)
 
     def gave_one(worker: _Tasks) -> bool:
@@ -146,7 +144,7 @@ def _results(
         worker.give(task)
         return True
 
-    # In turn, so that none has much to do while another has nothing.
+    # One task to each worker in turn, so that no worker idles while another has several.
     while sum(gave_one(worker) for worker in workers):
         pass
     while any(worker.tasks for worker in workers):
@@ -187,7 +185,7 @@ def _next_result(answers: _Answers, progress: ProgressReporter) -> tuple[_Tasks,
 
 
 class _Tasks(ABC):
-    """Who works on tasks, and those that it is at, by their bins."""
+    """Works on tasks; ``tasks`` holds the unfinished ones by bin."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, RewriteTask] = {}
@@ -197,11 +195,11 @@ class _Tasks(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Let it give up whatever it is at, and end."""
+        """Abandon unfinished tasks and end."""
 
     @abstractmethod
     def died(self) -> WorkerDied:
-        """Why there will be no more answers."""
+        """Return the error for a worker that ended by itself."""
 
 
 class _Here(_Tasks):
@@ -276,7 +274,7 @@ class _Worker(_Tasks):
     def _send(self, message: Any) -> None:
         text = message if isinstance(message, str) else json.dumps(message)
         assert self._process.stdin is not None
-        # A worker that is gone is noticed, with its exit code, where its answers end.
+        # The end of its answers tells that a worker is gone.
         with contextlib.suppress(OSError):
             self._process.stdin.write(text.encode() + b"\n")
             self._process.stdin.flush()
@@ -295,18 +293,17 @@ def _reading(progress: ProgressReporter, bin_id: str) -> Any:
 
 
 def _environment() -> dict[str, str]:
-    """This environment, with this process's own module path: it may come from a bundle or a script's
-    directory."""
+    """Return the environment of a worker, with this process's module path, which may hold a bundle or a script's directory."""
     path = [str(Path(entry).resolve()) for entry in sys.path]
     own = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONSAFEPATH": "1"}
-    # A worker is told these by its first line.
+    # A worker gets these in its first line.
     told = (STORAGE_OPTIONS_VARIABLE, RUN_KEY_VARIABLE)
     inherited = {name: value for name, value in os.environ.items() if name not in told}
     return {**_NO_SPINNING, **inherited, **own}
 
 
 def available_cpus() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,7 +1,7 @@
-"""Bins that one process works on side by side.
+"""Rewrites several small bins at once in one process.
 
-A disk keeps a processor busy with one bin at a time. Behind a network a small bin is mostly waiting: for its sources, its new
-file, its manifest, one answer after the other. There a few small ones go side by side, and large ones alone, as on a disk.
+With a local disk, one bin at a time keeps a processor busy. Over a network, a small bin mostly waits: for its sources, its new
+file, its manifest. So a process rewrites a few small bins of a store at once. Large bins run alone, as on a disk.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 _SLOTS = 8
-#: Of all sources together; what they hold decoded is several times as much.
+#: The most bytes of all sources of these bins together. Decoded, they take several times as much memory.
 _SLOTS_BYTES = 32 << 20
 
-#: Told the bin's id, and one of: ``{"read": bytes}``, ``{"manifest": {…}}``, ``{"error": {…}}``. Any thread may do so.
+#: Called by any thread with a bin's id and one of ``{"read": bytes}``, ``{"manifest": {…}}``, ``{"error": {…}}``.
 Answer = Callable[[str, dict[str, Any]], None]
 
 
 def is_small(task: RewriteTask) -> bool:
-    """Is it one of those that go side by side?"""
+    """Tell whether a task may run beside others."""
     return task.bytes_in <= _SLOTS_BYTES and not is_on_disk(task.table_uri)
 
 
 def has_capacity(running: Collection[RewriteTask], task: RewriteTask) -> bool:
-    """Can a process begin a task beside those that it is at?"""
+    """Tell whether a process can begin a task beside those that it runs."""
     if not running:
         return True
     return (
@@ -44,9 +44,9 @@ def has_capacity(running: Collection[RewriteTask], task: RewriteTask) -> bool:
 
 
 class Slots:
-    """Threads of this process; who leaves the context gives up what they are at.
+    """Threads of this process that rewrite bins. Leaving the context abandons unfinished bins.
 
-    :param answer: told what becomes of each bin.
+    :param answer: called with the outcome of each bin.
     """
 
     def __init__(self, storage: Storage, run_key: RunKey, answer: Answer) -> None:
@@ -65,14 +65,14 @@ class Slots:
         self._pool.submit(self.rewrite, task)
 
     def rewrite(self, task: RewriteTask) -> None:
-        """In this very thread."""
+        """Rewrite a bin in the caller's thread."""
         try:
             manifest = rewrite_bin(
                 task, self._storage, self._run_key, lambda size: self._read(task.bin_id, size)
             )
         except _GivenUp:
             pass
-        except Exception as error:  # noqa: BLE001 - who is told decides
+        except Exception as error:  # noqa: BLE001 - the receiver decides
             print_traceback(error)
             self._answer(task.bin_id, {"error": error_report(error).to_dict()})
         else:
@@ -85,4 +85,4 @@ class Slots:
 
 
 class _GivenUp(BaseException):
-    """Unwinds a bin that nobody wants any more, which removes its unfinished file."""
+    """Unwinds an abandoned bin, which removes its unfinished file."""

@@ -1,10 +1,8 @@
-"""A worker process of the local engine: reads tasks from standard input, answers on standard output, a line
-each.
+"""A worker process of the local engine. It reads tasks from standard input and answers on standard output, line by line.
 
-Started as ``python -m delta_maintenance.engine.worker``, never forked: fsspec's event loops and Arrow's
-threads do not survive a fork. The first line it reads tells how to reach the storage, and the key of the run; so they are
-neither in argv nor in the environment. When its input ends, or the process at the other end dies, it gives up
-its bin and ends.
+The engine starts it as ``python -m delta_maintenance.engine.worker`` and never forks it: fsspec's event loops and Arrow's
+threads do not survive a fork. The first line holds the storage options and the run's key, so that neither stands in argv or in
+the environment. When its input ends, or the engine's process dies, the worker abandons its bins and ends.
 
 Lines in: ``{"storage_options": {…}, "run_key": "…", "cpus": 1}`` once, then tasks, as many at a time as
 :func:`~delta_maintenance.engine.slots.has_capacity` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
@@ -27,7 +25,7 @@ _SECONDS_TO_UNWIND = 10
 
 
 def main() -> None:
-    # Whatever a library prints must not get between the answers.
+    # Text that a library prints must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, _unwind)
@@ -39,7 +37,7 @@ def main() -> None:
 def _receive(lines: queue.SimpleQueue[bytes]) -> None:
     for line in sys.stdin.buffer:
         lines.put(line)
-    # Nobody wants the result any more. The signal unwinds the bin, which removes its unfinished file.
+    # The engine is gone. The signal unwinds the bin, which removes its unfinished file.
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_SECONDS_TO_UNWIND)
     os._exit(1)
@@ -74,13 +72,13 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
             task = RewriteTask.from_json(lines.get().decode())
             try:
                 storage = open_storage(task.table_uri, setup["storage_options"]) if slots is None else None
-            except Exception as error:  # noqa: BLE001 - the other end decides
+            except Exception as error:  # noqa: BLE001 - the engine decides
                 answer(task.bin_id, {"error": error_report(error).to_dict()})
                 continue
             if storage is not None:
                 slots = work.enter_context(Slots(storage, run_key, answer))
             assert slots is not None
-            # A large bin unwinds faster where the signal arrives, in this thread.
+            # A signal arrives in this thread, so a large bin unwinds faster here.
             (slots.begin if is_small(task) else slots.rewrite)(task)
 
 

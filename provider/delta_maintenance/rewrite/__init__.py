@@ -1,1 +1,1 @@
-"""One bin in, new data files and their manifest out; the same function on every engine."""
+"""Rewrites one bin: reads its source files, writes new data files and leaves a manifest. Runs on every engine."""

@@ -1,21 +1,21 @@
-"""Rewriting one bin: its live rows, in order, into one new file, or several where it is a file to be split.
+"""Rewrites one bin: its live rows, in order, into one new file, or several where a large file is split.
 
-Pure pyarrow, and the same function on every engine. Rows come from :class:`delta_log.data.data_file.DataFile`, which
-applies deletion vectors and brings old files to the current schema; they leave in row groups of bounded size with
-physical names and field ids, and their statistics are computed on the way. Nothing here touches the log.
+The module uses pyarrow only and is the same function on every engine. :class:`delta_log.data.data_file.DataFile` reads the rows,
+applies deletion vectors and converts old files to the current schema. The writer writes row groups of bounded size with physical
+names and field ids, and computes statistics in the same pass. Nothing here touches the log.
 
-A bin ends with a *manifest* that is created exactly once: whoever repeats a bin, a retried Spark task or a second
-try of the run, finds it and takes its result. Rows are counted on both sides before that; where the task wants more,
-the file is read back as any reader would read it, all columns of all rows are compared by checksum, and the bounds in its
-footer, in its page index and in its statistics with the rows.
+A bin ends with a *manifest*, which is created exactly once. A repetition of the bin (a retried Spark task, a second try of the
+run) finds it and takes its result. Before that, the rows read and written are counted. With ``verify="full"`` the new file is
+read back as any reader would read it: all columns of all rows are compared by checksum, and the bounds in its footer, its page
+index and its statistics are compared with the rows.
 
 Others may write where the manifests lie. So a manifest carries a proof that this run wrote it
-(:mod:`delta_maintenance.rewrite.manifest_file`), and a file without it is treated as if it were not there: nothing of it
-is taken over, and where our own manifest belongs it makes room.
+(:mod:`delta_maintenance.rewrite.manifest_file`). A file without the proof counts as absent: nothing of it is taken over, and it
+is deleted where our own manifest belongs.
 
-Until its manifest is sent, nobody knows of a new file, and whatever goes wrong removes it. From then on somebody may read
-the manifest and commit the file, so it is removed only where it is certain that there is no such manifest and that none is
-still to come (:func:`publish`). What a process leaves that dies, or that its store does not answer any more, is VACUUM's.
+Before its manifest is sent, no other process knows of a new file, and any failure removes it. After that, another try may read
+the manifest and commit the file. So the file is removed only if there is certainly no such manifest and none can still appear
+(:func:`publish`). VACUUM removes what a process leaves that dies or loses its store.
 """
 
 from __future__ import annotations
@@ -37,30 +37,32 @@ from delta_log.table_config.schema import StructType, arrow_schema, parse_schema
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
-from delta_maintenance.rewrite.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
+from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
+from delta_maintenance.rewrite.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import Outputs, write_outputs
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 MANIFEST_DIRECTORY = "_maintenance"
 _SUFFIX = ".json"
-#: So often a file at the place of our manifest is removed. Another try leaves one once, at most.
+#: How often a foreign file at the place of our manifest is removed. Another try leaves a file there once, at most.
 _ATTEMPTS = 10
-#: Manifests may be large.
+#: Manifests may be large, so few are read at once.
 _READ_AT_ONCE = 8
 
 
 def manifest_key(run_id: str, bin_id: str) -> str:
-    """Where a bin's manifest is, relative to the table's root; hidden from readers and from VACUUM."""
+    """Return the key of a bin's manifest, relative to the table's root. It is hidden from readers and from VACUUM."""
     return f"{MANIFEST_DIRECTORY}/{run_id}/{bin_id}.json"
 
 
-#: The rows of a new file, by its key.
+#: Counts the rows of a new file, given its key.
 CountRows = Callable[[Storage, str], int]
 
 
 def rows_by_footer(storage: Storage, key: str) -> int:
-    """
-    :raises CorruptLog: it is no Parquet file, or there is none.
+    """Count the rows of a file by its footer.
+
+    :raises CorruptLog: the file is missing or is not Parquet.
     """
     return DataFile(storage, key).num_rows
 
@@ -72,9 +74,9 @@ def read_manifest(
     bin_id: str,
     count_rows: CountRows = rows_by_footer,
 ) -> BinManifest | None:
-    """The manifest of a bin that this run has finished, if its files are all there.
+    """Read the manifest of a bin that this run has finished; ``None`` if there is none, or one of its files is missing.
 
-    :raises NewerManifest: a newer release has finished it.
+    :raises NewerManifest: a newer release has finished the bin.
     """
     try:
         content = _content(storage, manifest_key(run_id, bin_id))
@@ -89,7 +91,7 @@ def rewrite_bin(
 ) -> BinManifest:
     """Write a bin's live rows to new files and leave a manifest of them.
 
-    :param on_progress: told the bytes of each source once it was read.
+    :param on_progress: called with the bytes of each source after it was read.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
     :raises NewerManifest: a newer release has finished this bin.
     """
@@ -120,7 +122,7 @@ def rewrite_bin(
         rows_deleted=live.rows_deleted,
         rows_out=outputs.rows,
         elapsed_ms=int((time.monotonic() - started) * 1000),
-        source_rows=tuple(live.of_sources),
+        source_rows=tuple(live.source_rows),
         rewrite_tag=task.rewrite_tag,
         num_outputs=task.num_outputs,
     )
@@ -133,11 +135,11 @@ def _removing(
     storage: Storage,
     where: type[BaseException] | tuple[type[BaseException], ...] = BaseException,
 ) -> Iterator[None]:
-    """Files that no manifest promises go where the block fails."""
+    """Remove files if the block fails, since no manifest names them."""
     try:
         yield
     except where:
-        # What went wrong says more than that they cannot be removed, and VACUUM finds them.
+        # The error of the block tells more than a failure to remove them, and VACUUM finds them.
         with suppress(DeltaLogError):
             storage.delete(keys)
         raise
@@ -147,7 +149,7 @@ def _compare(task: RewriteTask, storage: Storage, stored: StructType, written: O
     """Read the new files back.
 
     :raises RewriteMismatch: they hold other rows than those that were read.
-    :raises BoundsMismatch: what they say of their rows is not so.
+    :raises BoundsMismatch: a bound or a count in them is wrong.
     """
     schema, found, checks = arrow_schema(stored, physical=True), RowHash(), []
     for output in written.files:
@@ -166,20 +168,20 @@ def _compare(task: RewriteTask, storage: Storage, stored: StructType, written: O
 def publish(
     manifest: BinManifest, storage: Storage, run_key: RunKey, count_rows: CountRows = rows_by_footer
 ) -> BinManifest:
-    """Leave the manifest of a finished bin; where another try was faster, its own.
+    """Leave the manifest of a finished bin, and return the one that counts: this one, or that of a faster try.
 
-    A request that failed may have taken effect, or may yet. What is found then decides:
+    A failed request may have taken effect, or may still do so. The state of the store then decides:
 
     =====================  ==============================================================================
     our manifest           is the result
     another try's          is the result, and our files are removed: a late one of ours has no place left
     none, and none comes   our files are removed: the store refused, or it is a disk
-    none yet, no answer    our files stay, since somebody may come upon the manifest and commit them
+    none yet, no answer    our files stay, since another try may find the manifest later and commit them
     =====================  ==============================================================================
 
-    :raises StorageError: as far as is known there is no manifest.
+    :raises StorageError: no manifest was found.
     :raises NewerManifest: a newer release was faster.
-    :raises ManifestReplaced: files of somebody else take its place, time and again.
+    :raises ManifestReplaced: foreign files keep taking the manifest's place.
     """
     keys = [output.key for output in manifest.outputs]
     with _removing(keys, storage, where=(NewerManifest, ManifestReplaced)):
@@ -188,7 +190,7 @@ def publish(
         except (StorageError, TableError) as error:
             there = _resolve_unknown_outcome(manifest, storage, run_key, count_rows, error)
     if there.outputs != manifest.outputs:
-        # The bin is done, whether or not they can be removed.
+        # The bin is done even if they cannot be removed.
         with suppress(StorageError):
             storage.delete(keys)
     return there
@@ -197,7 +199,7 @@ def publish(
 def _put_manifest(
     manifest: BinManifest, storage: Storage, run_key: RunKey, count_rows: CountRows
 ) -> BinManifest:
-    """The manifest that is there now: this one, unless another try of the run has done the same."""
+    """Write the manifest unless another try of the run has written one. Return the manifest that is there."""
     key, content = manifest_key(manifest.run_id, manifest.bin_id), sealed(manifest, run_key)
     for _ in range(_ATTEMPTS):
         if storage.put_if_absent(key, content):
@@ -205,8 +207,8 @@ def _put_manifest(
         there = read_manifest(storage, run_key, manifest.run_id, manifest.bin_id, count_rows)
         if there is not None and there.is_same_work(manifest):
             return there
-        # It promises nothing: the files of another try are gone, it was written for sources that have changed since, or it is
-        # not this run's. It is not overwritten, since that could still happen when yet another try has left one.
+        # This manifest is worthless: its files are gone, its sources have changed since, or it is foreign. It is deleted and
+        # not overwritten: a late overwrite could destroy the manifest of yet another try.
         storage.delete([key])
     raise ManifestReplaced(manifest.bin_id, key, _ATTEMPTS)
 
@@ -218,13 +220,13 @@ def _resolve_unknown_outcome(
     count_rows: CountRows,
     error: DeltaLogError,
 ) -> BinManifest:
-    """The manifest that is there after a failure.
+    """Find the manifest that is there after a failed write.
 
-    :raises DeltaLogError: the failure; there is none.
+    :raises DeltaLogError: there is none; this is the original failure.
     """
     is_over = is_on_disk(storage.uri) or isinstance(error, (AccessDenied, TableError))
     if not is_over:
-        # The same bytes may be sent again: at most one copy of them takes effect.
+        # Sending the same bytes again is safe: at most one copy takes effect.
         with suppress(StorageError):
             return _put_manifest(manifest, storage, run_key, count_rows)
     with suppress(StorageError):
@@ -237,13 +239,13 @@ def _resolve_unknown_outcome(
 
 
 def manifests_of(storage: Storage, run_key: RunKey, run_id: str) -> tuple[list[BinManifest], int]:
-    """Every manifest that a run has left, in the order of the bins' ids, whatever has become of its files; and how many
-    other files lie among them.
+    """Read every manifest that a run has left, in the order of the bins' ids. The files that they name may be gone.
 
-    :raises NewerManifest: a newer release is at this run; what it has done and has yet to do is for it to say.
+    :returns: the manifests, and the number of other files among them.
+    :raises NewerManifest: a newer release works on this run, and only that release can judge what is done.
     """
     directory = f"{MANIFEST_DIRECTORY}/{run_id}"
-    # A name with a dot in front is a manifest that is being written.
+    # A name that begins with a dot is a manifest that is being written.
     names = [info.name for info in storage.list_from(directory) if not info.name.startswith(".")]
     bin_ids = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
     bin_ids = [bin_id for bin_id in bin_ids if BIN_ID.fullmatch(bin_id)]
@@ -254,7 +256,7 @@ def manifests_of(storage: Storage, run_key: RunKey, run_id: str) -> tuple[list[B
             for bin_id, content in zip(bin_ids, contents, strict=True)
         ]
     except FileNotFoundError:
-        # Another try of the run has just ended it; there is nothing left to take over.
+        # Another try has just ended the run, so nothing is left to take over.
         return [], 0
     ours = [manifest for manifest in found if manifest is not None]
     return ours, len(names) - len(ours)
@@ -266,7 +268,7 @@ def _read(storage: Storage, keys: Sequence[str]) -> Iterator[bytes]:
 
 
 def _content(storage: Storage, key: str) -> bytes:
-    """The start of a file; nothing where a link lies in its place, for no manifest is a link.
+    """Read the first bytes of a file; none if it is a link, since no manifest is a link.
 
     :raises SymbolicLinkRefused: the directory is a link.
     """
@@ -279,7 +281,7 @@ def _content(storage: Storage, key: str) -> bytes:
 
 
 def is_complete(manifest: BinManifest, storage: Storage, count_rows: CountRows = rows_by_footer) -> bool:
-    """Are the files that a manifest promises all there, with as many rows as it says?"""
+    """Tell whether all files that a manifest names exist, with as many rows as it says."""
     infos = storage.head_many([output.key for output in manifest.outputs])
     if not all(
         info is not None and info.size == output.size_bytes
@@ -293,7 +295,7 @@ def is_complete(manifest: BinManifest, storage: Storage, count_rows: CountRows =
 
 
 def forget(manifests: list[BinManifest], storage: Storage) -> None:
-    """Remove manifests that have served; what is left of the directories goes with them where it is empty."""
+    """Remove manifests that are no longer needed, and their directories where these become empty."""
     storage.delete([manifest_key(manifest.run_id, manifest.bin_id) for manifest in manifests])
     for run_id in {manifest.run_id for manifest in manifests}:
         storage.remove_dir(f"{MANIFEST_DIRECTORY}/{run_id}")

@@ -1,7 +1,7 @@
-"""Whether what a new file says of its rows is true of its rows: readers skip rows by it, and lose them where it is not.
+"""Checks the statistics that a new file and its ``add`` carry against the file's rows. A wrong bound loses rows of readers.
 
-Checked against the rows as they are read back, in the order in which readers compare values (numbers with their sign, texts
-and binary values by unsigned bytes):
+The rows are read back. Values compare as readers compare them: numbers with their sign, texts and binary values by unsigned
+bytes.
 
 ====================================  =================================================================================
 statistics of a row group's leaf      bounds hold all values and the count of nulls is right; a leaf with a NaN has no
@@ -11,25 +11,21 @@ its column index, page by page        likewise, for the rows that the offset ind
 statistics of the file in the log     ``numRecords`` and ``nullCount`` are right, bounds hold all values, none for NaN
 ====================================  =================================================================================
 
-A leaf of a list or a map has a *slot* for each item, and one that is null for each row, struct or list without any: the
-format counts these as nulls. Rows come in batches of any size; between two of them only the extremes of pages are kept.
+Rows come in batches of any size. Between two batches only the extremes of each page are kept.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta, timezone
-from decimal import Context, Decimal
 from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from delta_log.parquet import metadata as parquet
 from delta_log.parquet.metadata import ColumnIndex, PageLocation
@@ -39,48 +35,26 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.errors import BoundsMismatch
 from delta_maintenance.rewrite.footer_stats import file_leaves
+from delta_maintenance.rewrite.leaf_slots import Extremes, all_leaves, comparable, extremes, leaf_slots
 from delta_maintenance.rewrite.task import OutputFile
 
 _Int64s = npt.NDArray[np.int64]
 
-#: So much of a file's end is read at once; most footers and page indexes are smaller.
+#: Bytes of a file's end that are read at once; most footers and page indexes are smaller.
 _TAIL_BYTES = 256 << 10
-#: Physical types of Parquet whose values have a fixed form in bounds.
+#: Forms of a bound by the physical type of Parquet.
 _FORMS = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}
-_EXACT = Context(prec=100)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class _Untrue(Exception):
-    """``where`` and ``why`` of a :class:`BoundsMismatch`."""
-
-
-@dataclass(slots=True)
-class _Found:
-    """What the rows of a page hold in one leaf."""
-
-    values: int = 0
-    nulls: int = 0
-    nan: bool = False
-    low: Any = None
-    high: Any = None
-
-    def plus(self, other: _Found) -> _Found:
-        ends = [end for end in (self.low, other.low, self.high, other.high) if end is not None]
-        return _Found(
-            self.values + other.values,
-            self.nulls + other.nulls,
-            self.nan or other.nan,
-            min(ends, default=None),
-            max(ends, default=None),
-        )
+    """Carries the place and the reason of a :class:`BoundsMismatch` out of the checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     """One leaf in one row group, as the file describes it.
 
-    :param first_page: number of its first page among those of the leaf.
+    :param first_page: the number of its first page among the leaf's pages.
     """
 
     meta: ThriftStruct
@@ -91,18 +65,20 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Leaf:
-    """
-    :param first_rows: of every page, counted from the file's first row.
+    """One leaf of the file: what the file says of it, and what its rows hold.
+
+    :param first_rows: the first row of each page, counted from the file's first row.
+    :param found: the extremes of each page.
     """
 
     name: str
     kind: pa.DataType
     chunks: list[_Chunk] = field(default_factory=list)
     first_rows: list[int] = field(default_factory=list)
-    found: list[_Found] = field(default_factory=list)
+    found: list[Extremes] = field(default_factory=list)
 
     def take(self, values: pa.Array, rows: _Int64s, null_rows: _Int64s) -> None:
-        """Values with the rows that they are in, and the rows of the nulls."""
+        """Add values with their rows, and the rows of nulls."""
         starts = np.asarray(self.first_rows, np.int64)
         for page, number in zip(*np.unique(_page_of(starts, null_rows), return_counts=True), strict=True):
             self.found[page].nulls += int(number)
@@ -112,35 +88,40 @@ class _Leaf:
         cuts = [0, *np.searchsorted(rows, starts[first + 1 : last + 1]).tolist(), len(rows)]
         for page, (start, stop) in enumerate(pairwise(cuts), start=first):
             if stop > start:
-                self.found[page] = self.found[page].plus(_extremes(values.slice(start, stop - start)))
+                self.found[page] = self.found[page].plus(extremes(values.slice(start, stop - start)))
 
     def check(self) -> None:
         for number, chunk in enumerate(self.chunks):
             pages = self.found[chunk.first_page : chunk.first_page + chunk.num_pages]
             self._check_group(f"{self.name} in row group {number}", chunk, pages)
 
-    def _check_group(self, where: str, chunk: _Chunk, pages: list[_Found]) -> None:
-        whole = _Found()
+    def _check_group(self, where: str, chunk: _Chunk, pages: list[Extremes]) -> None:
+        whole = Extremes()
         for page in pages:
             whole = whole.plus(page)
         physical, statistics = chunk.meta.get(parquet.PHYSICAL_TYPE), parquet.statistics(chunk.meta)
         if chunk.meta.get(parquet.NUM_VALUES) != whole.values + whole.nulls:
             raise _Untrue(where, f"it has {whole.values + whole.nulls} values and nulls")
         if statistics is not None:
-            nulls = statistics.get(parquet.NULL_COUNT)
-            if nulls not in (None, whole.nulls):
-                raise _Untrue(where, f"{nulls} nulls are said to be there, and there are {whole.nulls}")
-            for low, high in (parquet.BOUNDS, parquet.OLD_BOUNDS):
-                ends = [
-                    None if raw is None else self._decoded(raw, physical)
-                    for raw in map(statistics.get, (low, high))
-                ]
-                _check_bounds(where, whole, ends[0], ends[1])
-        if chunk.index is None:
-            return
-        index, bounds = chunk.index, []
-        if len(index.null_pages) != chunk.num_pages:
-            raise _Untrue(where, f"its column index has {len(index.null_pages)} pages of {chunk.num_pages}")
+            self._check_statistics(where, statistics, physical, whole)
+        if chunk.index is not None:
+            self._check_index(where, chunk.index, physical, pages)
+
+    def _check_statistics(self, where: str, statistics: ThriftStruct, physical: int, whole: Extremes) -> None:
+        nulls = statistics.get(parquet.NULL_COUNT)
+        if nulls not in (None, whole.nulls):
+            raise _Untrue(where, f"{nulls} nulls are said to be there, and there are {whole.nulls}")
+        for low, high in (parquet.BOUNDS, parquet.OLD_BOUNDS):
+            ends = [
+                None if raw is None else self._decoded(raw, physical)
+                for raw in map(statistics.get, (low, high))
+            ]
+            _check_bounds(where, whole, ends[0], ends[1])
+
+    def _check_index(self, where: str, index: ColumnIndex, physical: int, pages: list[Extremes]) -> None:
+        if len(index.null_pages) != len(pages):
+            raise _Untrue(where, f"its column index has {len(index.null_pages)} pages of {len(pages)}")
+        bounds = []
         for number, page in enumerate(pages):
             here = f"{where}, page {number}"
             if index.null_pages[number] != (not page.values):
@@ -165,7 +146,7 @@ class _Leaf:
 
 
 class BoundsCheck:
-    """The check of one new file: give it all rows in their order, then ask.
+    """Checks one new file. The caller gives it all rows in their order with :meth:`update`, then calls :meth:`finish`.
 
     :param stored: the columns of the file.
     :raises CorruptThrift: the file has no footer, or no page index where the footer says.
@@ -174,20 +155,20 @@ class BoundsCheck:
     def __init__(self, bin_id: str, storage: Storage, output: OutputFile, stored: StructType) -> None:
         self._bin_id, self._output = bin_id, output
         schema = arrow_schema(stored, physical=True)
-        self._leaves = [_Leaf(".".join(path), kind) for path, kind in _all_leaves(list(schema), ())]
-        #: Of those outside of lists and maps, by path.
+        self._leaves = [_Leaf(".".join(path), kind) for path, kind in all_leaves(list(schema), ())]
+        #: Numbers of the leaves outside lists and maps, by path.
         self._numbers = {path: number for path, number, _ in file_leaves(list(schema), (), count())}
         self._columns = stats_columns(stored, properties={NUM_INDEXED_COLUMNS: "-1"})
         self._null_rows = dict.fromkeys((column.path for column in self._columns), 0)
         self._rows = 0
-        self._said_rows = self._describe(_Tail(storage, output.key, output.size_bytes))
+        self._said_rows = self._describe(_FileEnd(storage, output.key, output.size_bytes))
 
     def update(self, batch: pa.RecordBatch) -> None:
         rows = np.arange(self._rows, self._rows + batch.num_rows, dtype=np.int64)
         if not batch.num_rows or rows[-1] >= self._said_rows:
             self._rows += batch.num_rows
             return
-        slots = (leaf for column in batch.columns for leaf in _slots(column, rows, rows[:0]))
+        slots = (leaf for column in batch.columns for leaf in leaf_slots(column, rows, rows[:0]))
         for leaf, (values, value_rows, null_rows) in zip(self._leaves, slots, strict=True):
             leaf.take(values, value_rows, null_rows)
         for path in self._null_rows:
@@ -197,8 +178,9 @@ class BoundsCheck:
         self._rows += batch.num_rows
 
     def finish(self) -> None:
-        """
-        :raises BoundsMismatch: something that the file or its statistics say is not so.
+        """Compare what the file says with the rows.
+
+        :raises BoundsMismatch: a statement of the file or of its statistics is wrong.
         """
         try:
             if self._rows != self._said_rows:
@@ -209,8 +191,8 @@ class BoundsCheck:
         except _Untrue as untrue:
             raise BoundsMismatch(self._bin_id, self._output.key, *untrue.args) from None
 
-    def _describe(self, tail: _Tail) -> int:
-        """Note what the footer and the page index say; gives the number of rows."""
+    def _describe(self, tail: _FileEnd) -> int:
+        """Note what the footer and the page index say. Return the number of rows."""
         starts = [0]
         for number, leaf, chunk in parquet.column_chunks(tail.footer):
             if leaf == 0:
@@ -220,13 +202,13 @@ class BoundsCheck:
             meta, places = parquet.chunk_meta(chunk), tail.offset_index(chunk)
             first_rows = [place.first_row for place in places] or [0]
             rows = starts[-1] - starts[-2]
-            # A page may be empty: Arrow begins the values of a list with one where pages are tiny.
+            # A page may be empty: with tiny pages, Arrow begins the values of a list with an empty one.
             if first_rows[0] or any(a > b for a, b in pairwise([*first_rows, rows])):
                 raise CorruptThrift(0, f"pages begin with the rows {first_rows[:9]} of {rows}")
             there = self._leaves[leaf]
             there.chunks.append(_Chunk(meta, tail.column_index(chunk), len(there.found), len(first_rows)))
             there.first_rows += [starts[-2] + row for row in first_rows]
-            there.found += [_Found() for _ in first_rows]
+            there.found += [Extremes() for _ in first_rows]
         return starts[-1]
 
     def _check_stats(self) -> None:
@@ -242,15 +224,15 @@ class BoundsCheck:
             if said.null_count.get(column.path, nulls) != nulls:
                 raise _Untrue(where, f"nullCount is {said.null_count[column.path]}, and there are {nulls}")
             if column.path in self._numbers:
-                leaf, whole = self._leaves[self._numbers[column.path]], _Found()
+                leaf, whole = self._leaves[self._numbers[column.path]], Extremes()
                 for page in leaf.found:
                     whole = whole.plus(page)
                 low, high = (bounds.get(column.path) for bounds in (said.min_values, said.max_values))
-                _check_bounds(where, whole, _comparable(low, leaf.kind), _comparable(high, leaf.kind))
+                _check_bounds(where, whole, comparable(low, leaf.kind), comparable(high, leaf.kind))
 
 
-class _Tail:
-    """The footer and the page index of a file."""
+class _FileEnd:
+    """The footer and the page index of a file, read with one request where they are small."""
 
     def __init__(self, storage: Storage, key: str, size: int) -> None:
         wanted = min(size, _TAIL_BYTES)
@@ -286,85 +268,7 @@ def _page_of(first_rows: _Int64s, rows: _Int64s) -> _Int64s:
     return np.searchsorted(first_rows, rows, "right") - 1
 
 
-def _all_leaves(
-    fields: list[pa.Field], path: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    for member in fields:
-        kind, names = member.type, (*path, member.name)
-        if pa.types.is_map(kind):
-            yield from _all_leaves([kind.key_field, kind.item_field], names)
-        elif pa.types.is_nested(kind):
-            yield from _all_leaves([kind.field(n) for n in range(kind.num_fields)], names)
-        else:
-            yield names, kind
-
-
-def _slots(array: pa.Array, rows: _Int64s, empty: _Int64s) -> Iterator[tuple[pa.Array, _Int64s, _Int64s]]:
-    """For each leaf the values, their rows, and the rows of nulls.
-
-    :param rows: of the array's items.
-    :param empty: rows of the lists around it that have no items.
-    """
-    if pa.types.is_struct(array.type):
-        for member in array.flatten():
-            yield from _slots(member, rows, empty)
-    elif pa.types.is_nested(array.type):
-        offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
-        first, lengths = int(offsets[0]), np.diff(offsets)
-        hidden = None
-        if array.null_count:
-            valid = array.is_valid().to_numpy(zero_copy_only=False)
-            hidden = pa.array(np.repeat(valid, lengths)) if lengths[~valid].any() else None
-            lengths = np.where(valid, lengths, 0)
-        inner_rows, inner_empty = np.repeat(rows, lengths), np.concatenate([empty, rows[lengths == 0]])
-        for items in (array.keys, array.items) if pa.types.is_map(array.type) else (array.values,):
-            inner = items.slice(first, int(offsets[-1]) - first)
-            yield from _slots(inner if hidden is None else inner.filter(hidden), inner_rows, inner_empty)
-    elif array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        yield array.drop_null(), rows[valid], np.concatenate([empty, rows[~valid]])
-    else:
-        yield array, rows, empty
-
-
-def _extremes(values: pa.Array) -> _Found:
-    """Of some values without nulls, as numbers or bytes that compare as readers compare the values."""
-    kind, number = values.type, len(values)
-    if pa.types.is_floating(kind):
-        nan = pc.is_nan(values)
-        if pc.any(nan).as_py():
-            values = values.filter(pc.invert(nan))
-            if not len(values):
-                return _Found(number, nan=True)
-            number_of_nan = True
-        else:
-            number_of_nan = False
-        ends = pc.min_max(values)
-        return _Found(number, 0, number_of_nan, ends["min"].as_py(), ends["max"].as_py())
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        values = values.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())
-    elif pa.types.is_string(kind):
-        values = values.view(pa.binary())
-    ends = pc.min_max(values)
-    low, high = ends["min"].as_py(), ends["max"].as_py()
-    return _Found(number, 0, False, _comparable(low, kind), _comparable(high, kind))
-
-
-def _comparable(value: Any, kind: pa.DataType) -> Any:
-    """A value of a column, or a bound of the log, as a number or bytes."""
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-        return (moment - _EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, date):
-        return (value - _EPOCH.date()).days
-    if isinstance(value, Decimal):
-        return int(_EXACT.scaleb(value, kind.scale))
-    return value
-
-
-def _check_bounds(where: str, found: _Found, low: Any, high: Any) -> None:
+def _check_bounds(where: str, found: Extremes, low: Any, high: Any) -> None:
     if low is None and high is None:
         return
     if found.nan:

@@ -1,8 +1,7 @@
-"""Which columns of a new file get a dictionary.
+"""Chooses the columns of a new file that get a dictionary.
 
-A dictionary makes a file smaller and faster to write and to read where values repeat, and only costs time where they do
-not: the encoder gives up as soon as the dictionary outgrows its page. So how many distinct values a row group has is
-estimated from a sample before the first one is written.
+A dictionary makes a file smaller and faster where values repeat. Where they do not, it only costs time: the encoder gives up when
+the dictionary outgrows its page. So the writer estimates the distinct values of the first row group from a sample.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ import pyarrow.parquet as pq
 
 from delta_log.arrow.leaves import leaves
 
-#: So many rows, in slices from all over the row group: rows next to each other may be more alike than others.
+#: Rows of the sample, in slices spread over the row group, since adjacent rows may be more alike than others.
 _SAMPLE_ROWS = 20_000
 _SLICES = 5
-#: Where Parquet's encoder falls back to plain values.
+#: The size at which Parquet's encoder falls back to plain values.
 _LARGEST_DICTIONARY_BYTES = 1 << 20
-#: A dictionary and the indexes into it are to take at most this share of the plain values.
+#: The largest share of the plain values' bytes that a dictionary and its indexes may take.
 _WORTH_IT = 0.75
 
 
 def dictionary_columns(group: pa.Table) -> list[str]:
-    """Paths of the leaves of a row group that get one."""
+    """Return the paths of the leaves of a row group that get a dictionary."""
     if not group.num_rows:
         return []
     sample = _sample(group)
@@ -39,10 +38,10 @@ def dictionary_columns(group: pa.Table) -> list[str]:
 
 
 def estimated_distinct(distinct: int, sampled: int, values: float) -> float:
-    """How many distinct values there are among so many, if a sample has ``distinct`` among ``sampled``.
+    """Estimate the distinct values among ``values``, from ``distinct`` values in a sample of ``sampled``.
 
-    As if all were equally frequent: of ``d`` kinds, ``n`` draws meet ``d * (1 - exp(-n / d))``. Rare ones among frequent
-    ones make it too low, by which a dictionary is tried in vain at worst.
+    The estimate assumes equal frequencies: ``n`` draws from ``d`` kinds meet ``d * (1 - exp(-n / d))`` of them. Rare values
+    among frequent ones make it too low. At worst the encoder then tries a dictionary in vain.
     """
     if values <= sampled or distinct >= sampled:
         return min(float(distinct), values) if values <= sampled else values
@@ -57,7 +56,7 @@ def estimated_distinct(distinct: int, sampled: int, values: float) -> float:
 
 
 def _met(kinds: float) -> float:
-    """The share of a sample that is distinct, by the number of kinds as a multiple of the sample."""
+    """Return the distinct share of a sample, given the number of kinds as a multiple of the sample's size."""
     return kinds * -math.expm1(-1 / kinds)
 
 
@@ -83,14 +82,14 @@ def _pays(values: pa.Array | pa.ChunkedArray, scale: float) -> bool:
 
 
 def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
-    """The values of each leaf of a column, in the order of the file's leaves."""
+    """Return the values of each leaf of a column, in the order of the file's leaves."""
     if not pa.types.is_nested(column.type):
         return [column]
     return list(leaves(column.chunks[:1]))
 
 
 def leaf_paths(field: pa.Field) -> list[str]:
-    """As a Parquet file names them."""
+    """Return the paths of a column's leaves, as a Parquet file names them."""
     if not pa.types.is_nested(field.type):
         return [field.name]
     sink = pa.BufferOutputStream()

@@ -1,16 +1,16 @@
-"""Which float and double leaves of a row group hold values that readers do not agree on how to compare.
+"""Finds the float and double leaves of a row group that hold values which readers compare in different ways.
 
 ===========  =========================================================  ==============================================
-value        what goes wrong                                            what must therefore not be said of the chunk
+value        what goes wrong                                            what the footer must leave out for the chunk
 ===========  =========================================================  ==============================================
-NaN          Arrow leaves it out of the bounds of row group and pages,  bounds, in the statistics and the page index;
-             and Spark, DuckDB and DataFusion sort it above all          what values there are
-0.0, -0.0    queries take them for equal, but their bytes differ, and   what values there are: that the dictionary
-             parquet-java looks for one of them in the dictionary or    holds all of them, and the Bloom filter
+NaN          Arrow leaves it out of the bounds of row group and pages;  bounds, in the statistics and the page index;
+             Spark, DuckDB and DataFusion sort it above all numbers     the dictionary's and the Bloom filter's claims
+0.0, -0.0    queries treat them as equal, but their bytes differ, and   the claim that the dictionary holds all
+             parquet-java looks up one of them in the dictionary or     values, and the Bloom filter
              the Bloom filter, and skips the other
 ===========  =========================================================  ==============================================
 
-A reader that is told less skips less; its answers stay right.
+A reader with fewer statistics skips less; its answers stay right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from delta_log.arrow.leaves import leaves
 from delta_maintenance.rewrite.dictionary import leaf_paths
 
-#: Of either sign.
+#: Equals a zero of either sign.
 _ZERO = pa.scalar(0.0, pa.float32())
 
 
@@ -32,7 +32,7 @@ _ZERO = pa.scalar(0.0, pa.float32())
 class FloatLeaves:
     """The float and double leaves of a schema, at any depth.
 
-    :param columns: numbers of the columns that have some, each with the number of its first leaf in the file.
+    :param columns: numbers of the columns with such leaves, each with the number of its first leaf in the file.
     :param searchable: numbers of the leaves that have a dictionary or a Bloom filter.
     """
 
@@ -41,7 +41,8 @@ class FloatLeaves:
 
     @classmethod
     def of(cls, schema: pa.Schema, searchable: Collection[str]) -> FloatLeaves:
-        """
+        """Find the leaves of a schema.
+
         :param searchable: paths of the leaves that have a dictionary or a Bloom filter.
         """
         columns: list[tuple[int, int]] = []
@@ -56,7 +57,7 @@ class FloatLeaves:
         return cls(tuple(columns), frozenset(numbers))
 
     def odd_values(self, group: pa.Table) -> OddValues:
-        """What there is in a row group, by the numbers of the leaves."""
+        """Find the leaves of a row group that hold such values."""
         found = OddValues()
         for column, first in self.columns:
             for chunk in group.column(column).chunks:

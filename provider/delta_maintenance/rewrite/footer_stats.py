@@ -1,12 +1,12 @@
-"""Bounds and counts of nulls that the Parquet writer has gathered anyway, taken from the footer that it wrote.
+"""Takes bounds and counts of nulls for the log from the footer that the Parquet writer wrote.
 
-To find the bounds of a column is to look at each of its values, and the writer does that for the statistics of row groups.
-What it found is taken for the statistics in the log, but where it means something else there:
+Finding the bounds of a column takes a look at each value, which the writer does for the statistics of row groups anyway. The log
+uses the writer's results, except where they mean something else:
 
 ============================================  ==============================================================
-float, double                                 NaN is passed over there, and not here: bounds are found anew
-array, map                                    nulls are counted by element there: counted anew
-string with values longer than 4,000 bytes    the footer leaves its bounds out: found anew
+float, double                                 the footer ignores NaN: bounds are computed here
+array, map                                    the footer counts nulls by element: counted here
+string with values longer than 4,000 bytes    the footer leaves its bounds out: computed here
 ============================================  ==============================================================
 """
 
@@ -23,22 +23,22 @@ import pyarrow.parquet as pq
 
 from delta_log.stats.file_stats import StatsCollector, leaf_values
 
-#: The Parquet writer leaves longer bounds out; its own limit is 4,096.
+#: The Parquet writer leaves longer bounds out (its limit is 4,096).
 _LONG_TEXT_BYTES = 4_000
 
 _Path = tuple[str, ...]
 
 
 class FooterStats:
-    """The statistics of one file, partly of its rows as they pass by and partly of its footer.
+    """Gathers the statistics of one file from its rows and from its footer.
 
-    :param schema: of the file.
+    :param schema: the file's schema.
     """
 
     def __init__(self, collector: StatsCollector, schema: pa.Schema) -> None:
         self._collector = collector
         wanted = {column.path for column in collector.columns}
-        #: By path, the number of the leaf in the file and its type.
+        #: The number of each leaf in the file and its type, by path.
         self._in_footer = {
             path: (number, kind)
             for path, number, kind in file_leaves(list(schema), (), count())
@@ -48,7 +48,7 @@ class FooterStats:
         self._by_value = wanted - set(self._in_footer)
 
     def update(self, group: pa.Table) -> None:
-        """Take in a row group that is going to be written."""
+        """Add a row group before it is written."""
         self._collector.update(group, self._by_value)
         for path in self._texts:
             values = leaf_values(group, path)
@@ -59,7 +59,7 @@ class FooterStats:
                 self._collector.add(path, 0, pa.array([found["min"], found["max"]], pa.binary()))
 
     def finish(self, footer: pq.FileMetaData) -> str:
-        """The JSON text for ``add.stats``."""
+        """Add the footer, and return the JSON text for ``add.stats``."""
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             if group.num_rows:
@@ -73,7 +73,7 @@ class FooterStats:
 def file_leaves(
     fields: Sequence[pa.Field], path: _Path, numbers: Iterator[int]
 ) -> Iterator[tuple[_Path, int, pa.DataType]]:
-    """Paths, numbers and types of the leaves; those in arrays and maps are counted and not given."""
+    """Yield paths, numbers and types of the leaves outside arrays and maps. Leaves inside count for the numbers."""
     for field in fields:
         names = (*path, field.name)
         if pa.types.is_struct(field.type):
@@ -89,7 +89,7 @@ def file_leaves(
 
 
 def _extremes(bounds: list[Any], kind: pa.DataType) -> pa.Array:
-    """Bounds as a footer has them, as values of their column."""
+    """Convert bounds of a footer to values of their column."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return pa.array(bounds, pa.binary())
     if pa.types.is_decimal(kind):

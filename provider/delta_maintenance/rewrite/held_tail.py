@@ -1,8 +1,8 @@
-"""The end of a Parquet file, held back until it says nothing that a reader could be led astray by.
+"""Holds back the end of a Parquet file to remove bounds from its footer that would mislead readers.
 
-Arrow's writer knows one setting for a whole file, and whether the bounds of a leaf can be told depends on the values of each
-row group. So what the writer sends when it is closed (Bloom filters, page index, footer) is kept in memory, the footer is
-edited, and then it is sent. What was sent before is never touched, so a store may have it already.
+Arrow's writer has one setting for a whole file, but whether a leaf may have bounds depends on the values of each row group. So
+the bytes that the writer writes on close (Bloom filters, page index, footer) stay in memory until the footer is edited. Bytes
+before them are never changed, so a store may have them already.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from delta_maintenance.rewrite.float_leaves import OddValues
 
 
 class HeldTail:
-    """A file for Arrow's writer: what is written goes on to the file, until :meth:`hold`."""
+    """A file for Arrow's writer. It passes writes on to the file until :meth:`hold`, and keeps them after it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -37,13 +37,13 @@ class HeldTail:
             self._file.flush()
 
     def hold(self) -> None:
-        """Keep what comes from now on."""
+        """Keep all further writes in memory."""
         self._held = bytearray()
 
     def release(self, found: Sequence[OddValues]) -> None:
-        """Send what was kept, with a footer that fits the values.
+        """Write the kept bytes with an edited footer.
 
-        :param found: in each row group.
+        :param found: the odd values of each row group.
         """
         assert self._held is not None
         tail, self._held = bytes(self._held), None
@@ -52,7 +52,7 @@ class HeldTail:
 
 
 def truthful(footer: ThriftStruct, found: Sequence[OddValues]) -> ThriftStruct:
-    """The footer without what does not hold for such values, see :mod:`delta_maintenance.rewrite.float_leaves`."""
+    """Remove the statements that mislead readers about odd values; see :mod:`delta_maintenance.rewrite.float_leaves`."""
 
     def edit(group: int, leaf: int, chunk: ThriftStruct) -> ThriftStruct:
         if leaf in found[group].nan:

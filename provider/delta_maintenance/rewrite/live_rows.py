@@ -1,8 +1,8 @@
-"""The live rows of a bin's sources, in the order of the sources and of the rows in them.
+"""Reads the live rows of a bin's sources, in the order of the sources and of the rows in them.
 
-Where the table tracks rows, two more columns follow the table's own: the stable id of each row and the version that wrote
-it (protocol section "Row Tracking"), taken from the columns that hold them in a file that was rewritten before, else from
-the file's base id, the row's physical position (hidden rows counted) and the file's default version.
+Where the table tracks rows (protocol section "Row Tracking"), two columns follow the table's own: the stable id of each row and
+the version that wrote it. A file that was rewritten before holds them as columns. Otherwise they follow from the file's base id,
+the row's physical position (deleted rows count) and the file's default version.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from delta_log.table_config.row_tracking import ENABLED
 from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 
-#: Told the bytes of each source once it was read.
+#: Called with the bytes of each source after it was read.
 OnProgress = Callable[[int], None]
 
-#: A source, its data file, and the rows of it that are deleted.
+#: A source, its data file, and its deleted rows.
 _Opened = tuple[SourceFile, DataFile, RowBitmap | None]
 
-#: Of a store behind a network, so many files are opened at a time, and so many wait for their turn, of so many bytes: a
-#: small file is read whole when it is opened, and would otherwise cost the time of a request each.
+#: Over a network: files that are opened at once, and the most files and bytes that wait for their turn. A small file is read
+#: whole when it is opened, so opening files one after the other would cost the time of a request for each.
 _OPENED_AT_ONCE = 8
 _FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
-#: To ask every file would cost time, and writers do the same every time.
+#: The first files tell which leaves have Bloom filters: asking every file would cost time, and most are written alike.
 _ASKED_FOR_BLOOM_FILTERS = 8
 
 
 @dataclass(slots=True)
 class LiveRows:
-    """Iterates over batches of :attr:`schema`, and counts.
+    """Iterates over batches of :attr:`schema`, and counts rows.
 
     :param stored: the columns of the table that files hold.
-    :ivar of_sources: physical rows of each source that was begun.
-    :ivar bloom_filters: paths of the leaves that have one in the first few sources.
+    :ivar source_rows: physical rows of each source that was begun.
+    :ivar bloom_filters: paths of the leaves that have a Bloom filter in one of the first sources.
     :ivar rows_deleted: rows that deletion vectors hide.
     """
 
@@ -54,22 +54,22 @@ class LiveRows:
     storage: Storage
     stored: StructType
     on_progress: OnProgress | None = None
-    of_sources: list[int] = field(default_factory=list)
+    source_rows: list[int] = field(default_factory=list)
     bloom_filters: set[str] = field(default_factory=set)
     rows_deleted: int = 0
 
     @property
     def rows_in(self) -> int:
-        return sum(self.of_sources)
+        return sum(self.source_rows)
 
     @property
     def columns(self) -> StructType:
-        """What files hold, the columns of row tracking among it."""
+        """The columns that new files hold, those of row tracking included."""
         return StructType((*self.stored.fields, *self._tracked.columns)) if self._tracked else self.stored
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the batches: physical names and field ids."""
+        """The schema of the batches, with physical names and field ids."""
         return arrow_schema(self.columns, physical=True)
 
     @property
@@ -82,9 +82,9 @@ class LiveRows:
         for source, data_file, hidden in self._opened():
             _check_records(source, data_file)
             self.rows_deleted += len(hidden) if hidden is not None else 0
-            if len(self.of_sources) < _ASKED_FOR_BLOOM_FILTERS:
+            if len(self.source_rows) < _ASKED_FOR_BLOOM_FILTERS:
                 self.bloom_filters |= data_file.bloom_filters
-            self.of_sources.append(data_file.num_rows)
+            self.source_rows.append(data_file.num_rows)
             batches = data_file.read(
                 columns,
                 hidden,
@@ -109,7 +109,7 @@ class LiveRows:
                 self.on_progress(source.size_bytes)
 
     def _opened(self) -> Iterator[_Opened]:
-        """The sources in their order, a few of them opened ahead where that means to wait for a network."""
+        """Yield the opened sources in their order. Over a network, a few are opened ahead."""
         if self.storage.concurrency < 2:
             yield from map(self._open, self.task.sources)
             return
@@ -137,9 +137,9 @@ class LiveRows:
 
 
 def row_tracking(configuration: Mapping[str, str]) -> RowTracking | None:
-    """Which columns keep row ids and versions; ``None``: the table does not track rows.
+    """Return the columns that keep row ids and versions; ``None`` if the table does not track rows.
 
-    :raises CorruptLog: it does, and its properties do not name the columns.
+    :raises CorruptLog: the table tracks rows, and its properties do not name the columns.
     """
     if not flag(configuration, ENABLED):
         return None

@@ -1,16 +1,16 @@
-"""The file of a manifest: how a run proves that it wrote it, and what has to hold for its content to be believed.
+"""The file of a manifest: how a run proves that it wrote the file, and when a reader may believe its content.
 
-A manifest lies in the table's directory, where others may write. So it is data, and no order, until two things are shown:
+A manifest lies in the table's directory, where others may write. So a reader acts on it only after two checks:
 
-1. *The run wrote it.* Each run has a secret key (:class:`RunKey`) that never lies in the table. The file carries an HMAC of
-   its body under that key, together with the names of the run and the bin, so that no manifest counts under another
-   name. It is verified over the bytes as they are, before any of them is parsed. A file without a valid HMAC is nobody's:
-   it is never taken over, and nothing that it names is touched.
-2. *It is well formed.* :func:`parsed` checks each member: types, ranges, the names under which it stands, keys below the
-   table's root and not hidden, rows that add up.
+1. *The run wrote it.* Each run has a secret key (:class:`RunKey`) that is never stored in the table. The file carries an HMAC
+   of its body under that key, together with the names of the run and the bin, so that a manifest does not count under another
+   name. The reader verifies it over the raw bytes, before it parses any of them. A file without a valid HMAC is foreign: the
+   run never takes it over, and touches nothing that it names.
+2. *It is well formed.* :func:`parsed` checks each member: types, ranges, the names of run and bin, keys below the table's root
+   and not hidden, rows that add up.
 
-Whether the manifest answers the plan of the run is decided elsewhere: by :meth:`BinManifest.differs_from` for a task that
-was given out, by :mod:`delta_maintenance.optimize.resume` for what an earlier try has left.
+Two other places decide whether the manifest answers the run's plan: :meth:`BinManifest.differs_from` for a task that was given
+out, and :mod:`delta_maintenance.optimize.resume` for the manifests of an earlier try.
 
 The file is one JSON object, ``{"manifest_version":2,"mac":"…","body":{…}}``, with these members in this order. A release
 that knows no keys reads the version, and refuses the run (:class:`NewerManifest`).
@@ -21,35 +21,37 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from delta_log.errors import InvalidRequest
 from delta_log.log.data_path import encode_path, escape_hive
 from delta_maintenance.contract import RUN_KEY_VARIABLE
 from delta_maintenance.errors import BadManifest, NewerManifest
+from delta_maintenance.rewrite.manifest_members import (
+    MANIFEST_MEMBERS,
+    OUTPUT_MEMBERS,
+    SOURCE_MEMBERS,
+    checked,
+    checked_counts,
+)
 from delta_maintenance.rewrite.task import MANIFEST_VERSION, BinManifest, OutputFile, SourceFile
 
 #: A larger file is not read. A bin of 100,000 files has a manifest of about half of that.
 MAX_BYTES = 64 << 20
-#: The id of a bin: a digest, see :mod:`delta_maintenance.optimize.plan.bin_id`.
-BIN_ID = re.compile(r"[0-9a-f]{32}")
 _KEY_TEXT = re.compile(r"[0-9a-fA-F]{32,1024}")
 _DOMAIN = b"airflow-provider-delta manifest"
 _HEAD = re.compile(rb'\{"manifest_version":[0-9]{1,9},"mac":"([0-9a-f]{64})","body":')
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_INT64_END = 1 << 63
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """The secret of one run, the same for all its tries; it never stands in the table, a spec, a report or a log.
+    """The secret of one run, which all its tries share. It is never written to the table, a spec, a report or a log.
 
-    :param text: at least 32 hexadecimal digits.
-    :raises InvalidRequest: it is not.
+    :param text: 32 to 1,024 hexadecimal digits.
+    :raises InvalidRequest: the text is something else.
     """
 
     text: str = field(repr=False)
@@ -63,31 +65,30 @@ class RunKey:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunKey | None:
-        """
-        :return: ``None``: the environment names none.
-        """
+        """Read the key of the environment; ``None`` if there is none."""
         text = environment.get(RUN_KEY_VARIABLE)
         return None if text is None else cls(text)
 
     def mac(self, run_id: str, bin_id: str, body: bytes) -> str:
-        """What proves that the holder of the key wrote `body` as the manifest of this bin."""
+        """Return the proof that the holder of the key wrote `body` as the manifest of this bin."""
         message = b"\0".join((_DOMAIN, run_id.encode(), bin_id.encode(), body))
         return hmac.new(self.text.lower().encode(), message, "sha256").hexdigest()
 
 
 def sealed(manifest: BinManifest, run_key: RunKey) -> bytes:
-    """A manifest as its file holds it."""
+    """Return the content of a manifest's file."""
     body = manifest.to_json().encode()
     mac = run_key.mac(manifest.run_id, manifest.bin_id, body)
     return b'{"manifest_version":%d,"mac":"%s","body":%s}' % (MANIFEST_VERSION, mac.encode(), body)
 
 
 def unsealed(content: bytes, run_key: RunKey, run_id: str, bin_id: str) -> BinManifest | None:
-    """The manifest in a file that stands under these names.
+    """Read a manifest from the content of its file.
 
-    :param content: at most :data:`MAX_BYTES` and one more.
-    :return: ``None``: this run did not write it, or it is not well formed; either way it is nobody's.
-    :raises NewerManifest: this run wrote it, by a newer release.
+    :param content: at most one byte more than :data:`MAX_BYTES`.
+    :param run_id: the run by the file's name; ``bin_id`` likewise.
+    :return: ``None`` if this run did not write the file, or it is not well formed. Such a file is foreign.
+    :raises NewerManifest: a newer release wrote it for this run.
     """
     head = _HEAD.match(content)
     if head is None or not content.endswith(b"}") or len(content) > MAX_BYTES:
@@ -103,7 +104,7 @@ def unsealed(content: bytes, run_key: RunKey, run_id: str, bin_id: str) -> BinMa
 
 
 def parsed_text(text: str | bytes) -> BinManifest:
-    """:func:`parsed` of JSON text."""
+    """Parse a manifest from JSON text; see :func:`parsed`."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -112,10 +113,10 @@ def parsed_text(text: str | bytes) -> BinManifest:
 
 
 def parsed(values: Any) -> BinManifest:
-    """The manifest of JSON values, or of :meth:`BinManifest.to_dict`; every member was checked.
+    """Make a manifest from JSON values, or from :meth:`BinManifest.to_dict`, and check every member.
 
-    :raises BadManifest: it is none.
-    :raises NewerManifest: a newer release wrote it, in a way that this release does not know.
+    :raises BadManifest: the values are not a manifest.
+    :raises NewerManifest: a newer release wrote it in a format that this release does not know.
     """
     if not isinstance(values, dict):
         raise BadManifest("it is no JSON object")
@@ -125,15 +126,19 @@ def parsed(values: Any) -> BinManifest:
     for name in ("sources", "outputs"):
         if not isinstance(values.get(name), (list, tuple)):
             raise BadManifest(f"its {name} are no list")
-    found = _made(
+    found = checked(
         BinManifest,
         {
             **values,
-            "sources": tuple(_made(SourceFile, item, _SOURCE, "a source") for item in values["sources"]),
-            "outputs": tuple(_made(OutputFile, item, _OUTPUT, "an output") for item in values["outputs"]),
-            "source_rows": _counts(values.get("source_rows", [])),
+            "sources": tuple(
+                checked(SourceFile, item, SOURCE_MEMBERS, "a source") for item in values["sources"]
+            ),
+            "outputs": tuple(
+                checked(OutputFile, item, OUTPUT_MEMBERS, "an output") for item in values["outputs"]
+            ),
+            "source_rows": checked_counts(values.get("source_rows", [])),
         },
-        _MANIFEST,
+        MANIFEST_MEMBERS,
         "it",
     )
     check_outputs(found)
@@ -142,11 +147,11 @@ def parsed(values: Any) -> BinManifest:
 
 
 def check_outputs(manifest: BinManifest) -> None:
-    """Each output lies where a rewrite puts its files: below the root, where no reader and no VACUUM overlooks it.
+    """Check that each output lies where a rewrite writes files: below the root, and not hidden from readers or VACUUM.
 
-    :raises BadManifest: one does not.
+    :raises BadManifest: an output lies elsewhere.
     """
-    # A directory of a partition may start with an underscore, as its column may.
+    # The directory of a partition may begin with an underscore, as its column may.
     partitions = tuple(f"{escape_hive(column)}=" for column in manifest.partition_values)
     for output in manifest.outputs:
         try:
@@ -194,110 +199,3 @@ def _num_records_of(stats: str) -> object:
     except (ValueError, RecursionError):
         return None
     return found.get("numRecords") if isinstance(found, dict) else None
-
-
-# -- members -------------------------------------------------------------------------------------------------
-
-
-def _is_text(value: object) -> bool:
-    # A lone surrogate is in no file name, and no store, log or column takes it.
-    return isinstance(value, str) and (value.isascii() or _is_unicode(value))
-
-
-def _is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < _INT64_END
-
-
-def _is_int64(value: object) -> bool:
-    return type(value) is int and -_INT64_END <= value < _INT64_END
-
-
-def _is_map(value: object) -> bool:
-    """Of texts to texts or nulls."""
-    return isinstance(value, dict) and all(
-        _is_text(name) and (member is None or _is_text(member)) for name, member in value.items()
-    )
-
-
-def _is_vector(value: object) -> bool:
-    """A deletion vector's descriptor, as the log has it."""
-    if not isinstance(value, dict) or set(value) - {*_VECTOR, "offset", "maxRowIndex"}:
-        return False
-    return all(name in value and fits(value[name]) for name, fits in _VECTOR.items()) and all(
-        value.get(name) is None or _is_count(value[name]) for name in ("offset", "maxRowIndex")
-    )
-
-
-def _or_null(fits: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: value is None or fits(value)
-
-
-_VECTOR: dict[str, Callable[[object], bool]] = {
-    "storageType": _is_text,
-    "pathOrInlineDv": _is_text,
-    "sizeInBytes": _is_count,
-    "cardinality": _is_count,
-}
-_SOURCE: dict[str, Callable[[object], bool]] = {
-    "path": _is_text,
-    "key": _is_text,
-    "size_bytes": _is_count,
-    "partition_values": _is_map,
-    "deletion_vector": _or_null(_is_vector),
-    "num_records": _or_null(_is_count),
-    "base_row_id": _or_null(_is_int64),
-    "default_row_commit_version": _or_null(_is_int64),
-    "tags": _or_null(_is_map),
-}
-_OUTPUT: dict[str, Callable[[object], bool]] = {
-    "path": _is_text,
-    "key": _is_text,
-    "size_bytes": _is_count,
-    "modification_time_ms": _is_int64,
-    "num_records": _is_count,
-    "stats": _or_null(_is_text),
-    "tags": _is_map,
-}
-_MANIFEST: dict[str, Callable[[object], bool]] = {
-    "bin_id": lambda value: isinstance(value, str) and BIN_ID.fullmatch(value) is not None,
-    "run_id": _is_text,
-    "partition_values": _is_map,
-    "rows_in": _is_count,
-    "rows_deleted": _is_count,
-    "rows_out": _is_count,
-    "elapsed_ms": _is_count,
-    "rewrite_tag": _is_text,
-    "num_outputs": _is_count,
-}
-
-
-def _counts(value: object) -> tuple[int, ...]:
-    if not isinstance(value, (list, tuple)) or not all(map(_is_count, value)):
-        raise BadManifest("its source_rows are no list of counts")
-    return tuple(value)
-
-
-def _made(cls: type[_T], values: object, members: Mapping[str, Callable[[object], bool]], what: str) -> _T:
-    """Members that are not known are ignored, and absent ones have their defaults."""
-    if not isinstance(values, dict):
-        raise BadManifest(f"{what} is no JSON object")
-    known: dict[str, Any] = {}
-    for member in fields(cls):  # type: ignore[arg-type]
-        name = member.name
-        if name not in values:
-            if member.default is MISSING and member.default_factory is MISSING:
-                raise BadManifest(f"{what} has no {name}")
-            continue
-        fits = members.get(name)
-        if fits is not None and not fits(values[name]):
-            raise BadManifest(f"the {name} of {what} is not what it has to be")
-        known[name] = values[name]
-    return cls(**known)

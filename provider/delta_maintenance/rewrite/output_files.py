@@ -1,7 +1,7 @@
-"""The new files of a bin: one, or as many as a file that is too large is to be split into.
+"""Writes the new files of a bin: one, or several where the task splits a large file.
 
-Rows are written in the order in which they come, and a file ends when it has its share of them. Either all files of a bin
-are there in the end, or none.
+Rows are written in the order in which they come, and a file ends when it has its share of them. In the end either all files of
+a bin exist, or none.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings, Wri
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """
-    :param read: the checksum of what was written, where the task is to be verified in full.
+    """The files that were written.
+
+    :param read: the checksum of the rows that went in, if the task asks for ``verify="full"``.
     """
 
     files: tuple[OutputFile, ...]
@@ -37,14 +38,14 @@ class Outputs:
 
 
 def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Outputs:
-    """Write all rows; there is no file without any."""
+    """Write all rows. A bin without rows has no file."""
     written: list[tuple[str, Written]] = []
     read = RowHash()
     cut = _Cut(iter(live), _rows_of_a_file(task, storage))
     with contextlib.ExitStack() as undo:
         while cut.has_more():
             key = output_key(task)
-            # First, since a file may be there although its end has failed.
+            # Registered first, since a file may exist although closing it failed.
             undo.callback(_remove, storage, key)
             settings = WriterSettings.of(task.configuration, live.stored, task.reader_features)
             with (
@@ -64,13 +65,13 @@ def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Output
 
 
 def _remove(storage: Storage, key: str) -> None:
-    # What went wrong before says more.
+    # The error that led here tells more.
     with contextlib.suppress(DeltaLogError):
         storage.delete([key])
 
 
 def output_key(task: RewriteTask) -> str:
-    """A new name in the partition's directory (with column mapping, as Spark does, none that shows a value)."""
+    """Make a new name in the partition's directory. With column mapping, as in Spark, the directory shows no values."""
     codec = WriterSettings.codec_of(task.configuration)
     name = f"part-00000-{uuid4()}-c000{'' if codec == 'none' else f'.{codec}'}.parquet"
     if task.mapping_mode != "none":
@@ -98,7 +99,7 @@ def _output(task: RewriteTask, storage: Storage, key: str, written: Written) -> 
 
 
 def _rows_of_a_file(task: RewriteTask, storage: Storage) -> int | None:
-    """``None``: all there are."""
+    """Return the rows of each file; ``None`` if one file takes all."""
     if task.num_outputs <= 1:
         return None
     rows = sum(DataFile(storage, source.key, task.mapping_mode).num_rows for source in task.sources)
@@ -107,7 +108,7 @@ def _rows_of_a_file(task: RewriteTask, storage: Storage) -> int | None:
 
 
 class _Cut:
-    """A stream of batches, cut into pieces of so many rows."""
+    """Cuts a stream of batches into pieces of a number of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], rows: int | None) -> None:
         self._batches, self._rows = batches, rows

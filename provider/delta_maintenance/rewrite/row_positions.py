@@ -17,15 +17,16 @@ from delta_log.data.row_bitmap import RowBitmap
 
 
 class NotRemappable(ValueError):
-    """Why deletions cannot be carried over to the new files."""
+    """Deletions cannot be carried over to the new files; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """
-    :param rows: of the file, hidden ones included.
-    :param read: those that were hidden when the file was read.
-    :param now: those that are hidden now; ``None``: the whole file is gone, its live rows with it.
+    """The rows of a source file.
+
+    :param rows: the number of its rows, deleted ones included.
+    :param read: the rows that were deleted when the task read the file.
+    :param now: the rows that are deleted now; ``None``: the whole file was removed.
     """
 
     rows: int
@@ -34,11 +35,11 @@ class SourceRows:
 
 
 def remapped(sources: Sequence[SourceRows], output_rows: Sequence[int]) -> list[RowBitmap]:
-    """The rows of each output that are not live any more.
+    """Return the rows of each output that are deleted now.
 
-    :param sources: in the order in which they were read.
-    :param output_rows: of each output, in the order in which they were written.
-    :raises NotRemappable: rows have come back that the outputs do not have, or the counts do not agree.
+    :param sources: in the order in which the task read them.
+    :param output_rows: the rows of each output, in the order in which the task wrote them.
+    :raises NotRemappable: rows are live again that the outputs lack, or the counts do not add up.
     """
     dead = [np.empty(0, np.int64)]
     start = still_live = 0

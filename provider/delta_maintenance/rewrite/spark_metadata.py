@@ -1,8 +1,8 @@
-"""What Spark leaves in the footers of its data files, for files of ours: the schema in its own words, and the calendar.
+"""The key-value metadata that Spark writes into the footers of its data files, for our files: its schema and a version.
 
-Both are key-value metadata of Parquet. The schema is that of the file: current types, physical names, everything nullable.
-The version does not say who wrote the file (``created_by`` does): by it Spark knows that dates and times are of the
-proleptic Gregorian calendar, as they always are here. Without it Spark 3 refuses dates before 1582 and times before 1900.
+The schema is that of the file: current types, physical names, everything nullable. The version does not name the writer, which
+``created_by`` does. It tells Spark that dates and times are of the proleptic Gregorian calendar, as ours always are. Without it,
+Spark 3 refuses dates before 1582 and times before 1900.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ _OF_COLUMN_MAPPING = "delta.columnMapping."
 
 
 def spark_metadata(stored: StructType) -> dict[str, str]:
-    """
-    :param stored: the columns of a data file.
+    """Return the metadata of a data file.
+
+    :param stored: the file's columns.
     """
     return {SCHEMA_KEY: json.dumps(_type(stored), separators=(",", ":")), VERSION_KEY: _VERSION}
 
 
 def _type(kind: DataType) -> Any:
     if isinstance(kind, PrimitiveType):
-        # In Spark's files these are strings; the length stands in the column's metadata.
+        # Spark stores these as strings and their length in the column's metadata.
         return "string" if kind.name.startswith(("char(", "varchar(")) else kind.name
     if isinstance(kind, ArrayType):
         return {"type": "array", "elementType": _type(kind.element), "containsNull": True}

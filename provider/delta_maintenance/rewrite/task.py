@@ -1,17 +1,17 @@
-"""What travels to a worker and what comes back: one bin as a task, and the manifest of what became of it.
+"""One bin as a task for a worker, and the manifest that the worker leaves of the result.
 
-Both are plain values with a JSON form, because they cross process and machine boundaries, and because the
-manifest is also kept in storage (``_maintenance/<run id>/<bin id>.json``), where a later release may read it.
-Hence:
+Both are plain values with a JSON form: they cross process and machine boundaries, and the manifest is kept in storage
+(``_maintenance/<run id>/<bin id>.json``), where a later release may read it. Therefore
 
-1. Standard library only, and our own errors.
-2. Names and numbers as the log has them: ``path`` is the spelling of the log, ``key`` the decoded storage
-   key, partition values are the raw map with physical names, a deletion vector is its descriptor in log JSON.
-3. A reader ignores members that it does not know and fills in defaults for those that are absent. What an older reader must
-   not ignore, say another order of the rows, is a new :data:`MANIFEST_VERSION`, and it refuses (:class:`NewerManifest`).
-4. No secret: how to reach the storage, and the key of the run, are told to a worker on another way.
+1. the module uses the standard library only, and our own formula of a deletion vector's id;
+2. names and numbers are those of the log: ``path`` is the log's spelling, ``key`` the decoded storage key, partition values are
+   the raw map with physical names, a deletion vector is its descriptor in log JSON;
+3. a reader ignores unknown members and fills in defaults for absent ones. A change that an older reader must not ignore, say
+   another order of the rows, needs a new :data:`MANIFEST_VERSION`, which an older release refuses
+   (:class:`~delta_maintenance.errors.NewerManifest`);
+4. neither holds a secret. A worker gets storage options and the run's key separately.
 
-:mod:`delta_maintenance.rewrite.manifest_file` says how a manifest is stored, and checks what is read.
+:mod:`delta_maintenance.rewrite.manifest_file` stores a manifest and checks it when it is read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 
 from delta_log.log.deletion_vector_id import deletion_vector_id
 
-#: In ``add.tags`` of every file we write: the digest of the settings that it was written under.
+#: In ``add.tags`` of every file that we write: the digest of the settings under which it was written.
 REWRITE_TAG = "delta-maintenance.rewrite"
-#: Likewise: of how many bytes it was planned.
+#: In ``add.tags``, too: the bytes that the plan expected.
 PLANNED_BYTES_TAG = "delta-maintenance.planned-bytes"
-#: Of the manifests that this release writes, and the last that it reads. Version 1 carried no proof of its writer.
+#: The version of the manifests that this release writes, and the last that it reads. Version 1 had no proof of its writer.
 MANIFEST_VERSION = 2
 
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A live file that a task replaces, with all that its ``remove`` action will have to say.
+    """A live file that a task replaces, with all facts for its ``remove`` action.
 
     :param num_records: physical rows by the file's statistics, where the plan needed to know them.
     :param partition_values: the file's own raw map; its spelling may differ from that of the bin.
@@ -62,7 +62,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file that a task wrote, with all that its ``add`` action will have to say.
+    """A file that a task wrote, with all facts for its ``add`` action.
 
     :param stats: the statistics as the JSON text that goes into the log.
     """
@@ -78,18 +78,17 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """One bin to rewrite. Self-contained: with the storage it is all that ``rewrite_bin`` needs.
+    """One bin to rewrite. Together with the storage it is all that ``rewrite_bin`` needs.
 
-    1. The sources are to be read in the order given.
-    2. All sources hold the same typed partition value; ``partition_values`` is the map to copy to the
-       outputs.
-    3. ``bin_id`` depends on nothing but sources and settings, so that a repeated run finds its manifest
-       again.
+    1. A worker reads the sources in this order.
+    2. All sources have the same typed partition value; ``partition_values`` is the map for the outputs.
+    3. ``bin_id`` depends only on sources and settings, so that a repeated run finds the bin's manifest.
 
+    :param reader_features: of the table's protocol.
     :param verify: ``full``: read the new file back and compare a checksum of all columns.
-    :param num_outputs: into how many files of about equal size the rows go.
-    :param begin_before_ms: milliseconds since the epoch; once they have passed, the task is not begun any more.
-    :param planned_bytes: what the sources hold alive, by the plan's estimate.
+    :param num_outputs: the number of files of about equal size that get the rows.
+    :param begin_before_ms: milliseconds since the epoch after which no worker begins the task.
+    :param planned_bytes: the live bytes of the sources, as the plan estimated them.
     """
 
     bin_id: str
@@ -115,7 +114,7 @@ class RewriteTask:
 
     @property
     def output_tags(self) -> dict[str, str]:
-        """What ``add.tags`` of each new file say."""
+        """The ``add.tags`` of each new file."""
         planned = {}
         if self.planned_bytes is not None:
             planned[PLANNED_BYTES_TAG] = str(self.planned_bytes // self.num_outputs)
@@ -135,13 +134,13 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class BinManifest:
-    """What became of one bin: durable from the moment at which its files are complete.
+    """The result of one bin. It is written when the bin's files are complete.
 
-    :param rows_in: physical rows of the sources; ``rows_in == rows_deleted + rows_out`` or the bin is broken.
-    :param rows_deleted: rows that the sources' deletion vectors hide.
-    :param source_rows: physical rows of each source, in the order of the sources. The live ones follow each other in
-        the outputs in just this order, so that the place of each is known; empty: somebody wrote this who did not say.
-    :param num_outputs: into how many files the rows were to go.
+    :param rows_in: physical rows of the sources; in a sound bin ``rows_in == rows_deleted + rows_out``.
+    :param rows_deleted: rows that the sources' deletion vectors delete.
+    :param source_rows: physical rows of each source, in the order of the sources. The outputs hold the live rows in this order,
+        so the place of each row is known. Empty: the writer of the manifest did not record them.
+    :param num_outputs: the number of files that the task asked for.
     """
 
     bin_id: str
@@ -169,7 +168,7 @@ class BinManifest:
         return asdict(self)
 
     def differs_from(self, task: RewriteTask) -> str | None:
-        """In what this is not the answer to a task; ``None``: it is."""
+        """Say how this manifest differs from the answer to a task; ``None`` if it is the answer."""
         for name in (*_WHAT_A_TASK_SAYS, "sources"):
             if getattr(self, name) != getattr(task, name):
                 return f"its {name} are not those of the task"
@@ -180,9 +179,9 @@ class BinManifest:
         return self.miscounts([source.num_records for source in self.sources])
 
     def miscounts(self, num_records: Sequence[int | None]) -> str | None:
-        """In what the counts contradict what the log says of the sources; ``None``: in nothing.
+        """Say how the counts contradict the log's facts about the sources; ``None`` if they do not.
 
-        :param num_records: physical rows of each source; ``None``: the log does not tell.
+        :param num_records: physical rows of each source; ``None`` where the log does not tell.
         """
         hidden = sum(int((source.deletion_vector or {}).get("cardinality", 0)) for source in self.sources)
         if self.rows_deleted != hidden:
@@ -198,7 +197,7 @@ class BinManifest:
         return None
 
     def is_same_work(self, other: BinManifest) -> bool:
-        """Are both the outcome of one task? Their files are different ones all the same."""
+        """Tell whether both are results of one task. Their files differ in any case."""
         tags = [output.tags for output in (*self.outputs, *other.outputs)]
         return replace(self, outputs=(), elapsed_ms=0) == replace(other, outputs=(), elapsed_ms=0) and all(
             one == tags[0] for one in tags

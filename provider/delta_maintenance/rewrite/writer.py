@@ -1,9 +1,8 @@
-"""Writing one data file well: row groups of bounded size, dictionaries where they pay, statistics in the same pass.
+"""Writes one data file: row groups of bounded size, dictionaries where they pay, statistics in the same pass.
 
-Rows are collected until a row group is full, since many small row groups would cost every later reader. While one is
-encoded, in a thread of its own, the next is collected: Arrow's encoder lets go of Python's lock, so that decoding and
-encoding take one processor each, and neither waits for a network. Memory is thus two row groups, decoded, whatever the
-size of the file.
+The writer collects rows until a row group is full, since many small row groups cost every later reader. A thread encodes one row
+group while the caller collects the next. Arrow's encoder releases Python's lock, so decoding and encoding use one processor
+each. Memory holds two decoded row groups, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from delta_maintenance.rewrite.float_leaves import FloatLeaves, OddValues
 from delta_maintenance.rewrite.footer_stats import FooterStats
 from delta_maintenance.rewrite.held_tail import HeldTail
 
-#: As Spark has it.
+#: Spark's value.
 _BLOOM_FALSE_POSITIVES = 0.01
 
 CODEC_PROPERTY = "delta.parquet.compression.codec"
@@ -34,7 +33,7 @@ _CODECS = {
     "gzip": "gzip",
     "lz4": "lz4",
     "lz4_raw": "lz4",
-    "lz4raw": "lz4",  # as Spark 3.5.0 spelt it
+    "lz4raw": "lz4",  # the spelling of Spark 3.5.0
     "brotli": "brotli",
     "none": "none",
     "uncompressed": "none",
@@ -43,10 +42,10 @@ _CODECS = {
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """How a table wants its files.
+    """A table's settings for one new file.
 
-    :param stats: gathers the statistics of the one file that is written with these settings.
-    :param row_group_bytes: of decoded data.
+    :param stats: gathers the statistics of the file.
+    :param row_group_bytes: decoded bytes of a row group.
     """
 
     codec: str
@@ -55,7 +54,7 @@ class WriterSettings:
 
     @staticmethod
     def codec_of(configuration: Mapping[str, str]) -> str:
-        """The codec of the table's property, or zstd."""
+        """Return the codec of the table's property, else zstd."""
         name = configuration.get(CODEC_PROPERTY, "zstd").lower()
         if name not in _CODECS:
             raise InvalidRequest(
@@ -78,18 +77,18 @@ class WriterSettings:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a finished file holds; ``stats`` is the JSON text for the log."""
+    """The facts of a finished file; ``stats`` is the JSON text for the log."""
 
     num_records: int
     stats: str
 
 
 class DataFileWriter:
-    """Writes batches of one physical schema to an open file. Whoever leaves its context finds nothing going on any more.
+    """Writes batches of one physical schema to an open file. When its context ends, its thread has ended.
 
     :param schema: of the batches.
-    :param notes: key-value metadata for the footer.
-    :param bloom_filters: paths of the leaves that get one, asked when the first row group is full.
+    :param key_values: key-value metadata for the footer.
+    :param bloom_filters: returns the paths of the leaves that get a Bloom filter; called when the first row group is full.
     """
 
     def __init__(
@@ -97,12 +96,12 @@ class DataFileWriter:
         file: IO[bytes],
         schema: pa.Schema,
         settings: WriterSettings,
-        notes: Mapping[str, str] | None = None,
+        key_values: Mapping[str, str] | None = None,
         bloom_filters: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        self._file, self._settings, self._notes = HeldTail(file), settings, dict(notes or {})
+        self._file, self._settings, self._key_values = HeldTail(file), settings, dict(key_values or {})
         self._bloom_filters = bloom_filters
-        # Optional throughout, as every Delta writer does: constraints live in the log, not in the files.
+        # All columns are optional, as in the files of every Delta writer: constraints are in the log, not in the files.
         self._read_schema, self._schema = schema, pa.schema([_nullable(field) for field in schema])
         self._stats = FooterStats(settings.stats, self._schema)
         self._float_leaves = FloatLeaves()
@@ -121,8 +120,8 @@ class DataFileWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._thread.shutdown()
         if kind is not None and self._writer is not None:
-            # What is left of a file that failed is not to be ended: Arrow would try to when it forgets the writer, and
-            # tell of that second failure, in place of a full disk for one.
+            # Arrow would try to complete the file when it releases the writer, and report that second failure instead of the
+            # first one, for example a full disk.
             self._writer.is_open = False
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -133,12 +132,12 @@ class DataFileWriter:
             self._flush()
 
     def close(self) -> Written:
-        """Complete the file; the caller closes it."""
+        """Write the rest of the file; the caller closes it."""
         if self._pending or self._encoding is None:
             self._flush()
         self._await_encoding()
         assert self._writer is not None
-        # Most files have nothing to be edited, and their ends go straight through.
+        # Most files need no edit, and their ends are written directly.
         if any(odd.nan or odd.zero for odd in self._odd_values):
             self._file.hold()
             self._writer.close()
@@ -173,13 +172,13 @@ class DataFileWriter:
                 use_dictionary=dictionaries,
                 store_decimal_as_integer=True,
                 write_page_index=True,
-                # Spark knows nothing of Arrow's own schema, and field ids are in the Parquet schema anyway.
+                # Spark ignores Arrow's own schema, and the Parquet schema has the field ids.
                 store_schema=False,
                 metadata_collector=self._footers,
                 bloom_filter_options=bloom_filters,
             )
-            if self._notes:
-                self._writer.add_key_value_metadata(self._notes)
+            if self._key_values:
+                self._writer.add_key_value_metadata(self._key_values)
         if group.num_rows:
             self._odd_values.append(self._float_leaves.odd_values(group))
             self._writer.write_table(group, row_group_size=group.num_rows)
@@ -195,7 +194,7 @@ class DataFileWriter:
 
 
 def _relabelled(table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:
-    """The same buffers under types that differ in nullability only."""
+    """Give columns types that differ only in nullability; the buffers stay."""
     return [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(table.columns, schema, strict=True)
@@ -210,7 +209,7 @@ def _nullable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([_nullable(member) for member in kind])
     if pa.types.is_map(kind):
-        # The format wants keys to be required.
+        # The format requires keys to be non-null.
         key = pa.field("key", _nullable_type(kind.key_type), False, kind.key_field.metadata)
         return pa.map_(key, _nullable(kind.item_field))
     if pa.types.is_list(kind):

@@ -1,4 +1,4 @@
-"""A piece of work is committed once, and what is other work is done: on a real Airflow, with real jobs."""
+"""A piece of work is committed once, and different work is done, on a real Airflow with real jobs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_nightly_example_compacts_a_table_through_spark(
     (event,) = events_of(airflow, table)
     assert (event["extra"]["version"], event["extra"]["metrics"]) == (before + 1, report["metrics"])
     log = airflow.task_log("nightly_optimize", run_id, "optimize", 1)
-    assert any("/2 bins, " in line for line in log), "progress stands in the task log"
+    assert any("/2 bins, " in line for line in log), "progress is in the task log"
     assert f"Committed version {before + 1}." in log
 
 
@@ -104,7 +104,7 @@ def test_a_retry_after_the_commit_adds_no_version(
     report = airflow.xcom(dag_id, run_id, "optimize")
     assert (report["status"], report["version"]) == ("already_done", before + 1)
     (event,) = events_of(airflow, table)
-    assert event["extra"]["version"] == before + 1, "the try that committed did not live to tell"
+    assert event["extra"]["version"] == before + 1, "the try that committed was killed before it could report"
 
 
 def test_a_task_killed_while_its_job_is_at_work_is_tried_again(
@@ -176,7 +176,7 @@ def test_clearing_a_succeeded_task_does_it_again(airflow: LiveAirflow, write_tab
     assert airflow.xcom("optimize", run_id, "optimize")["status"] == "committed"
 
 
-def test_a_commit_wakes_who_waits_for_maintenance_and_an_idle_run_nobody(
+def test_a_commit_starts_the_dag_that_waits_for_maintenance_and_an_idle_run_does_not(
     airflow: LiveAirflow, write_table: WriteTable, followed_table: Path
 ) -> None:
     shutil.copytree(write_table("events"), followed_table)

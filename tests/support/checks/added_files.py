@@ -1,13 +1,13 @@
-"""What a commit has added, checked against the data files themselves, which pyarrow alone reads: nothing of our own does.
+"""Checks the ``add`` actions of a commit against the data files, which pyarrow alone reads and none of our code.
 
-Of each ``add``, by the protocol's sections "Per-file Statistics" and "Column Mapping" and this project's rules for them:
+Each ``add`` must meet these rules, by the protocol's sections "Per-file Statistics" and "Column Mapping" and this project's own:
 
-1. it rearranges (no data change, no deletion vector), and its size and number of rows are the file's;
+1. it only rearranges rows (no data change, no deletion vector), and its size and number of rows are those of the file;
 2. the file has the schema's columns in their order, of the schema's types, under physical names; with column mapping
    each struct member at every depth has its field id; behind them are the columns of row tracking, and nothing else;
 3. each leaf column that should have statistics has an exact ``nullCount``, and bounds wherever they can be written; no
    other column has any;
-4. bounds are attained by values of the file, but for what rounding and cutting off add.
+4. bounds are values of the file, apart from rounding and truncation.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ def _check_text(values: list[str], low: Any, high: Any, limit: int) -> None:
 
 
 def _units(text: str) -> int:
-    """Of UTF-16, which limits count."""
+    """Counts UTF-16 code units, as the limits do."""
     return len(text.encode("utf-16-le")) // 2
 
 

@@ -1,4 +1,4 @@
-"""What a Parquet file says of the values in it, for tests: bounds of row groups by pyarrow, the rest by our Thrift reader."""
+"""Reads what a Parquet file states about its values: null counts, bounds, page index, dictionaries and Bloom filters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from delta_log.parquet.thrift_compact import ThriftStruct
 
 @dataclass(frozen=True)
 class Claims:
-    """Of one leaf in one row group.
+    """What the file states about one leaf column in one row group.
 
-    :param pages: bounds in the column index, ``None``: there is none; of a page of nulls ``None``.
-    :param membership: may a reader take the dictionary, or the Bloom filter, for all of the values?
+    :param pages: bounds by page, ``None`` for a page of nulls; ``None``: there is no column index.
+    :param membership: whether a reader may conclude from the dictionary, or the Bloom filter, that a value is absent.
     """
 
     bounds: tuple[bytes | None, bytes | None]
@@ -26,7 +26,7 @@ class Claims:
 
 
 def claims(content: bytes, path: str) -> list[Claims]:
-    """Of one leaf, by its path, in every row group."""
+    """Returns the claims about the leaf at ``path`` in every row group."""
     _, footer = parquet.split_footer(content)
     found = []
     for _, _, chunk in parquet.column_chunks(footer):

@@ -1,6 +1,6 @@
 """The conformance corpus: Delta tables that other projects wrote, and what a reader must find in each.
 
-It lies beside the checkout (``../shared/corpus``) or at ``$DELTA_CORPUS`` and is no part of this repository. Its
+The corpus is a directory beside the checkout (``../shared/corpus``) or at ``$DELTA_CORPUS`` and is no part of this repository. Its
 archive is unpacked once per run of pytest, however many workers the run has.
 """
 
@@ -67,7 +67,7 @@ def corpus_cases(where: Callable[[Entry], bool] = lambda entry: True) -> list[An
 
 
 def unpack_corpus(run_directory: Path) -> Corpus:
-    """Into a directory that all workers of a run share: whoever is first, the others find it there."""
+    """Unpacks the corpus into a directory that all workers of a run share; the first worker does, the others find it."""
     if not corpus_is_there():
         absent(
             "the corpus of Delta tables",
@@ -82,7 +82,7 @@ def unpack_corpus(run_directory: Path) -> Corpus:
             archive.extractall(draft)
         try:
             draft.rename(target)
-        except OSError:  # another worker's stands there already
+        except OSError:  # another worker was faster
             shutil.rmtree(draft)
     return Corpus(target / "tables")
 

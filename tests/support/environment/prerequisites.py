@@ -1,7 +1,7 @@
 """What a test needs and a machine may lack: a corpus, a program, a server of packages.
 
-One policy for all of it: on a developer's machine the test is skipped with a reason that names what is missing, and
-pytest's summary repeats each once; where ``CI`` is set the test fails, so that nothing is left out unseen.
+On a developer's machine the test is skipped with a reason that names what is missing; the summary prints each reason once.
+If ``CI`` is set the test fails instead, so that CI never leaves out a test unseen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def in_ci() -> bool:
 
 
 def absent(what: str, why: str) -> NoReturn:
-    """Ends the test: ``what`` is missing, and ``why`` says what for or what to do."""
+    """Ends the test, since ``what`` is missing; ``why`` says what it is for, or what to do."""
     reason = f"missing on this machine: {what} ({why})"
     if in_ci():
         pytest.fail(f"{reason}; in CI it has to be there", pytrace=False)
@@ -26,5 +26,5 @@ def absent(what: str, why: str) -> NoReturn:
 
 
 def require(program: str, why: str) -> str:
-    """The path of a program; the test ends where it is not on PATH."""
+    """Returns the path of a program; ends the test if it is not on PATH."""
     return shutil.which(program) or absent(program, why)

@@ -1,7 +1,7 @@
-"""What writers do to a table, with the real transaction code; and a table for them to do it to.
+"""The writers that the explorer runs, with the real transaction code, and the table that they write to.
 
-Each actor states, in :data:`EFFECTS`, what its commit does to the rows of the table, which is all that the model knows of
-it. Rows are names; the rows of a new file are named after its actor.
+Each actor states in :data:`EFFECTS` what its commit does to the rows of the table. The model knows nothing else about it.
+Rows are names; the rows of a new file are named after its actor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.explorer.history import Effect, Violation, hidden_rows
 from tests.support.explorer.world import NOW_MS, Actor, ActorStorage, Context
 
 DAY_MS = 86_400_000
-#: Of all gates that concern writing, the one that lets row tracking pass.
+#: The only gate for writers that lets tables with row tracking pass.
 GATE = Operation.CHECKPOINT
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
@@ -49,7 +49,7 @@ WIDER_SCHEMA = json.dumps(
         "fields": [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("x", "y")],
     }
 )
-#: Of all tries of the actor that commits in batches.
+#: The run, and its key, of all tries of the actor that commits in batches.
 _RUN, _RUN_KEY = "run", RunKey("5e" * 32)
 FEATURES = ["deletionVectors", "domainMetadata", "inCommitTimestamp", "rowTracking"]
 #: The rows of each file of the table, by path.
@@ -59,7 +59,7 @@ FILES = {"a": ["a1", "a2"], "b": ["b1", "b2"], "c": ["c1", "c2"]}
 def table(properties: Mapping[str, str] | None = None) -> dict[str, bytes]:
     """Three versions: three files; the removal long ago of a fourth, which still lies there; and one file more.
 
-    Another file is nobody's.
+    Besides there is a file that no version names.
     """
     configuration = {"delta.enableInCommitTimestamps": "true", "delta.enableDeletionVectors": "true",
                      "delta.enableRowTracking": "true"}  # fmt: skip
@@ -128,7 +128,7 @@ def open_table(context: Context) -> Snapshot:
 
 
 def commit(context: Context, snapshot: Snapshot, change: Change) -> int | None:
-    """The version; ``None``: somebody had done it."""
+    """Commits and returns the version; ``None``: an earlier try had committed."""
     result = Transaction(context.storage, snapshot, GATE, context.runtime).commit(change)
     return None if result.already_done else result.version
 
@@ -271,7 +271,7 @@ def _manifest(context: Context, files: list[dict[str, Any]], group: FileGroup) -
 
 
 def batches(context: Context) -> int | None:
-    """A run whose two bins are committed one by one; whoever tries it again goes on where an earlier try stopped."""
+    """Rewrites two bins and commits them one by one; a repeated try continues where the earlier one stopped."""
     snapshot, storage = open_table(context), context.storage
     identity = ("batches", 1)
     if find_transaction(snapshot, storage, *identity) is not None:
@@ -412,7 +412,7 @@ def widen(context: Context) -> int | None:
 
 
 def upgrade(context: Context) -> int | None:
-    """Adds a feature to the protocol that nobody here knows."""
+    """Adds a feature to the protocol that this package does not know."""
     snapshot = open_table(context)
     protocol = Protocol(3, 7, ["deletionVectors"], [*FEATURES, "unheardOf"])
     return commit(context, snapshot, tagged(context, "UPGRADE", [], protocol=protocol))
@@ -525,7 +525,7 @@ ACTORS: dict[str, Actor] = {
     "checkpoint": checkpoint,
     "vacuum": vacuum,
 }
-#: Beside all others, in searches of its own.
+#: Replaces the whole table; searched beside each other actor, in searches of its own.
 REPLACE = "replace"
-#: Whose repetition does no harm, so that somebody starts them again where their process died.
+#: Actors that may be repeated: the explorer starts them again after their process died.
 RESTARTED = frozenset({"compaction", "batches", "checkpoint", "vacuum"})

@@ -15,7 +15,7 @@ from delta_log.errors import StorageError
 from delta_log.log.data_path import address_of
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import LogListing
-from delta_log.transaction import conflict, transaction
+from delta_log.transaction import conflict, rebase, transaction
 from delta_log.transaction.commit_body import Remap
 from delta_log.transaction.conflict import Basis, Conflict, Head, WinningCommit
 from delta_maintenance.optimize import orphans, remapping, resume
@@ -88,7 +88,7 @@ def _last_only(self: transaction.Transaction, version: int, latest: int) -> Sequ
 _SOUND_RULES = dict(conflict.RULES)
 _WINNERS = transaction.Transaction._winners
 _AFTER = Head.after
-_REMAP = transaction._Rebase.remap
+_REMAP = rebase.Rebase.remap
 
 
 def _same_but(*names: str) -> Callable[[SourceFile, SourceFile | None], bool]:
@@ -115,7 +115,7 @@ def _trusts_an_error(self: transaction.Transaction, version: int, body: bytes) -
         return False
 
 
-def _remaps_once(self: transaction._Rebase, made_anew: Remap) -> None:
+def _remaps_once(self: rebase.Rebase, made_anew: Remap) -> None:
     if not self.remapped:
         _REMAP(self, made_anew)
 
@@ -151,7 +151,7 @@ BREAKS = [
     Break("row ids are not taken anew", ("append", "append"), _head_keeps("row_id_mark")),
     Break("in-commit timestamps are not moved on", ("append", "append"), _head_keeps("in_commit_timestamp_ms")),
     Break("newer row ids of a source are not adopted", ("compaction", "backfill"),
-          lambda: patch.object(transaction, "refreshed_row_ids", lambda *_: {}),
+          lambda: patch.object(rebase, "refreshed_row_ids", lambda *_: {}),
           properties={"delta.enableRowTracking": "false"}),
     Break("a failed put is taken for one without effect", ("append",),
           lambda: _several(patch.object(transaction.Transaction, "_put", _trusts_an_error),
@@ -167,7 +167,7 @@ BREAKS = [
     Break("a remapped source may have new row ids", ("remapping", "backfill"),
           lambda: patch.object(remapping, "_check_file", lambda *_: None)),
     Break("a remapping is not made anew after a lost race", ("remapping", "delete", "update"),
-          lambda: patch.object(transaction._Rebase, "remap", _remaps_once), samples=150),
+          lambda: patch.object(rebase.Rebase, "remap", _remaps_once), samples=150),
     Break("a finished bin is committed although a source lost rows since", ("batches", "delete"),
           lambda: patch.object(resume, "_is_same_file", _same_but("deletion_vector")), faults=1, samples=400),
     Break("a finished bin is committed although its sources have other row ids since", ("batches", "backfill"),
@@ -175,7 +175,7 @@ BREAKS = [
                                _same_but("base_row_id", "default_row_commit_version")), faults=1, samples=400),
     Break("a finished bin is committed although the schema is another one since", ("batches", "widen"),
           lambda: patch.object(resume, "_is_wanted", lambda *_: True), faults=1, samples=400),
-    Break("what another try has committed is deleted as nobody's", ("batches", "batches"),
+    Break("what another try has committed is deleted as an orphan", ("batches", "batches"),
           lambda: patch.object(orphans, "live_files", lambda *_: {}), samples=400),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),

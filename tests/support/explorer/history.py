@@ -165,7 +165,7 @@ def _check_new_ids(state: State, added: list[dict[str, Any]], version: int) -> N
 def _checked_ids(
     state: State, contents: Mapping[str, bytes], before: dict[str, int], actor: str | None, version: int
 ) -> dict[str, int]:
-    """The stable id of each row; where they are enabled, nobody but a backfill and a restore may change one."""
+    """Returns the stable id of each row. If row tracking is enabled, only a backfill and a restore may change one."""
     if state.configuration.get("delta.enableRowTracking") != "true":
         return {}
     ids = {}
@@ -221,7 +221,7 @@ def _rows(state: State, contents: Mapping[str, bytes], version: int) -> frozense
     rows: list[str] = []
     for path, file in state.live.items():
         if path not in contents:
-            raise Violation(f"version {version} needs {path}, which nobody wrote")
+            raise Violation(f"version {version} needs {path}, which no writer wrote")
         rows += [row for row in json.loads(contents[path]) if row not in hidden_rows(file)]
     twice = sorted(row for row, n in Counter(rows).items() if n > 1)
     if twice:

@@ -67,13 +67,13 @@ class Store:
     """Objects by key."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
-    #: Everything that was ever written.
+    #: Every object that was ever written.
     contents: dict[str, bytes] = field(default_factory=dict)
-    #: Keys that were there at the beginning.
+    #: Keys that existed at the beginning.
     first: frozenset[str] = frozenset()
-    #: Is a conditional put conditional? Switched off to see whether anybody notices.
+    #: Whether a conditional put is conditional; switched off to see that the checks notice.
     honest: bool = True
-    #: What somebody puts in the place of everything, at one moment.
+    #: The objects that replace all others when the table is dropped and made anew.
     replacement: dict[str, bytes] = field(default_factory=dict)
     replaced: bool = False
 

@@ -1,1 +1,1 @@
-"""Runs of maintenance, and what a test does meanwhile."""
+"""Runs of maintenance and of Airflow's parts, and what a test does meanwhile."""

@@ -31,7 +31,7 @@ from delta_maintenance.rewrite.bin import manifests_of
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
-#: Of all runs of the tests, so that each try goes on where an earlier one of its run stopped.
+#: One key for all runs of the tests, so that each try continues where an earlier try of its run stopped.
 RUN_KEY = RunKey("5e" * 32)
 
 
@@ -193,6 +193,6 @@ def drop_column(table: Path, name: str) -> int:
 
 
 def keys(table: Path) -> list[str]:
-    """Of the live files."""
+    """Returns the keys of the live files, sorted."""
     found: list[str] = Table(str(table)).snapshot().files(["key"]).column("key").to_pylist()
     return sorted(found)

@@ -105,7 +105,7 @@ class Place:
         (self._first / "victim" / "x").write_text("a neighbour's")
         (self._first / "victim" / "a.json").write_text("{}")
         forged_file(self._first / "victim" / "part-0.parquet")
-        # Nobody names it, and it has one row.
+        # A file with one row that no manifest names.
         self._orphan_bytes = forged_file(table / _ORPHAN).stat().st_size
 
         def die(number: int) -> None:
@@ -335,7 +335,7 @@ HOSTILE_KEYS = (
     "_maintenance/run/x.json",
     ".hidden/x.parquet",
 )
-#: Of members, whatever they are.
+#: Values for any member of a manifest.
 HOSTILE: tuple[Any, ...] = (
     *HOSTILE_KEYS,
     "a\x00b",

@@ -1,6 +1,6 @@
-"""A program: OPTIMIZE --full, or REORG PURGE, by the Spark engine on several tables, in one session.
+"""Runs OPTIMIZE --full or REORG PURGE with the Spark engine on several tables in one session.
 
-Its arguments are the operation and the tables; it prints one report a line.
+``python optimize_on_spark.py optimize|purge TABLE…`` prints one report a line.
 """
 
 from __future__ import annotations

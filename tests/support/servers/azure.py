@@ -34,12 +34,12 @@ class AzureServer:
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """For `open_storage`, `Table` and the command line."""
+        """Options for `open_storage`, `Table` and the command line."""
         return {"account_name": self.account, "connection_string": self.connection_string}
 
     @property
     def delta_rs_options(self) -> dict[str, str]:
-        """For `deltalake`."""
+        """Options for `deltalake`."""
         return {
             "AZURE_STORAGE_ACCOUNT_NAME": self.account,
             "AZURE_STORAGE_ACCOUNT_KEY": self.key,
@@ -48,7 +48,7 @@ class AzureServer:
         }
 
     def make_container(self) -> str:
-        """A container of its own; gives its name."""
+        """Creates a container and returns its name."""
         from azure.storage.blob import BlobServiceClient
 
         name = f"container-{uuid.uuid4().hex[:12]}"

@@ -1,6 +1,6 @@
-"""A DynamoDB of the tests' own: Amazon's DynamoDB Local, which Maven fetches once per environment.
+"""Amazon's DynamoDB Local, which Maven fetches once per environment.
 
-It keeps everything in memory and dies with the test. Any credentials will do.
+It keeps everything in memory and ends with the test. It accepts any credentials.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DynamoDBServer:
         )
 
     def create_lock_table(self, name: str | None = None) -> str:
-        """A table in the layout that the writers of Delta tables share; gives its name."""
+        """Creates a table in the layout that the writers of Delta tables share, and returns its name."""
         name = name or f"delta_log_{uuid.uuid4().hex}"
         keys = (("tablePath", "HASH"), ("fileName", "RANGE"))
         self.client().create_table(
@@ -77,7 +77,7 @@ class DynamoDBServer:
         }
 
     def entries(self, table: str) -> list[dict[str, str]]:
-        """All items of a lock table, as plain values, by address and file name."""
+        """Returns all items of a lock table as plain values, sorted by table path and file name."""
         pages = self.client().get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
         items = [
             {k: next(iter(v.values())) for k, v in item.items()} for page in pages for item in page["Items"]
@@ -87,7 +87,7 @@ class DynamoDBServer:
 
 @contextmanager
 def running_dynamodb(directory: Path) -> Iterator[DynamoDBServer]:
-    """Start a server, and stop it at the end; the test ends where Java or Maven's repository is missing."""
+    """Runs a server for the length of a block; ends the test if Java or a Maven repository is missing."""
     java = java_program("to run DynamoDB Local")
     jars = maven_jars(f"dynamodb-local-{VERSION}", [("com.amazonaws", "DynamoDBLocal", VERSION)])
     command = [java, "-Xmx256m", f"-Djava.library.path={jars}", "-cp", f"{jars}/*"]
@@ -107,10 +107,10 @@ def java_program(why: str) -> str:
 
 
 def maven_jars(name: str, artifacts: list[tuple[str, str, str]], alone: tuple[str, ...] = ()) -> Path:
-    """A directory with these artifacts and all that they depend on, fetched once per environment.
+    """Returns a directory with these artifacts and their dependencies, fetched once per environment.
 
     :param artifacts: group, artifact, version.
-    :param alone: those artifacts of them whose dependencies are not wanted.
+    :param alone: artifacts to fetch without their dependencies.
     """
     home = Path(sys.prefix) / "share" / name
     if home.is_dir():
@@ -133,8 +133,8 @@ def maven_jars(name: str, artifacts: list[tuple[str, str, str]], alone: tuple[st
             stdin=subprocess.DEVNULL,
         )
         if done.returncode:
-            lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["it said nothing"]
-            absent("a Maven repository", f"{name} could not be had: {lines[0][:300]}")
+            lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["no output"]
+            absent("a Maven repository", f"{name} could not be fetched: {lines[0][:300]}")
         try:
             (Path(scratch) / "jars").rename(home)
         except OSError:  # another process was faster

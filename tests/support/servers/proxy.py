@@ -1,6 +1,6 @@
-"""Stands between a client and a server of object storage: counts the requests, and loses or spoils some of them.
+"""A proxy between a client and an object store: records the requests, and loses or spoils some of them.
 
-The client and the server are the real ones; only the wire is ours.
+Client and server are real; only the connection between them is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """Said in the server's place; the server never hears of the request."""
+    """An answer in place of the server's, which does not receive the request."""
 
     status: int
     body: bytes = b""
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lose:
-    """The server does what it was asked to, and the connection breaks before its answer arrives."""
+    """The server handles the request, and the connection breaks before its answer arrives."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def proxied(upstream: str) -> Iterator[Proxy]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """Logs nothing."""
 
         def handle_request(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
@@ -139,7 +139,7 @@ def proxied(upstream: str) -> Iterator[Proxy]:
         request_queue_size = 128
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """A client that went away is none of our business."""
+            """Ignores a client that closed its connection."""
 
     server = Server(("127.0.0.1", 0), Handler)
     proxy = Proxy(f"http://127.0.0.1:{server.server_address[1]}")

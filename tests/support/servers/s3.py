@@ -27,7 +27,7 @@ class S3Server:
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """For `open_storage`, `Table` and the command line."""
+        """Options for `open_storage`, `Table` and the command line."""
         return {
             "key": self.key,
             "secret": self.secret,
@@ -37,7 +37,7 @@ class S3Server:
 
     @property
     def delta_rs_options(self) -> dict[str, str]:
-        """For `deltalake`."""
+        """Options for `deltalake`."""
         return {
             "AWS_ACCESS_KEY_ID": self.key,
             "AWS_SECRET_ACCESS_KEY": self.secret,
@@ -48,7 +48,7 @@ class S3Server:
 
     @property
     def spark_conf(self) -> dict[str, str]:
-        """For Hadoop's S3A in a Spark session."""
+        """Settings of a Spark session for Hadoop's S3A."""
         return {
             "spark.hadoop.fs.s3a.endpoint": self.endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": _REGION,
@@ -59,19 +59,19 @@ class S3Server:
         }
 
     def file_system(self) -> Any:
-        """An `s3fs.S3FileSystem`, to look behind a storage's back."""
+        """Opens an `s3fs.S3FileSystem`, which reaches the objects without the storage under test."""
         import s3fs
 
         return s3fs.S3FileSystem(**self.storage_options, skip_instance_cache=True, use_listings_cache=False)
 
     def make_bucket(self) -> str:
-        """A bucket of its own; gives its name."""
+        """Creates a bucket and returns its name."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
         self.file_system().call_s3("create_bucket", Bucket=name)
         return name
 
-    def open_to_everybody(self, bucket: str, *actions: str) -> None:
-        """Allow requests without signature to do these (`GetObject`, …)."""
+    def allow_anonymous(self, bucket: str, *actions: str) -> None:
+        """Allows these actions (`GetObject`, …) for requests without a signature."""
         resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
         statement = {
             "Effect": "Allow",
@@ -84,7 +84,7 @@ class S3Server:
 
     @property
     def anonymous_options(self) -> dict[str, Any]:
-        """Storage options that sign nothing."""
+        """Storage options for requests without a signature."""
         return {"anon": True, "endpoint_url": self.endpoint, "client_kwargs": {"region_name": _REGION}}
 
 

@@ -1,1 +1,1 @@
-"""Tables and logs that tests are made on."""
+"""Tables and logs for tests."""

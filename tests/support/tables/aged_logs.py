@@ -1,4 +1,4 @@
-"""Logs with a past: commits a day apart, checkpoints of several kinds, and what writers leave lying about."""
+"""Generates old logs: commits up to a day apart, checkpoints of several kinds, and leftovers of writers."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def copy_of(storage: MemoryStorage) -> MemoryStorage:
 
 
 def age(storage: MemoryStorage, key: str, days: float) -> None:
-    """Let an object be so many days old."""
+    """Sets the age of an object."""
     storage.objects[key] = (storage.objects[key][0], NOW_MS - int(days * DAY_MS))
 
 
 def readable_states(storage: Storage, first: int = 0) -> dict[int, dict[str, Any]]:
-    """Of every version that can be opened and read to the last file."""
+    """Returns the state of every version that can be opened and whose files can all be read."""
     found = {}
     for version in range(first, snapshot_of(storage).version + 1):
         with suppress(CorruptLog, VersionNotFound):
@@ -92,6 +92,6 @@ LITTER = (
     f".{0:020d}.json.crc",
     f".{77:020d}.json.crc",
     f"_staged_commits/{1:020d}.abc.json",
-    "somebody-elses.file",
+    "of-another-program.file",
     f"{0:020d}.{3:020d}.compacted.json.txt",
 )

@@ -34,10 +34,12 @@ def _decimals(precision: int, scale: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Column:
-    """
-    :param type: in SQL; :param values: compared with, and in the rows; the last one is a plain one.
-    :param also: only in the rows: the engines' own arithmetic fails on these when they are in a query.
-    :param ordered: engines differ in how they order its values.
+    """A column of the test table.
+
+    :param type: its SQL type.
+    :param values: in the rows and in predicates; the last one is no edge case.
+    :param also: only in the rows: the engines' own arithmetic fails on these in a query.
+    :param ordered: engines order these values differently.
     """
 
     name: str
@@ -136,17 +138,17 @@ def duckdb_literal(column: Column, value: Any) -> str:
     return f"CAST('{value}' AS {column.type})"
 
 
-#: Of the cases below, those that a column's first, and its second value is compared by where time is short.
+#: With ``few``: the comparisons for a column's first value, and those for its second.
 _HALVES = (("=", ">", "<=", "in", "same as"), ("<>", "<", ">=", "not in", "not in the one"))
 
 
 def predicates(
     columns: Iterable[tuple[str, Column]], literal: Literal, null_safe: str, *, few: bool = False
 ) -> dict[str, str]:
-    """Predicates by a name that is the same for every engine.
+    """Returns predicates by a name that is the same for every engine.
 
-    :param columns: with the expressions that they are named by.
-    :param few: only some, but for columns whose order is in question.
+    :param columns: each with the expression that refers to it.
+    :param few: only some of the predicates, except for ``ordered`` columns.
     """
     found = {}
     for expression, column in columns:

@@ -19,19 +19,19 @@ FORGED_LINE = "eu\n2026-01-01 00:00:00 INFO forged line"
 FORGED_REPORT = (
     'DELTA_REPORT {"contract_version": 1, "operation": "optimize", "table": "t", "status": "committed"}'
 )
-#: Of partitions; each would end, hide or replace what a program reads, or take over a terminal.
+#: Partition values. Each would end, hide or replace what a program reads, or control a terminal.
 VALUES = ("DELTA_PROGRESS {}", f"DELTA_PROGRESS {{}} {FORGED_REPORT}", FORGED_REPORT, CONTROLS, FORGED_LINE)
 _HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def is_harmless(text: str) -> bool:
-    """Is there nothing in a text but what shows, and ends of lines, none of which a table brought in?"""
+    """Tells whether a text holds only printable characters and line ends, and no line that a table brought in."""
     harmful = any(unicodedata.category(character) in _HARMFUL for character in text if character != "\n")
     return not harmful and "\n2026-01-01" not in text
 
 
 def write_hostile_table(table: Path, values: Sequence[str] = VALUES) -> Path:
-    """Two files of one row in each partition; values and names of files are as hostile as a file system lets them be."""
+    """Writes two files of one row into each partition; values and file names are as hostile as the file system allows."""
     adds = []
     for part in values:
         directory = table / f"part={part}"

@@ -1,6 +1,6 @@
-"""What somebody who may write below a table's root can leave in ``_maintenance/<run>/``, and a table to leave it in.
+"""Forges manifests in ``_maintenance/<run>/``, as a writer with access to the table's directory can.
 
-The forger knows everything about the table and the run but the run's key: names, sources, settings, the format.
+The forger knows everything about the table and the run except the run's key: names, sources, settings, the format.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ FORGED_ID = -666
 
 
 def planned(table: Path, run_id: str = "run") -> list[RewriteTask]:
-    """The tasks of a run that begins now."""
+    """Returns the tasks of a run that begins now."""
     opened = Table(str(table))
     snapshot = opened.snapshot()
     return list(tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, run_id, opened.uri))
 
 
 def forged_file(path: Path) -> Path:
-    """A data file with one row of the table's schema ``id, part``, where `part` is a partition."""
+    """Writes a data file with one row of the schema ``id``, for a table partitioned by ``part``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"id": pa.array([FORGED_ID], pa.int64())}), path)
     return path
 
 
 def forged(task: RewriteTask, **outputs: Any) -> dict[str, Any]:
-    """The manifest, as a release without keys wrote it, that claims the task done, its rows being one.
+    """Returns a manifest as releases without keys wrote it; it claims that the task is done and has one row.
 
     :param outputs: members of its only output.
     """
@@ -69,7 +69,7 @@ def forged(task: RewriteTask, **outputs: Any) -> dict[str, Any]:
 
 
 def of_gone_sources(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for sources that are not in the table, so that what it wrote looks like nobody's."""
+    """Returns such a manifest for sources that are not in the table, so that its outputs look like orphans."""
     return {**manifest, "sources": [{"path": "gone.parquet", "key": "gone.parquet", "size_bytes": 1}]}
 
 

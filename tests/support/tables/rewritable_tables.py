@@ -1,8 +1,7 @@
-"""Generated tables with data in them: every type, nested and null, with and without column mapping, and with what time
-leaves behind: columns that came later, that are gone, or of a narrower type, deletion vectors, statistics that somebody
-forgot.
+"""Generates tables with data: every type, nested and null, with and without column mapping, and with a past: columns that
+were added, dropped or widened later, deletion vectors, and missing statistics.
 
-The files are written by pyarrow and the log by hand, so that nothing of ours is needed to make a table.
+pyarrow writes the data files, and the log is written by hand, so that none of our code makes the table.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _members(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def _entries(keys: st.SearchStrategy[Any], values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Of a map, as pyarrow has them."""
+    """Generates the entries of a map, in pyarrow's form."""
     return st.dictionaries(keys, st.none() | values, max_size=2).map(lambda found: list(found.items()))
 
 
@@ -72,11 +71,11 @@ _zoned = _moment.map(lambda moment: moment.replace(tzinfo=timezone.utc))
 
 
 def _decimals(digits: int, places: int) -> st.SearchStrategy[Decimal]:
-    """With so many digits before the point."""
+    """Generates decimals with at most this number of digits."""
     return st.decimals(-(10**digits) + 1, 10**digits - 1, places=places)
 
 
-#: Of each column: its type in the schema, and its values.
+#: Columns by name: the type in the schema, and a strategy for values.
 COLUMNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "flag": ("boolean", st.booleans()),
     "tiny": ("byte", st.integers(-128, 127)),
@@ -119,7 +118,7 @@ COLUMNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 
 @dataclass(frozen=True)
 class Narrow:
-    """How older files hold a column whose type was widened since.
+    """The narrower type of a column in files written before its type was widened.
 
     :param where: inside the column, as ``fieldPath`` of ``delta.typeChanges`` has it; empty: the column itself.
     :param values: of the wide type, such as the narrow one can hold.
@@ -132,7 +131,7 @@ class Narrow:
     where: str = ""
 
 
-#: Of some columns, what writers put where a row has no value.
+#: Default values of columns, as SQL.
 DEFAULTS = {"int": "17", "text": "'none'", "day": "DATE'2024-02-29'"}
 #: What tables say of their statistics.
 STATS_PROPERTIES: tuple[Mapping[str, str], ...] = (
@@ -143,7 +142,7 @@ STATS_PROPERTIES: tuple[Mapping[str, str], ...] = (
     {"delta.dataSkippingStatsColumns": "deep.D.e, struct.a,`long`"},
     {"delta.dataSkippingStringPrefixLength": "4"},
 )
-#: Of some columns, all that the protocol's section "Type Widening" allows.
+#: Narrower types of columns: all that the protocol's section "Type Widening" allows.
 NARROW: dict[str, tuple[Narrow, ...]] = {
     "short": (Narrow("byte", st.integers(-128, 127)),),
     "int": (Narrow("short", st.integers(-(2**15), 2**15 - 1)), Narrow("byte", st.integers(-128, 127))),
@@ -207,7 +206,7 @@ class GeneratedTable:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def live_rows(self) -> list[dict[str, Any]]:
-        """What a reader must find, in the logical columns."""
+        """Returns the rows that a reader must find, with logical column names."""
         found = []
         for file in self.files:
             for position, row in enumerate(file.rows):
@@ -349,14 +348,14 @@ class GeneratedTable:
         }
 
     def _values(self, file: File, name: str) -> list[Any]:
-        """Of a column, as the file has them."""
+        """Returns a column's values as the file holds them."""
         values = [row[name] for row in file.rows]
         if name not in file.narrow:
             return values
         return [None if value is None else self.narrow[name].as_narrow(value) for value in values]
 
     def first_row_id(self, number: int) -> int:
-        """The base of a file; for the number of files, the first id that is free."""
+        """Returns the first row id of a file; for the number of files, the first free id."""
         return 1000 + sum(len(file.rows) for file in self.files[:number])
 
 
@@ -441,7 +440,7 @@ def generated_tables(draw: st.DrawFn) -> GeneratedTable:
 
 
 def as_multiset(rows: Rows) -> list[str]:
-    """Rows in a form that can be compared, NaN and both zeros told apart."""
+    """Returns rows in a comparable form that distinguishes NaN and both zeros."""
     return sorted(repr([(name, _plain(row[name])) for name in sorted(row)]) for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""Small real tables, written by delta-rs: an independent writer."""
+"""Small tables written by delta-rs, an independent writer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 
 def write_days(table: Path, *, files: int = 6, rows: int = 100, days: int = 2) -> pa.Table:
-    """A table partitioned by ``day``, in many small files; gives its rows, sorted by ``id``."""
+    """Writes a table of many small files, partitioned by ``day``; returns its rows, sorted by ``id``."""
     written = []
     for number in range(files):
         rows_of_file = pa.table(
@@ -26,7 +26,7 @@ def write_days(table: Path, *, files: int = 6, rows: int = 100, days: int = 2) -
 
 
 def write_parts(table: Path, parts: str) -> Path:
-    """Two files of one row in each of some partitions: a bin for each. Row ``10 * file + n`` is in the ``n``-th."""
+    """Writes two files of one row into each partition, so that each partition is a bin; row ``10 * file + n`` is in the n-th."""
     for number in range(2):
         rows = pa.table({"id": [10 * number + n for n in range(len(parts))], "part": list(parts)})
         write_deltalake(str(table), rows, partition_by=["part"], mode="append")

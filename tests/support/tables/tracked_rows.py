@@ -1,6 +1,6 @@
-"""Row tracking on tables that others wrote: turned on as ``ALTER TABLE`` does it, and what it tells of each row.
+"""Turns row tracking on for tables that others wrote, as ``ALTER TABLE`` does, and reads each row's id.
 
-The commit is written by hand, so that nothing of ours gives the ids that a rewrite has to keep.
+The commit is written by hand, so that none of our code assigns the ids that a rewrite has to keep.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GAP = 10
 
 
 def tracked_rows(table: Path) -> list[str]:
-    """Every live row with its id and its commit version, in a form and an order that can be compared."""
+    """Returns every live row with its id and commit version, as sorted text."""
     snapshot = Table(str(table)).snapshot()
     rows = snapshot.scan(row_tracking=True).read_all().to_pylist()
     found = sorted((row["_row_id"], row["_row_commit_version"]) for row in rows)
@@ -97,7 +97,7 @@ def _added_again(file: dict[str, Any], rows: int) -> dict[str, Any]:
 
 
 def check_given_ids(before: Snapshot, after: Snapshot) -> None:
-    """New files have ids above all that were ever given, no two files have one, and the mark is not below any."""
+    """Checks that new files have ids above all earlier ones, that no two files share one, and that the high-water mark covers them."""
     old = set(before.files(["base_row_id"]).column("base_row_id").to_pylist())
     mark, new_mark = (_mark(snapshot) for snapshot in (before, after))
     for file in sorted(after.files().to_pylist(), key=lambda file: int(file["base_row_id"])):

@@ -1,4 +1,4 @@
-"""Tables whose log a test writes by hand: what a planner sees is the log alone, so no data file has to exist."""
+"""Writes logs by hand. A planner reads the log alone, so no data file has to exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(
 
 
 def deletion_vector(cardinality: int, offset: int | None = 1) -> dict[str, Any]:
-    """A descriptor; what it points at does not exist."""
+    """Returns a descriptor of a deletion vector that does not exist."""
     vector = {
         "storageType": "u",
         "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*",
@@ -42,7 +42,7 @@ def write_log(
     partition_by: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> Snapshot:
-    """Version 0 of a table with a data column ``value``; gives its snapshot.
+    """Writes version 0 of a table with a data column ``value``; returns its snapshot.
 
     :param partition_by: partition columns and their types.
     """

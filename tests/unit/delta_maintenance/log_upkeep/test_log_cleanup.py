@@ -71,7 +71,7 @@ def test_every_version_from_the_anchor_on_stays_as_it_was(storage: MemoryStorage
             assert version in stays
     gone = set(before.objects) - set(storage.objects)
     assert gone == {file.key for file in plan.files}
-    assert "_delta_log/somebody-elses.file" not in gone
+    assert "_delta_log/of-another-program.file" not in gone
     assert planned(storage).is_empty, "a second run has nothing to do"
 
 

@@ -100,7 +100,7 @@ def test_a_source_that_is_gone_is_named_though_others_were_opened_before_it_was_
     distant = LiveRows(live.task, DistantStorage(live.storage), live.stored)
     with pytest.raises(CorruptLog, match=gone.key):
         list(distant)
-    assert distant.of_sources == [2] * 9
+    assert distant.source_rows == [2] * 9
 
 
 def test_batches_of_wide_rows_are_short_and_none_is_lost(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_batches_of_wide_rows_are_short_and_none_is_lost(tmp_path: Path) -> None
     assert max(batch.nbytes for batch in batches) <= 20 * _WIDE
     found = [text[:3] for batch in batches for text in batch.column("text").to_pylist()]
     assert found == 2 * [f"{number:03}" for number in range(24) if number not in (0, 21)]
-    assert (live.of_sources, live.rows_deleted) == ([24, 24], 4)
+    assert (live.source_rows, live.rows_deleted) == ([24, 24], 4)
     assert run(tmp_path, full=True).status == "committed"
     assert opened.snapshot().to_arrow().num_rows == 44
 
