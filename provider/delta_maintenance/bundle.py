@@ -1,11 +1,10 @@
-"""The library as one zip file, for ``spark-submit --py-files`` and Spark's ``addArtifacts``.
+"""Builds the library as one zip file, for ``spark-submit --py-files`` and Spark's ``addArtifacts``.
 
-It holds the sources of ``delta_log`` and ``delta_maintenance`` and nothing else: a cluster needs no Airflow,
-and what is compiled (pyarrow, pyroaring, …) has to be there already
-(:mod:`delta_maintenance.engine.cluster_check` looks).
+The file holds the sources of ``delta_log`` and ``delta_maintenance`` and nothing else. A cluster needs no Airflow; compiled
+libraries (pyarrow, pyroaring, …) must be installed there (:mod:`delta_maintenance.engine.cluster_check` checks).
 
-1. Deterministic: the same sources give the same bytes, wherever they are installed and whenever it is built.
-2. The file's name holds its hash, so two releases on one machine never take each other's file.
+1. Equal sources give equal bytes, on every machine and at any time.
+2. The file's name holds its hash, so two releases on one machine never use each other's file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def build_bundle(directory: Path) -> Path:
-    """Write the bundle into a directory, or find it there; returns its path."""
+    """Write the bundle into a directory, unless it is there; return its path."""
     content = _bundle()
     path = Path(directory) / f"delta_maintenance_bundle-{_hash(content)}.zip"
     if path.exists():
@@ -36,11 +35,6 @@ def build_bundle(directory: Path) -> Path:
     Path(temporary).chmod(0o644)
     Path(temporary).replace(path)
     return path
-
-
-def bundle_hash() -> str:
-    """Names the sources of this installation; equal hashes are equal code."""
-    return _hash(_bundle())
 
 
 def _hash(content: bytes) -> str:
@@ -58,7 +52,7 @@ def _bundle() -> bytes:
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
-    """Module files by their path in the bundle."""
+    """Yield the module files with their paths in the bundle."""
     home = Path(__file__).resolve().parents[1]
     if home.is_file():  # we run from a bundle ourselves
         with zipfile.ZipFile(home) as archive:

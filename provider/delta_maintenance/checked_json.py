@@ -1,11 +1,10 @@
-"""JSON from another process, which may have gone wrong: read with one kind of error, and checked member by member.
+"""Reads JSON of another process, which may be broken, and checks its members.
 
 1. The only error is :class:`ContractError`, whatever the text is.
-2. What is read can be written again, by anybody: integers have 64 bits, fractions are finite, and nothing is nested so deeply
-   that a later reader would fail.
-3. No message shows more than a few characters of what was read.
+2. Every later reader can read the values, too: integers have 64 bits, fractions are finite, and nesting is limited.
+3. A message quotes only a few characters of the text.
 
-Standard library only, as the contract that rests on it.
+Standard library only, since the contract uses it.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ _MAX_DEPTH = 50
 
 
 class ContractError(ValueError):
-    """A spec or report that this release cannot read; the message says which side to look at."""
+    """This release cannot read a spec or a report; the message says which side is wrong."""
 
 
 class _OddValue(ValueError):
-    """JSON that is well formed and holds what cannot be used."""
+    """Well-formed JSON holds a value that cannot be used."""
 
 
 def first_object(what: str, text: str) -> tuple[dict[str, Any], int]:
-    """The JSON object at the beginning of a text, and where it ends.
+    """Read the JSON object at the beginning of a text; return it and its end.
 
-    :param what: it is said to be.
-    :raises ContractError: there is none that can be used.
+    :param what: names the object in messages.
+    :raises ContractError: the text does not begin with a usable object.
     """
     try:
         raw, end = _DECODER.raw_decode(text)
@@ -51,9 +50,9 @@ def first_object(what: str, text: str) -> tuple[dict[str, Any], int]:
 
 
 def whole_object(what: str, text: str) -> dict[str, Any]:
-    """The JSON object that a text is.
+    """Read a text that is one JSON object.
 
-    :raises ContractError: it is none that can be used.
+    :raises ContractError: it is not a usable object.
     """
     text = text.strip()
     raw, end = first_object(what, text)
@@ -63,9 +62,9 @@ def whole_object(what: str, text: str) -> dict[str, Any]:
 
 
 def storable(value: Any) -> Any:
-    """A JSON value whose text every database and wire takes.
+    """Make a JSON value that every database and wire accepts.
 
-    Halves of surrogate pairs, which stand for the bytes of a path that are no UTF-8, and zero characters are written out.
+    Lone surrogates, which stand for bytes of a path that are not UTF-8, and zero characters become escapes.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
@@ -113,7 +112,7 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_con
 
 @dataclass(frozen=True)
 class Kind:
-    """What a member has to be; `words` for people."""
+    """What a member must be; `words` name it in messages."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -144,9 +143,9 @@ def one_of(names: Collection[str]) -> Kind:
 
 
 def object_with(kinds: Mapping[str, Kind], *, required: bool = False) -> Kind:
-    """An object in which the named members are of these kinds.
+    """An object whose named members are of these kinds.
 
-    :param required: they have to be there, and no others; else they may be absent, and others may be there.
+    :param required: it must have these members and no others; else members may be missing, and others may be there.
     """
 
     def fits(value: Any) -> bool:
@@ -160,9 +159,9 @@ def object_with(kinds: Mapping[str, Kind], *, required: bool = False) -> Kind:
 def checked_members(
     what: str, raw: Mapping[str, Any], kinds: Mapping[str, Kind], required: Collection[str]
 ) -> dict[str, Any]:
-    """The members that have a kind; others, of a later release, are left out.
+    """Return the members that have a kind, and leave out those of later releases.
 
-    :raises ContractError: a required one is missing, or one is not of its kind.
+    :raises ContractError: a required member is missing, or a member is not of its kind.
     """
     missing = [name for name in required if name not in raw]
     if missing:

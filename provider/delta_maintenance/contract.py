@@ -1,17 +1,17 @@
-"""The contract between whoever wants maintenance done and the job that does it.
+"""The contract between a caller (an operator, the command line) and the job that does the maintenance.
 
-A :class:`JobSpec` says *what is wanted*, never *how*: the job opens a fresh snapshot and plans by itself, so that
-a spec may be minutes old when it is run. A :class:`JobReport` says what came of it; its dictionary form is at once
-the ``--json`` output of the command line and the XCom of the operators.
+A :class:`JobSpec` says *what* the caller wants, never *how*: the job opens a fresh snapshot and plans by itself, so a spec
+may be minutes old when it runs. A :class:`JobReport` says what the job did. Its dictionary is both the ``--json`` output of
+the command line and the XCom of the operators.
 
 Rules of this file:
 
-1. Standard library only, since a DAG file and a Spark driver both import it.
-2. No secret is ever part of a spec or a report: credentials and the run's key travel in the environment of the job
+1. Standard library only: DAG files and Spark drivers import it.
+2. Specs and reports hold no secrets. Credentials and the run's key travel in the environment of the job
    (:data:`STORAGE_OPTIONS_VARIABLE`, :data:`RUN_KEY_VARIABLE`) or are ambient.
-3. Both ends state :data:`CONTRACT_VERSION`; a reader accepts its own version and the one before.
-4. What is read is checked member by member: whatever arrives, the only error is :class:`ContractError`.
-5. The lines of a job carry the nonce of its run (:func:`line_prefix`), which no text from a table can know.
+3. Both sides state :data:`CONTRACT_VERSION`. A reader accepts its own version and the one before.
+4. A reader checks each member. Its only error is :class:`ContractError`, whatever arrives.
+5. The lines of a job carry the nonce of its run (:func:`line_prefix`), which text from a table cannot contain.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ CONTRACT_VERSION = 1
 #: Environment variable with the storage options (a JSON object) of the table.
 STORAGE_OPTIONS_VARIABLE = "DELTA_MAINTENANCE_STORAGE_OPTIONS"
 
-#: Environment variable with the secret key that all tries of one run share: at least 32 hexadecimal digits.
+#: Environment variable with the secret key that all tries of a run share: at least 32 hexadecimal digits.
 RUN_KEY_VARIABLE = "DELTA_MAINTENANCE_RUN_KEY"
 
-#: Environment variable with the nonce of the lines below; drawn for each run by the process that starts the job.
+#: Environment variable with the nonce of the lines below. The process that starts the job draws one per run.
 OUTPUT_NONCE_VARIABLE = "DELTA_MAINTENANCE_OUTPUT_NONCE"
 
-#: A job's lines on standard output that are meant for a program: the prefix, the nonce if there is one, one JSON object.
+#: How a job's lines for a program begin. A nonce may follow, then one JSON object.
 PROGRESS_PREFIX = "DELTA_PROGRESS "
 REPORT_PREFIX = "DELTA_REPORT "
 
 
 def line_prefix(prefix: str, nonce: str | None) -> str:
-    """What a line for a program begins with.
+    """The beginning of a line for a program.
 
-    :param nonce: of the run; ``None``: a person started the job by hand, and nobody parses its output.
+    :param nonce: of the run; ``None``: a person started the job, and no program parses its output.
     """
     return f"{prefix}{nonce} " if nonce else prefix
 
@@ -71,9 +71,13 @@ HOT_PARTITIONS = ("last", "wait")
 VERIFICATIONS = ("counts", "full")
 BROKEN_SOURCES = ("fail", "skip")
 
-#: ``committed``: a version was added. ``written``: what adds no version was written (a checkpoint). ``cleaned``: nothing was committed, and files of the log or of a quarantine were deleted. ``restored``: files are back from a quarantine. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the
-#: same transaction had committed. ``planned``: a dry run. ``needs_spark``: ``engine="auto"`` found the work too
-#: large for this process; nothing was written. ``failed``: see ``error``.
+#: How a job ends; a report with another status is refused.
+#:
+#: ``committed``: the job added a version. ``written``: it wrote a checkpoint, a compaction or a checksum, which adds no
+#: version. ``cleaned``: it only deleted files of the log or of a quarantine. ``restored``: it brought files back from a
+#: quarantine. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the transaction had committed.
+#: ``planned``: it was a dry run. ``needs_spark``: ``engine="auto"`` found the work too large for this process, and wrote
+#: nothing. ``failed``: see ``error``.
 STATUSES = (
     "committed",
     "written",
@@ -88,7 +92,7 @@ STATUSES = (
 
 _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
-#: So many of the bins that were left out are told one by one.
+#: How many of the bins that were left out a report describes.
 MAX_DROPPED = 20
 
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_CONFLICT = 0, 1, 2, 3
@@ -96,10 +100,10 @@ EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_CONFLICT = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class TransactionId:
-    """Names one piece of work for ever, so that its repetition commits nothing (`txn` action of the protocol).
+    """Identifies one piece of work, so that repeating it commits nothing (``txn`` action of the protocol).
 
-    :param app_id: who: dag, task, table and operation; few over a table's life.
-    :param version: which piece of work: an integer that grows.
+    :param app_id: names the application: dag, task, table and operation. A table sees few of them.
+    :param version: numbers the pieces of work of the application, ascending.
     """
 
     app_id: str
@@ -107,7 +111,7 @@ class TransactionId:
 
     @classmethod
     def parse(cls, text: str) -> TransactionId:
-        """``APP_ID:VERSION``, split at the last colon."""
+        """Parse ``APP_ID:VERSION``, split at the last colon."""
         app_id, _, version = text.rpartition(":")
         # Eighteen digits fit into 64 bits, as the protocol wants it.
         if not app_id or re.fullmatch(r"-?[0-9]{1,18}", version) is None:
@@ -120,18 +124,18 @@ class TransactionId:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One maintenance operation that somebody wants on one table.
+    """A request for one maintenance operation on one table.
 
     :param options: the options of the operation, named as on the command line with underscores
         (``where``, ``target_size_bytes``, …).
-    :param run_id: names this run in manifests, logs and commit tags; the same for every try of one run. Letters, digits,
-        dots, hyphens and underscores.
+    :param run_id: names the run in manifests, logs and commit tags; all tries of a run share it. Letters, digits, dots,
+        hyphens and underscores.
     :param transaction: makes the run idempotent, see :class:`TransactionId`.
     :param memory_limit_bytes: ceiling for the local engine.
-    :param parallelism: worker processes or Spark tasks at a time; ``None``: what the machine or cluster has.
-    :param allowed_roots: the table and every other address lie below a root of each member, see
-        :mod:`delta_log.storage.table_uri`; who set them, and the roots.
-    :param tags: put into ``commitInfo.tags``, for people who read the table's history.
+    :param parallelism: worker processes or Spark tasks at a time; ``None``: as many as the machine or cluster has.
+    :param allowed_roots: lists of roots, by who set them. The table and every other address must lie below a root of each
+        list, see :mod:`delta_log.storage.table_uri`.
+    :param tags: for ``commitInfo.tags``, which people read in the table's history.
     """
 
     operation: str
@@ -169,14 +173,14 @@ class JobSpec:
     @classmethod
     def from_json(cls, text: str) -> JobSpec:
         """
-        :raises ContractError: it is no spec, or one that this release does not read.
+        :raises ContractError: the text is not a spec that this release reads.
         """
         raw = whole_object("job spec", text)
         return cls(**_members("job spec", raw, _SPEC_MEMBERS, ("operation", "table", "run_id")))
 
 
 def _are_roots(value: Any) -> bool:
-    """An empty list would be a fence without a gate, and most likely a mistake."""
+    """Check lists of roots. An empty list would allow nothing, so it counts as a mistake."""
     return isinstance(value, Mapping) and all(
         isinstance(roots, (list, tuple)) and roots and all(isinstance(root, str) for root in roots)
         for roots in value.values()
@@ -225,21 +229,21 @@ class ErrorReport:
 
 @dataclass(frozen=True)
 class JobReport:
-    """What came of a job.
+    """What a job did.
 
-    :param version: the version that the job's last commit created; ``None`` where it committed nothing.
-    :param read_version: the version that was planned on.
-    :param engine: the engine that did the work, and ``engine_reason`` why that one.
+    :param version: created by the job's last commit; ``None``: it committed nothing.
+    :param read_version: the version that the plan was made on.
+    :param engine: that did the work; ``engine_reason`` says why this one.
     :param metrics: named as Spark names them (``numAddedFiles``, …); integers.
-    :param plan: for a dry run what would be done.
-    :param dropped_bins: bins that were rewritten and left out of the commit, since somebody else changed their sources
-        meanwhile; ``dropped`` tells the first of them. Their rows are where the other writer left them.
-    :param remapped_bins: bins of whose sources somebody else deleted rows meanwhile, and that took that over.
-    :param broken_bins: bins that were left out since a source of theirs cannot be read; ``broken`` tells the first.
-    :param num_batches: commits with files that the run has made, all its tries together; absent without batches.
-    :param left: ``bins``, ``files`` and ``bytes`` that a budget has left for another run.
-    :param foreign: ``files``, ``bytes`` and a few ``examples`` of files that lie outside of the table's directory, as those
-        of a shallow clone's source do, and stay as they are.
+    :param plan: of a dry run, what the job would do.
+    :param dropped_bins: how many rewritten bins were left out of the commit because another writer changed their sources;
+        ``dropped`` describes the first ones. Their rows are where the other writer left them.
+    :param remapped_bins: how many bins took over deletions that another writer made in their sources.
+    :param broken_bins: how many bins were left out because a source cannot be read; ``broken`` describes the first ones.
+    :param num_batches: commits with files, of all tries of the run; absent if the run has no batches.
+    :param left: ``bins``, ``files`` and ``bytes`` that are left for another run.
+    :param foreign: ``files``, ``bytes`` and a few ``examples`` of files outside of the table's directory, such as those of a
+        shallow clone's source. No run changes them.
     :param error: why, where ``status`` is ``failed``.
     """
 
@@ -268,7 +272,7 @@ class JobReport:
     contract_version: int = CONTRACT_VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, absent ones left out."""
+        """The report as JSON values, without absent members."""
         members = {key: value for key, value in asdict(self).items() if value is not None}
         return members if self.error is None else {**members, "error": self.error.to_dict()}
 
@@ -278,7 +282,7 @@ class JobReport:
     @classmethod
     def from_json(cls, text: str) -> JobReport:
         """
-        :raises ContractError: it is no report, or one that this release does not read.
+        :raises ContractError: it is not a report that this release reads.
         """
         return cls.from_dict(whole_object("job report", text))
 
@@ -286,7 +290,7 @@ class JobReport:
     def from_dict(cls, raw: Mapping[str, Any]) -> JobReport:
         """
         :param raw: as :func:`~delta_maintenance.checked_json.first_object` reads it.
-        :raises ContractError: it is no report, or one that this release does not read.
+        :raises ContractError: it is not a report that this release reads.
         """
         required = ("operation", "table", "status")
         return cls(**_members("job report", storable(raw), _REPORT_MEMBERS, required))
@@ -298,7 +302,7 @@ class JobReport:
 
 _TRANSACTION = object_with({"app_id": TEXT, "version": INTEGER}, required=True)
 _ERROR_MEMBERS = {"type": TEXT, "message": TEXT, "kind": TEXT, "retryable": FLAG}
-#: The members of both, and what each has to be.
+#: The members of specs and reports, and what each must be.
 _SPEC_MEMBERS: Mapping[str, Kind] = {
     "operation": TEXT,
     "table": TEXT,
@@ -343,7 +347,7 @@ _REPORT_MEMBERS: Mapping[str, Kind] = {
 def _members(
     what: str, raw: Mapping[str, Any], kinds: Mapping[str, Kind], required: Sequence[str]
 ) -> dict[str, Any]:
-    """Those of a spec or report that this release knows, as its constructor takes them."""
+    """The members that this release knows, as the constructor of a spec or report takes them."""
     version = raw.get("contract_version")
     if not INTEGER.fits(version) or version not in (CONTRACT_VERSION, CONTRACT_VERSION - 1):
         raise ContractError(

@@ -30,10 +30,10 @@ from typing_extensions import Self
 
 from delta_log.errors import InvalidRequest, brief
 from delta_log.storage.table_uri import require_absolute
+from delta_log.table_config import properties
 from delta_maintenance.contract import ENGINES
 
 _SHOWN_CHARACTERS = 300
-_MAX_DIGITS = 18
 #: No file comes near it, and sums of it fit into 64 bits.
 _MAX_BYTES = 1 << 50
 _MAX_COUNT = 1 << 40
@@ -71,9 +71,8 @@ def text_of(value: Any) -> str:
 
 
 def whole_number(value: Any) -> int | None:
-    """The number that decimal digits stand for; ``None`` where they are none, or more than 64 bits hold."""
-    text = "" if isinstance(value, bool) else text_of(value).strip()
-    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
+    """The number that decimal digits stand for; ``None`` if they are none, or more than 64 bits hold."""
+    return None if isinstance(value, bool) else properties.whole_number(text_of(value))
 
 
 def plan_within(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A plan in full, in a file of its own: one JSON object a line, where the user wants it."""
+"""Writes a whole plan to a file that the user names: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delta_log.storage.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A new file at a URI."""
+    """A file that does not exist yet."""
 
     uri: str
     storage: Storage
@@ -20,7 +20,7 @@ class PlanFile:
     @classmethod
     def of(cls, uri: str, open_place: Callable[[str], Storage]) -> PlanFile:
         """
-        :raises InvalidRequest: it is a directory, or there is something already.
+        :raises InvalidRequest: the URI is a directory, or the file exists.
         """
         directory, _, name = uri.rpartition("/")
         if not name:

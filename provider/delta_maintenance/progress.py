@@ -1,8 +1,7 @@
-"""How a running job tells how far it is: to programs as lines of the contract, to people as lines they can
-read.
+"""Reports the progress of a job: to programs as lines of the contract, to people as readable lines.
 
-Everything is rate limited but the first and the last line, so that ten thousand bins make no ten thousand
-lines. A reporter may be called from any thread.
+All lines but the first and the last are rate limited, so ten thousand bins do not make ten thousand lines. Any thread may
+call a reporter.
 """
 
 from __future__ import annotations
@@ -20,24 +19,23 @@ from delta_maintenance.units import format_bytes
 
 
 class ProgressReporter(Protocol):
-    """What an operation and its engine tell while they work."""
+    """Receives the progress of an operation and its engine."""
 
     def start(self, total_bins: int, total_bytes: int) -> None:
-        """The plan is known; work begins."""
+        """Work begins, on a plan of this size."""
 
     def source_read(self, bin_id: str, size_bytes: int) -> None:
         """A source file of a bin was read."""
 
     def bin_done(self, bin_id: str, size_bytes: int) -> None:
-        """A bin is finished; ``size_bytes`` is all that it read, whether :meth:`source_read` told it or
-        not."""
+        """A bin is finished; ``size_bytes`` is all that it read, reported by :meth:`source_read` or not."""
 
     def message(self, text: str) -> None:
         """A new stage; shown at once."""
 
 
 class SilentProgress:
-    """A :class:`ProgressReporter` for whoever does not want to know."""
+    """A :class:`ProgressReporter` that reports nothing."""
 
     def start(self, total_bins: int, total_bytes: int) -> None: ...
 

@@ -18,6 +18,7 @@ if str(ROOT / "docs") not in sys.path:
 
 from option_tables import argument_tables, flag_tables
 
+from airflow_delta import operators
 from airflow_delta.operators.base import DeltaJobOperator
 from delta_log.errors import InvalidRequest
 from delta_maintenance.cli.arguments import UsageError, make_parser, rows_of
@@ -173,3 +174,9 @@ def test_the_documentation_has_a_line_for_each_row() -> None:
     assert "| `--cloth SIZE` | the table's | Size of the cloth |" in flags
     assert "| `cloth_size` | the table's | Size of the cloth |" in arguments
     assert "| `careful` | `True` | Polish with care |" in arguments
+
+
+def test_an_operator_runs_an_operation_that_there_is() -> None:
+    for name in operators.__all__:
+        operation = getattr(operators, name).operation
+        assert OPERATIONS[operation.name] is operation

@@ -337,7 +337,8 @@ def render_restoration(report: Mapping[str, Any]) -> str:
     return printable_lines(lines)
 
 
-_RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+#: By operation, what renders its report.
+RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "optimize": render_rewrite,
     "purge": render_rewrite,
     "checkpoint": render_checkpoint,
@@ -350,4 +351,4 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 def render_report(report: Mapping[str, Any]) -> str:
     """The report of a job that did not fail."""
-    return _RENDERERS[report["operation"]](report)
+    return RENDERERS[report["operation"]](report)

@@ -1,16 +1,16 @@
-"""The job, as a program: ``python -m delta_maintenance.entrypoint.run_job --spec JSON``, or the same file
-given to spark-submit with the bundle as ``--py-files``.
+"""Runs a job as a program: ``python -m delta_maintenance.entrypoint.run_job --spec JSON``, or this file given to
+spark-submit with the bundle as ``--py-files``.
 
-It prints ``DELTA_PROGRESS {…}`` lines as it goes and one ``DELTA_REPORT {…}`` line at the end, whatever
-happens; its exit code is the report's. The process that starts it may give a nonce in the environment
-(``DELTA_MAINTENANCE_OUTPUT_NONCE``), which then stands behind both prefixes; it is taken out of the environment
-before anything else, so that no process that the job starts has it. Credentials come in the environment, too
-(``DELTA_MAINTENANCE_STORAGE_OPTIONS``), and so does the key of the run (``DELTA_MAINTENANCE_RUN_KEY``). What the
-environment calls ``DELTA_MAINTENANCE_PARENT_PID`` is
-watched: when that process is gone, nobody wants the job any more, and it ends.
+The program prints ``DELTA_PROGRESS {…}`` lines as it works and one ``DELTA_REPORT {…}`` line at the end, in any case. Its
+exit code is the report's. The environment may hold
 
-Only the standard library is imported before it is known that the rest is there: where something is missing,
-the report names it.
+* ``DELTA_MAINTENANCE_OUTPUT_NONCE``: a nonce to print behind both prefixes. The program removes it from the environment
+  first, so no process that the job starts inherits it;
+* ``DELTA_MAINTENANCE_STORAGE_OPTIONS``: the storage options, with credentials;
+* ``DELTA_MAINTENANCE_RUN_KEY``: the key of the run;
+* ``DELTA_MAINTENANCE_PARENT_PID``: the process that wants the job. When that process is gone, the job ends.
+
+At the top, only the standard library is imported. If a library is missing, the report names it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SECONDS_TO_UNWIND = 15.0
 
 
 class Terminated(BaseException):
-    """This process was told to end."""
+    """This process received the signal to end."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -157,8 +157,10 @@ def _failed(text: str, error: ErrorReport) -> JobReport:
 
 
 def _find_library() -> None:
-    """Started by path and without a bundle: the library is two directories up, and this directory must not be
-    a place to import from."""
+    """Make the library importable if this file was started by its path: it is two directories up.
+
+    This directory itself must not be a place to import from.
+    """
     here = Path(__file__).resolve().parent
     sys.path[:] = [path for path in sys.path if path and Path(path).resolve() != here]
     if importlib.util.find_spec("delta_maintenance") is None:
@@ -196,14 +198,14 @@ def _is_alive(pid: int) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, where the system tells: a number may be given to another process."""
+    """When a process started, if the system tells. A process id may be given to another process later."""
     try:
         fields = (
             Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
         )
     except OSError:
         return None
-    # A zombie does nothing any more, whoever forgot to wait for it.
+    # A zombie counts as gone: it only waits for its parent to collect it.
     return None if fields[0] == "Z" else fields[19]
 
 

@@ -1,4 +1,4 @@
-"""Log cleanup, from a wish to a report: look, choose the anchor, prove it, delete.
+"""Runs CLEANUP LOG: finds the anchor of the log, checks it, and deletes the files below it.
 
 See :mod:`delta_maintenance.log_upkeep.plan.log_cleanup` for what may go and in which order. All that can refuse does so in
 :func:`plan_log_cleanup`, which writes nothing. A run that dies anywhere leaves every version from the anchor on readable, and its
@@ -63,12 +63,12 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
 def clean_up(
     storage: Storage, snapshot: Snapshot, plan: LogCleanupPlan, runtime: Runtime, progress: ProgressReporter
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """Carry a plan out; gives facts and metrics.
+    """Execute a plan; return facts and metrics for the report.
 
     :param snapshot: that the plan was made on.
-    :raises LogCleanupRefused: the table is another one than it was; nothing was deleted.
-    :raises ClockAhead: by the store's clock the plan is about younger files; nothing was deleted.
-    :raises LogCleanupIncomplete: some files were deleted, and running again goes on.
+    :raises LogCleanupRefused: the table was replaced; nothing was deleted.
+    :raises ClockAhead: this machine's clock is ahead of the store's, so young files look old; nothing was deleted.
+    :raises LogCleanupIncomplete: some files were deleted; running again continues.
     """
     if plan.is_empty:
         return {}, {"numDeletedFiles": 0, "sizeOfDeletedData": 0}
@@ -81,10 +81,10 @@ def clean_up(
 def plan_log_cleanup(
     storage: Storage, snapshot: Snapshot, now_ms: int, progress: ProgressReporter
 ) -> LogCleanupPlan:
-    """What would go, and why; writes nothing.
+    """Plan a cleanup; write nothing.
 
     :param snapshot: the latest version.
-    :raises UnsupportedFeature: the table may need files that we do not know of.
+    :raises UnsupportedFeature: the table may need files that this release does not know.
     :raises CorruptLog: a commit after the anchor is missing.
     :raises CheckpointAuditFailed: the anchor is not what the log says of its version.
     """
@@ -97,7 +97,7 @@ def plan_log_cleanup(
     if inventory.listing.latest < snapshot.version:
         raise LogCleanupRefused(
             f"{storage.uri}: the log ends at version {inventory.listing.latest}, and version {snapshot.version} was read "
-            "from it a moment ago. Nothing was deleted. Run again when whoever replaces the table is done."
+            "from it a moment ago. Nothing was deleted. Run again when the replacement of the table is complete."
         )
     require_same_log(storage, snapshot, inventory.listing)
     plan = replace(
@@ -130,7 +130,7 @@ def _with_anchor(
     now_ms: int,
     progress: ProgressReporter,
 ) -> LogCleanupPlan:
-    """The same with an anchor, and with what goes below it."""
+    """Add the anchor and the files below it to a plan."""
     expired, listing = plan.expired_version, inventory.listing
     if expired is None:
         return _because(plan, "no version is older than the log's retention")

@@ -102,7 +102,7 @@ class LogDeletion:
             self._deleted += batch
 
     def _gone(self, batch: Sequence[ExpiredFile]) -> list[ExpiredFile]:
-        """Of a batch that failed, what is gone; what cannot be looked at counts as left."""
+        """The files of a failed batch that are gone. A file that cannot be looked at counts as left."""
         found: list[ExpiredFile] = []
         with suppress(StorageError, OSError):
             found.extend(file for file in batch if self._storage.head(file.key) is None)
@@ -134,7 +134,7 @@ class LogDeletion:
         self._snapshot = newest
 
     def _still_orphans(self) -> list[ExpiredFile]:
-        """Of the plan's sidecars those that still no checkpoint names."""
+        """The sidecars of the plan that still no checkpoint names."""
         sidecars = self._plan.sidecars
         if not sidecars:
             return []
@@ -170,7 +170,7 @@ class LogDeletion:
 
     @property
     def _touches_versions(self) -> bool:
-        """Or is it leftovers alone?"""
+        """Whether the plan deletes more than leftovers."""
         return bool(self._plan.entry_points) or any(
             file.reason == "expired_commit" for file in self._plan.rest
         )

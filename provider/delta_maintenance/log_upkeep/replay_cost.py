@@ -1,4 +1,4 @@
-"""What a reader of a version replays, as the planners of checkpoints and log compactions take it."""
+"""Measures what a reader of a version replays, for the planners of checkpoints and log compactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delta_maintenance.log_upkeep.plan.log_compaction import LogPiece
 
 
 def replay_cost(storage: Storage, snapshot: Snapshot) -> tuple[ReplayCost, tuple[LogPiece, ...]]:
-    """The log's tail as a whole, and in its pieces."""
+    """The cost of the log's tail as a whole, and its files one by one."""
     segment = find_log_segment(storage, snapshot.version)
     checkpoint = segment.checkpoint
     pieces = tuple(LogPiece(file.version, file.end, file.info.size) for file in segment.tail)
@@ -32,5 +32,5 @@ def _size_bytes(storage: Storage, checkpoint: Checkpoint) -> int:
     try:
         sidecars = CheckpointReader(storage, checkpoint).other.sidecars
     except UnreadableCheckpoint:
-        return top_bytes  # the snapshot took another one; this is about how long things take
+        return top_bytes  # the snapshot uses another checkpoint; an estimate is enough here
     return top_bytes + sum(sidecar.sizeInBytes for sidecar in sidecars)

@@ -1,15 +1,14 @@
-"""Committing finished bins: all at once, or batch by batch as they come.
+"""Commits finished bins: all at once, or in batches.
 
-1. A batch is committed as soon as the bins that are finished have read ``batch_size_bytes``. Its commit says in its tags
-   which run and which batch it is; only the commit that *finishes* the run carries ``txn``, so that the run as a whole
-   is done at most once (and a try that died between two batches is not taken for done).
-2. Every batch is held against everything that was committed since the plan's snapshot. Bins whose sources somebody
-   changed are left out of their batch; a batch that loses all of its bins is no reason to stop, a commit of another
-   batch stands or will.
-3. Where the last batch is gone before the run ends (its time was over, or nothing was left for another try), a commit
-   without files carries the ``txn``.
-4. Where deletions are to be taken over, a bin whose sources lost rows is not left out but committed with deletion vectors
-   of its own (:mod:`delta_maintenance.optimize.remapping`).
+1. A batch is committed as soon as the finished bins have read ``batch_size_bytes``. The tags of its commit name the run and
+   the batch. Only the commit that *finishes* the run carries ``txn``, so the run as a whole is done at most once, and a try
+   that died between two batches does not count as done.
+2. Every batch is checked for conflicts with all commits since the plan's snapshot. Bins whose sources changed are left out.
+   A batch may lose all of its bins; the run goes on, since other batches are committed.
+3. If no bin is left for the finishing commit (the time was over, or a later try found nothing to do), a commit without
+   files carries the ``txn``.
+4. With remapping, a bin whose sources lost rows is committed with deletion vectors of its own
+   (:mod:`delta_maintenance.optimize.remapping`).
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from delta_maintenance.rewrite.task import BinManifest, SourceFile
 
 @dataclass(frozen=True, slots=True)
 class CommitDetails:
-    """What every commit of a run says.
+    """The ``commitInfo`` of every commit of a run.
 
-    :param transaction: application id and version, for the commit that finishes the run.
+    :param transaction: application id and version; only the commit that finishes the run carries them.
     """
 
     operation: str
@@ -50,12 +49,13 @@ class CommitDetails:
 class Batches:
     """The commits of one run.
 
-    :param size_bytes: ``None``: everything in one commit.
-    :param vectors: where bins whose sources lost rows meanwhile are to take that over; else they are left out.
-    :ivar committed: bins that are in the table, those of earlier tries among them.
-    :ivar remapped: how many of them have taken deletions over.
+    :param size_bytes: of a batch; ``None``: everything in one commit.
+    :param vectors: writes deletion vectors for bins whose sources lost rows; ``None``: such bins are left out.
+    :ivar committed: bins in the table, with those of earlier tries.
+    :ivar remapped: how many of them took over deletions.
+    :ivar dropped: bins that were left out, each with its conflict.
     :ivar version: of the last commit.
-    :ivar already_done: another try of the same run has finished it.
+    :ivar already_done: another try has finished the run.
     """
 
     transaction: Transaction
@@ -101,9 +101,9 @@ class Batches:
         )
 
     def add(self, manifest: BinManifest, *, more_to_come: bool) -> None:
-        """Take a finished bin, and commit if a batch is full.
+        """Add a finished bin, and commit if the batch is full.
 
-        :raises CommitFailed: the table is not the one any more that was planned on.
+        :raises CommitFailed: the table changed so that the plan does not hold any more.
         """
         self._pending.append(manifest)
         full = self.size_bytes is not None and sum(m.bytes_in for m in self._pending) >= self.size_bytes
@@ -111,10 +111,10 @@ class Batches:
             self._commit(finishes=False)
 
     def finish(self, order: Mapping[str, int]) -> None:
-        """Commit what is left, and that this was all.
+        """Commit the remaining bins, and that the run is finished.
 
         :param order: of the bins in the plan, so that equal work gives equal commits.
-        :raises CommitFailed: nothing of the run is in the table.
+        :raises CommitFailed: nothing of the run was committed.
         """
         if not self._pending and not self.num_batches and self.dropped:
             raise self.dropped[0][1]
@@ -129,7 +129,7 @@ class Batches:
         except ConcurrentDelete as error:
             if finishes and not self.num_batches:
                 raise
-            # Nothing was left of this batch.
+            # The batch lost all of its bins.
             self.dropped += [(manifest, error) for manifest in manifests]
             if not finishes or self.details.transaction is None:
                 return
@@ -150,14 +150,14 @@ class Batches:
     def _commit_bins(
         self, manifests: Sequence[BinManifest], finishes: bool
     ) -> tuple[CommitResult, Sequence[BinManifest]]:
-        """What came of it, and the bins with their sources as they were removed."""
+        """Commit some bins; return the result, and the bins with their sources as the commit removed them."""
         number, now_ms = self.num_batches + bool(manifests), self.runtime.now_ms()
         batched = self.size_bytes is not None or self.num_batches > 0
         details = self.details
         tags = {**details.tags, RUN_TAG: details.run_id}
         if batched:
             tags[BATCH_TAG] = str(number)
-        # What an earlier try has rewritten says nothing about how long it took.
+        # How long an earlier try took to rewrite a bin is not known.
         if manifests and not any(manifest.bin_id in self._taken_over for manifest in manifests):
             tags[REWRITE_TIME_TAG] = str(max(1, now_ms - self._since_ms))
         self.progress.message(
@@ -180,7 +180,7 @@ class Batches:
             metrics=lambda kept: commit_metrics([as_committed(number) for number in kept]),
             transaction=details.transaction if finishes else None,
             tags=tags,
-            # Whether a table is clustered decides how its files may be put together.
+            # Clustering decides which files may be put together.
             rests_on_domains=frozenset({CLUSTERING_DOMAIN}),
             remap=remapping,
         )

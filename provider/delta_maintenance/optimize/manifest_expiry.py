@@ -1,8 +1,7 @@
-"""Manifests of runs that nobody will go on with: they serve for thirty days, and then the next run on the table removes them.
+"""Deletes manifests of abandoned runs: a manifest older than thirty days is deleted by the next run on the table.
 
-A run that fails for good leaves what its bins would have committed; without the manifests VACUUM takes the files for what
-they are, nobody's. It is a matter of tidiness: whether a manifest may still be used is decided by what it says, never by
-its age.
+A run that fails for good leaves the files that its bins would have committed. VACUUM deletes those files once no manifest
+names them. The age of a manifest never decides whether it may be used; its content does.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     from delta_log.table import Table
 
 MANIFEST_DAYS = 30
-#: A run's directory, and its manifests by their bins. Other things lie in the directory, too, and deeper ones are none of ours.
+#: A manifest, named by its bin, in the directory of its run. Other files, and deeper ones, are not ours.
 _MANIFEST = re.compile(rf"{MANIFEST_DIRECTORY}/(?!\.)[^/\x00-\x1f\x7f]+/[0-9a-f]{{32}}\.json")
 
 
 def forget_old_manifests(table: Table, now_ms: int) -> int:
-    """How many there were.
+    """Delete old manifests; return how many there were.
 
     :raises StorageError: the store failed.
     :raises ClockAhead: by the store's clock they may be younger; nothing was deleted.

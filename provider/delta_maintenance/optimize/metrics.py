@@ -1,4 +1,4 @@
-"""What an operation did, in numbers, under the names that Spark uses for them."""
+"""The metrics of OPTIMIZE, under the names that Spark uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delta_maintenance.rewrite.task import BinManifest
 
 
 def commit_metrics(manifests: Sequence[BinManifest]) -> dict[str, int]:
-    """The ``operationMetrics`` of OPTIMIZE; sizes in bytes, of the added files where not said otherwise."""
+    """The ``operationMetrics`` of a commit. File sizes are those of added files, in bytes."""
     added = sorted(output.size_bytes for manifest in manifests for output in manifest.outputs)
     sources = [source for manifest in manifests for source in manifest.sources]
     return {
@@ -28,7 +28,7 @@ def commit_metrics(manifests: Sequence[BinManifest]) -> dict[str, int]:
 
 
 def dropped_bin(manifest: BinManifest, conflict: CommitFailed) -> dict[str, Any]:
-    """A bin that was left out of the commit, as the report tells it."""
+    """Describe a bin that was left out of the commit, for the report."""
     return {
         "bin": manifest.bin_id,
         "partition_values": dict(manifest.partition_values),

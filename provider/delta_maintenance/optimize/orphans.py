@@ -1,13 +1,13 @@
-"""Files that a run has written and that nobody can commit any more.
+"""Deletes files that a run has written and that no try of it can commit any more.
 
-A bin that lost its race leaves some, and so does one that an earlier try had finished for sources which have changed since.
-No version names them, and VACUUM would find them a week later. They go at once where three things are certain:
+Such files come from a bin that lost a conflict, and from a bin that an earlier try finished before its sources changed. No
+version names them, and VACUUM would delete them a week later. They are deleted at once if three things are certain:
 
-1. Nobody learns of them any more: the bin's manifest is deleted before the table is looked at.
-2. Whoever knows them cannot commit them: some source of the bin is not live as it was. A try that knows them rests on a
-   version in which it was, and no rule of commits lets a rewrite remove what somebody has removed meanwhile; not even where
-   a RESTORE brings it back. A try that begins later finds no manifest.
-3. Nobody has committed them: neither a live file nor a tombstone names them.
+1. No later try learns of them: the bin's manifest is deleted before the table is looked at.
+2. No try that knows them can commit them: a source of the bin has changed or is gone. Such a try rests on a version with
+   the earlier source, and the conflict rules refuse a rewrite of a file that was removed meanwhile, even if a RESTORE
+   brings the file back.
+3. No try has committed them: neither a live file nor a tombstone names them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from delta_maintenance.rewrite.task import BinManifest
 def remove_orphans(
     lost: Sequence[BinManifest], snapshot: Snapshot, storage: Storage, *, remap: bool = False
 ) -> list[str]:
-    """Delete what is certainly nobody's; gives the keys.
+    """Delete the orphans among the files of some bins; return their keys.
 
-    :param lost: bins that the run has not committed. Their manifests are gone.
-    :param snapshot: of the table as it is now, read after that.
-    :param remap: tries of this run may take over deletions, so that a source with other deletions is none that is gone.
+    :param lost: bins that the run has not committed. Their manifests are deleted already.
+    :param snapshot: of the table, read after the manifests were deleted.
+    :param remap: tries of this run may take over deletions, so a source with other deletions may still be committed.
     """
     if not lost:
         return []
     live = live_files(snapshot, lost)
-    doomed = [
+    unlisted = [
         output.key
         for manifest in lost
         if any(
@@ -45,8 +45,8 @@ def remove_orphans(
         for output in manifest.outputs
         if output.key not in live
     ]
-    keys = pa.array(doomed, pa.string())
+    keys = pa.array(unlisted, pa.string())
     removed = snapshot.tombstones(("key",)).column("key")
-    nobodys: list[str] = keys.filter(pc.invert(pc.is_in(keys, value_set=removed))).to_pylist()
-    storage.delete(nobodys)
-    return nobodys
+    orphans: list[str] = keys.filter(pc.invert(pc.is_in(keys, value_set=removed))).to_pylist()
+    storage.delete(orphans)
+    return orphans

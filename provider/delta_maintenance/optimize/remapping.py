@@ -1,17 +1,18 @@
 """Committing a bin whose sources lost rows meanwhile: its new files get deletion vectors for those rows.
 
-Without this a bin is left out of the commit when somebody deletes one row of one of its sources. With it, and that is
-an option, the deletion is translated to the new files. It is done anew after each lost race, on what is live then:
+Without remapping, a bin is left out of the commit if another writer deletes one row of one of its sources. With remapping,
+which is an option, the deletion is translated to the new files. This is repeated after each conflict, on the files that are
+live then:
 
-1. The table still lets deletion vectors be written, and no Iceberg compatibility forbids them.
+1. The table still allows deletion vectors, and no Iceberg compatibility feature forbids them.
 2. Each source is live, with the vector that it was read with or one that hides more; or it is gone altogether, and so
    are all rows that came from it. Where rows came back (RESTORE), the new files lack them, and the bin is left out.
-3. Each source is the file that was read: the same size, and the same row ids.
-4. What the commit removes is each source as it is live *now*. To remove it as it was read would leave it in the table
-   beside its copy.
-5. The rows that are live in the new files are as many as are live in the sources.
+3. Each source is the file that was read: its size and its row ids are unchanged.
+4. The commit removes each source as it is live *now*. Removing it as it was read would leave it in the table, beside its
+   copy.
+5. The new files have as many live rows as the sources.
 
-The new files' statistics stay as wide bounds; nothing of it changes a row.
+The statistics of the new files become wide bounds. No row changes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from delta_maintenance.rewrite.task import SourceFile as Source
 FEATURE, ENABLED = "deletionVectors", "delta.enableDeletionVectors"
 #: Under these, a table has no deletion vectors.
 _FORBIDDING = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
-#: Of the rows that were written, more than this part being dead already: the bin is better planned anew.
+#: If more than this part of the written rows is deleted already, the bin is better planned again.
 _WORTHLESS = 0.5
 
 #: The rows that a vector of the file with this key hides.
@@ -88,7 +89,7 @@ class Remapping:
     def __call__(self, number: int, head: Head, live: Mapping[str, Sequence[Add | Remove]]) -> FileGroup:
         """
         :param head: the version that the commit would follow.
-        :param live: by key of each source that somebody touched, what of it is in that version.
+        :param live: for each source that another commit touched, by key, the live states of the file in that version.
         :raises ConcurrentDelete: the deletions cannot be translated; nothing was committed.
         """
         manifest, group = self.manifests[number], self.groups[number]
@@ -171,7 +172,7 @@ def _check_table(head: Head) -> None:
 
 
 def _check_file(key: str, read: Remove, now: Add | Remove) -> None:
-    """Is it the file that was read?"""
+    """Check that a live file is the one that was read."""
     if read.size is not None and now.size is not None and read.size != now.size:
         raise NotRemappable(f"{key} had {read.size} bytes and has {now.size}")
     before = (read.baseRowId, read.defaultRowCommitVersion)
@@ -180,7 +181,7 @@ def _check_file(key: str, read: Remove, now: Add | Remove) -> None:
 
 
 def _removal_of(now: Add | Remove, read: Remove) -> Remove:
-    """For what is live; what was read may have had another deletion vector."""
+    """The removal of a live file, which may have another deletion vector than when it was read."""
     return msgspec.structs.replace(
         read,
         path=now.path,
@@ -191,5 +192,5 @@ def _removal_of(now: Add | Remove, read: Remove) -> Remove:
 
 
 def _wide(stats: str | None, rows: int) -> str:
-    """Statistics of a file with a deletion vector: its bounds hold for the rows that are left, and are not tight."""
+    """Statistics of a file with a deletion vector: its bounds hold for the rows that are left, but are not tight."""
     return json.dumps({**json.loads(stats or "{}"), "numRecords": rows, "tightBounds": False})

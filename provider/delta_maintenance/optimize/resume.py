@@ -1,6 +1,6 @@
-"""What earlier tries of one run have left, by its manifests: how a killed run goes on where it stopped.
+"""Finds what earlier tries of a run have finished, so that a killed run resumes where it stopped.
 
-A manifest stays until its run is over, so each one tells, held against the table as it is now, where its bin stands:
+A manifest stays until its run is over. Compared with the table as it is now, it tells the state of its bin:
 
 ============  =====================================================  ==============================
 committed     its files are live, with this rewriter's mark          not planned again, and counted
@@ -8,15 +8,15 @@ finished      its sources are live, and in every fact what the log   committed a
               says of them; the plan would give them this bin's id;
               its counts of rows agree with the log and with the
               footers of its files, which are complete and unnamed
-stale         anything else: somebody changed the sources, or what   planned anew
-              decides how files are written, meanwhile
+stale         anything else: the sources changed meanwhile, or what  planned anew
+              decides how files are written
 ============  =====================================================  ==============================
 
-Only manifests that carry the proof of the run's key are looked at (:mod:`delta_maintenance.rewrite.manifest_file`); other
-files among them are counted, and left alone.
+Only manifests with the proof of the run's key count (:mod:`delta_maintenance.rewrite.manifest_file`). Other files beside them
+are counted and left alone.
 
-Nothing is deleted here: another try of the same run may be about to commit what looks stale
-(:mod:`delta_maintenance.optimize.orphans` knows when that is impossible).
+Nothing is deleted here, since another try of the run may be about to commit a bin that looks stale
+(:mod:`delta_maintenance.optimize.orphans` decides when that is impossible).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EarlierTries:
         return [*self.committed, *self.finished, *self.stale]
 
     def prior_work(self) -> PriorWork:
-        """What the plan has to know of it."""
+        """The part of it that the plan needs."""
         done = [*self.committed, *self.finished]
         return PriorWork(
             keys=[
@@ -89,11 +89,11 @@ def find_earlier_tries(
     rewrite_tag: str,
     count_rows: CountRows = rows_by_footer,
 ) -> EarlierTries:
-    """Look; one LIST where there is nothing.
+    """Read the manifests of a run and compare them with a snapshot. Without manifests, this costs one LIST.
 
-    :param rewrite_tag: of the files that would be written now. Whatever was committed before the snapshot is no conflict
-        any more, so a bin that was written for another schema has to be told by this.
-    :raises NewerManifest: a newer release is at this run.
+    :param rewrite_tag: of the files that would be written now. A commit before the snapshot causes no conflict any more, so
+        only the tag tells that a bin was written for another schema.
+    :raises NewerManifest: a newer release works on this run.
     """
     manifests, num_foreign = manifests_of(storage, run_key, run_id)
     if not manifests:
@@ -116,7 +116,7 @@ def find_earlier_tries(
 
 
 def _is_same_file(source: SourceFile, live: SourceFile | None) -> bool:
-    """In every fact that the log tells; the rows are counted elsewhere."""
+    """Compare all facts of the log; row counts are compared elsewhere."""
     return replace(source, num_records=None) == live
 
 
@@ -126,9 +126,9 @@ def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """Of all files that some manifests speak of, those that are live.
+    """The live files among those that some manifests name.
 
-    :param partitions: a number for each; equal ones are the same partition.
+    :param files: by key; ``partitions`` holds the number of each one's partition.
     """
 
     files: Mapping[str, SourceFile]
@@ -141,7 +141,7 @@ class _Live:
         return cls(_sources_of(rows), dict(zip(rows.column("key").to_pylist(), codes.tolist(), strict=True)))
 
     def has_committed(self, manifest: BinManifest) -> bool:
-        """Are its files in the table, written by this rewriter?"""
+        """Whether the bin's new files are in the table, written by this rewriter."""
         found = [self.files.get(output.key) for output in manifest.outputs]
         return bool(found) and all(
             file is not None
@@ -151,7 +151,7 @@ class _Live:
         )
 
     def would_plan(self, manifest: BinManifest) -> bool:
-        """Would a plan have this bin rewritten to such files?"""
+        """Whether a plan would contain this bin, and its files are what a rewrite would write."""
         return (
             all(_is_same_file(source, self.files.get(source.key)) for source in manifest.sources)
             and len({self.partitions[source.key] for source in manifest.sources}) == 1
@@ -168,7 +168,7 @@ class _Live:
 def _whole(
     manifests: Sequence[BinManifest], snapshot: Snapshot, storage: Storage, count_rows: CountRows
 ) -> list[BinManifest]:
-    """Those whose files are all there, named by nobody, and hold the rows that are live in the sources."""
+    """The manifests whose files exist, are named by no tombstone, and hold the live rows of the sources."""
     if not manifests:
         return []
     counts = _num_records(snapshot, [source.key for manifest in manifests for source in manifest.sources])
@@ -188,7 +188,7 @@ def _whole(
 
 
 def _disjoint(manifests: Sequence[BinManifest]) -> list[BinManifest]:
-    """Those that share no file with one before. Two tries may have put a file into different bins; it is replaced once."""
+    """The manifests that share no file with an earlier one. Two tries may have put a file into different bins."""
     found, taken = [], set[str]()
     for manifest in manifests:
         keys = {*_keys(manifest.sources), *_keys(manifest.outputs)}
@@ -199,7 +199,7 @@ def _disjoint(manifests: Sequence[BinManifest]) -> list[BinManifest]:
 
 
 def _num_records(snapshot: Snapshot, keys: Sequence[str]) -> dict[str, int]:
-    """Physical rows of some live files, where their statistics tell."""
+    """Physical rows of some live files, by key, if their statistics tell."""
     wanted, found = pa.array(keys, pa.string()), {}
     for batch in snapshot.file_batches(["key", "stats"]):
         chosen = batch.filter(pc.is_in(batch.column("key"), value_set=wanted))
@@ -237,12 +237,12 @@ def _sources_of(rows: pa.Table) -> dict[str, SourceFile]:
 
 
 def live_files(snapshot: Snapshot, manifests: Iterable[BinManifest]) -> dict[str, SourceFile]:
-    """Of all files that the manifests speak of, those that are live, by key."""
+    """The live files among those that some manifests name, by key."""
     return _sources_of(_live_rows(snapshot, manifests))
 
 
 def identity_of(source: SourceFile) -> tuple[int, str | None, int | None, int | None]:
-    """What must not have changed for a source to be the file that was read."""
+    """The facts that a source keeps while it is the file that was read."""
     return (
         source.size_bytes,
         source.deletion_vector_id,
@@ -252,7 +252,7 @@ def identity_of(source: SourceFile) -> tuple[int, str | None, int | None, int | 
 
 
 def _last_batch(storage: Storage, run_id: str, snapshot: Snapshot) -> tuple[int | None, int]:
-    """The newest commit of the run, and the number of its batch; the log may not hold it any more."""
+    """The newest commit of the run and the number of its batch; ``None`` and 0 if the log no longer holds it."""
     commits = list_log(storage).commits
     for version in sorted((v for v in commits if v <= snapshot.version), reverse=True):
         try:

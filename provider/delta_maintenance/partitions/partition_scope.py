@@ -1,8 +1,8 @@
-"""Which directories and files a predicate on partition columns concerns.
+"""Decides which directories and files a predicate on partition columns selects.
 
-A file that the log knows belongs to the partition that the log says. Nothing else may be known of a file that nobody
-remembers than where it lies, so it is taken for one of the partition whose Hive-style directories it lies in; a file
-in no such directory (as column mapping makes them) concerns no predicate. This only ever narrows what is looked at.
+The log states the partition of the files that it names. An unnamed file belongs to the partition of the Hive-style
+directories that it lies in. No predicate selects an unnamed file outside of such directories, where column mapping puts
+files. The scope only ever narrows a listing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PartitionScope:
         return cls(snapshot, partition_predicate(where, snapshot.schema, snapshot.partition_columns))
 
     def contains(self, directories: Sequence[str]) -> list[bool | None]:
-        """For each directory: does the predicate hold for it? ``None``: it is not that of one partition (yet)."""
+        """Tell for each directory whether the predicate holds; ``None``: it does not determine a partition (yet)."""
         values = [self._values(directory) for directory in directories]
         known = [number for number, found in enumerate(values) if found is not None]
         answers: list[bool | None] = [None] * len(directories)
@@ -49,9 +49,9 @@ class PartitionScope:
         return answers
 
     def mask(self, keys: pa.ChunkedArray, known_keys: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Of some files, those in scope.
+        """Tell for each file whether it is in scope.
 
-        :param known_keys: files that are, by the log.
+        :param known_keys: files in scope by the log.
         """
         directories = pc.replace_substring_regex(keys, r"/?[^/]*$", "").combine_chunks().dictionary_encode()
         inside = pa.array(
@@ -80,7 +80,7 @@ class PartitionScope:
         try:
             typed = self.snapshot.typed_partition_values(maps)
         except CorruptLog:
-            # A directory that only looks like a partition's belongs to none.
+            # The directory only looks like that of a partition.
             return [False] if len(values) == 1 else [self._holds([entry])[0] for entry in values]
         rows = pa.array(np.arange(len(values)))
         table = pa.table([rows, *typed.columns], [_ROW, *typed.column_names])

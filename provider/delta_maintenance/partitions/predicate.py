@@ -443,7 +443,7 @@ def _empty(type_name: str) -> str:
 
 
 def _stands_in_quotes(type_name: str) -> bool:
-    """Do values of this type stand in quotes?"""
+    """Whether values of this type stand in quotes."""
     return type_name in ("string", "date", "timestamp", "timestamp_ntz") or "char(" in type_name
 
 

@@ -1,11 +1,14 @@
-"""Whether a table is due for a checkpoint, and why: a pure function of how much of its log a reader has to replay.
+"""Decides whether a table is due for a checkpoint: a pure function of how much of the log a reader replays.
 
-Opening a table costs the newest checkpoint and every commit after it: a request for each, and its bytes as JSON, which is
-read many times slower than Parquet. So three things make a checkpoint due: as many commits as the table allows itself
-(``delta.checkpointInterval``), commits that weigh so much that they cost more than the interval foresaw, and commits that
-take a reader longer than the checkpoint before them, so that opening the table takes more than twice as long as it need.
+A reader that opens a table reads the newest checkpoint and every commit after it: one request each, and JSON, which is read
+many times slower than Parquet. A checkpoint is due
 
-The times are estimates for a reader on an object store, of which only the order counts.
+1. after as many commits as the table allows (``delta.checkpointInterval``);
+2. when the commits are larger than :data:`MAX_TAIL_BYTES`;
+3. when the commits take a reader longer than the checkpoint, so that opening the table takes more than twice as long as
+   necessary.
+
+Times are rough estimates for a reader on an object store.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-#: Of JSON after the newest checkpoint: a second or so of every reader's time.
+#: Size of the commits after the newest checkpoint that costs every reader about a second.
 MAX_TAIL_BYTES = 64 << 20
-#: What a reader notices.
+#: A reader does not notice less.
 MIN_TAIL_MS = 250
 #: A small request, several of which are under way together; a mebibyte of JSON; one of a checkpoint's Parquet.
 _REQUEST_MS, _JSON_MS, _PARQUET_MS = 5, 20, 5
@@ -39,12 +42,12 @@ class ReplayCost:
 
     @property
     def tail_ms(self) -> int:
-        """An estimate of what a reader spends on the commits."""
+        """Estimated time that a reader spends on the commits."""
         return self.commits * _REQUEST_MS + (self.size_bytes * _JSON_MS >> 20)
 
     @property
     def checkpoint_ms(self) -> int:
-        """And on the checkpoint."""
+        """Estimated time that a reader spends on the checkpoint."""
         return (
             0
             if self.checkpoint_version is None
@@ -68,7 +71,7 @@ class CheckpointPlan:
 
 
 def plan_checkpoint(tail: ReplayCost, interval: int) -> CheckpointPlan:
-    """Is a checkpoint due?
+    """Decide whether a checkpoint is due.
 
     :param interval: commits between two checkpoints.
     """

@@ -1,16 +1,17 @@
-"""Which files of a table's log nobody needs any more: a pure function of what lies in it and of two moments.
+"""Plans a log cleanup: which files of the log no reader in retention needs. Pure.
 
-Protocol section "Metadata Cleanup". The *anchor* is the newest complete checkpoint that can be read, at or before the
-newest version older than the log's retention: it, its commit and everything after it stay, so that each version from
-there on can be reconstructed. Below it all goes, and any compaction that starts at or before it. Of what is useless at
-any age (sidecars that no checkpoint names, parts of unfinished checkpoints, temporary files) goes what is older than
-yesterday's midnight, so that nothing is taken from a writer who is at work.
+Protocol section "Metadata Cleanup". The *anchor* is the newest complete and readable checkpoint at or before the newest
+version that is older than the log's retention. The anchor, its commit and everything after it stay, so every version from
+the anchor on can be reconstructed. Files below the anchor are deleted, and compactions that start at or before it.
 
-The files go in steps, each finished before the next begins:
+Leftovers (sidecars that no checkpoint names, parts of unfinished checkpoints, temporary files) are useless at any version.
+They are deleted once they are older than yesterday's midnight, so that a writer at work loses nothing.
 
-1. *entry_points*, where a reader could begin or take a short cut: commit 0, checkpoints, compactions. As long as all
-   commits are there, any part of this step leaves a log without gaps, in whatever order a store deletes;
-2. what nobody can reach any more: commits, version checksums, leftovers;
+The files are deleted in steps, each complete before the next begins:
+
+1. *entry points*, where a reader could begin or take a short cut: commit 0, checkpoints, compactions. While all commits
+   are there, the log has no gap, in whatever order the store deletes these files;
+2. files that no reader can reach any more: commits, version checksums, leftovers;
 3. sidecars, after every checkpoint that named them.
 """
 
@@ -35,7 +36,7 @@ from delta_maintenance.units import DAY_MS, HOUR_MS
 CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 
-#: Why a file may go, in the order in which they are told.
+#: Why a file may be deleted, in the order of reports.
 REASONS = {
     "expired_commit": "older than the log's retention, and a checkpoint stands for it",
     "expired_checkpoint": "a newer checkpoint is older than the retention, too",
@@ -53,8 +54,8 @@ REASONS = {
 class LogRetention:
     """
     :param retention_ms: how long the table's log keeps its commits.
-    :param cutoff_ms: of versions since this moment, a midnight in UTC, nothing goes.
-    :param leftover_cutoff_ms: what is older than this moment is nobody's work in progress.
+    :param cutoff_ms: versions since this moment, a midnight in UTC, are kept.
+    :param leftover_cutoff_ms: a leftover older than this moment belongs to no writer at work.
     :param now_ms: by this machine's clock; the other moments follow from it.
     """
 
@@ -89,7 +90,7 @@ def is_cleanup_enabled(properties: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredFile:
-    """One file that goes, and why: one of :data:`REASONS`."""
+    """A file to be deleted, and why: one of :data:`REASONS`."""
 
     key: str
     size: int
@@ -99,13 +100,13 @@ class ExpiredFile:
 @dataclass(frozen=True, slots=True)
 class LogCleanupPlan:
     """
-    :param version: the newest that was there; ``None``: nothing was looked at.
+    :param version: the newest of the log; ``None``: the log was not looked at.
     :param expired_version: the newest that is older than the retention; ``None``: there is none.
     :param anchor: the first version that stays; ``None``: all stay.
     :param witness: what the anchor's checkpoint was compared with, see :mod:`delta_log.upkeep.checkpoint_audit`.
     :param entry_points: the first step, see the module; ``rest`` and ``sidecars`` are the second and the third.
     :param compatible_copy_of: the checkpoint that gets a copy under the classic name, for readers who know no other.
-    :param reasons: why nothing goes, or not all that one might expect; for people.
+    :param reasons: why nothing is deleted, or less than one might expect; for people.
     """
 
     version: int | None
@@ -159,7 +160,7 @@ def by_reason(files: Collection[ExpiredFile]) -> dict[str, dict[str, int]]:
 
 
 def expired_entry_points(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
-    """The first step below an anchor's version."""
+    """Yield the files of the first step below an anchor."""
     listing = inventory.listing
     if anchor > 0 and 0 in listing.commits:
         yield _expired(listing.commits[0].info, "expired_commit")
@@ -172,7 +173,7 @@ def expired_entry_points(inventory: LogInventory, anchor: int) -> Iterator[Expir
 
 
 def expired_rest(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
-    """The second step below an anchor's version, leftovers apart."""
+    """Yield the files of the second step below an anchor, without leftovers."""
     for version, commit in sorted(inventory.listing.commits.items()):
         if 0 < version < anchor:
             yield _expired(commit.info, "expired_commit")
@@ -187,9 +188,9 @@ def expired_rest(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
 def expired_leftovers(
     inventory: LogInventory, gone: Collection[str], anchor: int | None, cutoff_ms: int
 ) -> Iterator[ExpiredFile]:
-    """What is of no use at any version.
+    """Yield leftovers, which no version needs.
 
-    :param gone: keys of what goes besides.
+    :param gone: keys of the other files to be deleted.
     """
     for file in inventory.unfinished:
         below = anchor is not None and file.version < anchor

@@ -1,10 +1,10 @@
-"""Whether a log compaction would help readers, of which versions, and why: a pure function of the log's tail.
+"""Decides whether a log compaction would help readers, and of which versions: a pure function of the log's tail.
 
-Whoever opens a version reads every commit since the newest checkpoint, a request each. A compaction makes one file of
-several, at the cost of writing what is left of them; it is the cheap remedy where a checkpoint is dear, and no help
-where one is about to be written. So that a growing tail is not written over and over, an older piece is put into the new
-file only while it is no larger than all the newer ones together: each byte is written again a logarithmic number of
-times, and readers find a logarithmic number of files.
+A reader that opens a version reads every commit since the newest checkpoint, one request each. A compaction puts several
+commits into one file. It is cheaper than a checkpoint, and useless if a checkpoint is about to be written.
+
+An older piece joins the new file only while it is no larger than all newer ones together. So each byte is rewritten a
+logarithmic number of times, and readers find a logarithmic number of files.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-#: So many requests less are worth a file.
+#: The fewest files that are worth a compaction.
 MIN_PIECES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """What a reader reads after the checkpoint in one request: a commit, or a compaction of some."""
+    """A file that a reader reads after the checkpoint: a commit, or a compaction of several."""
 
     start: int
     end: int

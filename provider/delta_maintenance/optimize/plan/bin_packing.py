@@ -1,16 +1,15 @@
-"""Next-fit bin-packing of files, as OPTIMIZE does it, on arrays.
+"""Packs files into bins, next-fit, on arrays.
 
-Files that share a group (a partition) are sorted ascending by size, equal sizes by path, and put into one bin
-until the next would take it over the maximum; a bin is worth its work if it joins at least two files, or
-holds one that was chosen for its own sake.
+The files of a group (a partition) are sorted by size, equal sizes by path. A bin takes files until the next one would exceed
+the maximum. A bin is kept if it joins at least two files, or holds a file that was chosen for its own sake.
 
-A file must also *earn* its place: where it is much larger than everything before it in the bin, its bytes would be
-rewritten to get rid of next to nothing, and again in the next run. It begins a bin of its own instead
-(:class:`Thrift`). Without that, two outputs of one group are together always larger than the maximum.
+A file must also *earn* its place. If it is much larger than all files before it in the bin, rewriting its bytes would remove
+little, and the next run would do it again. Such a file begins a new bin (:class:`Thrift`). Without this rule, two outputs of
+one group would together always exceed the maximum.
 
-Bins do not depend on each other: where the files of some are gone, the rest is packed as before.
+Bins do not depend on each other: if the files of some bins are gone, the others are packed as before.
 
-A million files are a matter of array operations; there is Python work per bin, never per file.
+Files are handled by array operations; Python code runs per bin, never per file.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Thrift:
-    """When a file is worth being rewritten with smaller ones.
+    """When a file may join smaller ones.
 
-    :param factor: it may be so many times as large as they are together.
-    :param free_bytes: a file of so little is always worth it.
+    :param factor: how many times as large as all of them together it may be.
+    :param free_bytes: a file of at most this size always may.
     """
 
     factor: float
@@ -40,7 +39,7 @@ class Thrift:
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The bins that are worth their work.
+    """The bins that are kept.
 
     1. ``order[starts[i]:ends[i]]`` are the files of bin i, as indices into what was packed, in the bin's
        order.
@@ -71,9 +70,8 @@ def pack(
 
     :param groups: a code per file; files of different groups never meet.
     :param sizes: bytes per file, none negative.
-    :param paths: decides between equal sizes, so that the same files give the same bins in whatever order
-        they come.
-    :param chosen_alone: files that make even a bin of one worth its work.
+    :param paths: orders files of equal size, so that the order of the input does not matter.
+    :param chosen_alone: files that are worth a bin of their own.
     :param thrift: ``None``: every file earns its place.
     """
     if len(sizes) == 0:
@@ -93,7 +91,7 @@ def _order(groups: Int64s, sizes: Int64s, paths: pa.Array | pa.ChunkedArray) -> 
     same = (np.diff(groups[order]) == 0) & (np.diff(sizes[order]) == 0)
     if not same.any():
         return order
-    # Comparing texts is dear, so only the files that size does not order are ordered by path.
+    # Comparing texts is slow, so only files of equal size are ordered by path.
     tied = np.zeros(len(order), np.bool_)
     tied[1:] |= same
     tied[:-1] |= same
@@ -132,7 +130,7 @@ def _starts(
 def _unearned(
     sizes: Int64s, until: Int64s, alone: npt.NDArray[np.bool_], thrift: Thrift, start: int, end: int
 ) -> int:
-    """The first file of a bin that does not earn its place; its end where all do."""
+    """The first file of a bin that does not earn its place; `end` if all do."""
     before = until[start : end - 1] - until[start] + sizes[start]
     allowed = np.maximum(thrift.factor * before, thrift.free_bytes)
     unearned = (sizes[start + 1 : end] > allowed) & ~alone[start + 1 : end]

@@ -1,8 +1,8 @@
-"""How long a plan will take, by what earlier runs of this rewriter took on the same table. Pure.
+"""Forecasts how long a plan will take, from earlier runs of this rewriter on the same table. Pure.
 
-Every commit of ours tells in its tags how many milliseconds went by while the bytes that it removed were rewritten.
-The newest of them are added up: one slow night weighs as much as its bytes. Where there is none, there is no forecast,
-since another table's speed says little about this one's.
+Each of its commits states in a tag how many milliseconds the rewrite of the removed bytes took. The forecast divides the
+sums over the newest commits, so a run counts by its bytes. Without such a commit there is no forecast, since the speed on
+another table says little.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: In ``commitInfo.tags`` of every commit of ours: how long its bins were rewritten, from the start or the commit before.
+#: In ``commitInfo.tags``: milliseconds of rewriting, since the start of the run or its commit before.
 REWRITE_TIME_TAG = "delta-maintenance.rewrite-ms"
 _RUNS = 5
 
@@ -19,8 +19,8 @@ _RUNS = 5
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """
-    :param seconds: that the plan is likely to take.
-    :param num_runs: earlier commits that this rests on.
+    :param seconds: how long the plan will take.
+    :param num_runs: how many earlier commits the forecast rests on.
     """
 
     seconds: int
@@ -31,7 +31,7 @@ class Forecast:
 
 
 def forecast(planned_bytes: int, history: Iterable[Mapping[str, Any]]) -> Forecast | None:
-    """The time for a plan; ``None``: the history does not tell.
+    """Forecast the time for a plan; ``None``: the history has no earlier run.
 
     :param history: commits, newest first, as :mod:`delta_log.snapshot.commit_info` normalises them.
     """
@@ -53,7 +53,7 @@ def _took(commit: Mapping[str, Any]) -> tuple[int, int]:
     if not isinstance(tags, Mapping) or not isinstance(metrics, Mapping):
         return 0, 0
     text, num_bytes = str(tags.get(REWRITE_TIME_TAG, "")), metrics.get("numRemovedBytes")
-    # What others wrote is their business: it is read, and not believed.
+    # Other writers may have put anything there.
     if (
         not text.isdecimal()
         or len(text) > 12

@@ -1,7 +1,6 @@
-"""The plan of an OPTIMIZE: what would be rewritten, why, and what is to be expected of it. A value,
-printable.
+"""The plan of an OPTIMIZE: which files to rewrite, why, and what to expect.
 
-A plan may cover a million files, so these stay rows of an Arrow table; its summary stays small all the same.
+A plan may cover a million files, which stay rows of an Arrow table. Its summary stays small.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LINES_OF_A_PIECE = 100
 
 @dataclass(frozen=True, slots=True)
 class LeftWork:
-    """Bins that another run has to do, in numbers."""
+    """Counts the bins that are left for another run."""
 
     bins: int = 0
     files: int = 0
@@ -51,8 +50,7 @@ class LeftWork:
 
 @dataclass(frozen=True, slots=True)
 class ForeignFiles:
-    """Files that the table names and that lie outside of its directory, as those of a shallow clone's source do. They are
-    another table's, and stay as they are.
+    """Files of the table outside of its directory, such as those of a shallow clone's source. No run changes them.
 
     :param examples: addresses of the first few.
     """
@@ -67,13 +65,13 @@ class ForeignFiles:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBin:
-    """Files to be rewritten together: rows ``start`` to ``end`` of the plan's ``files``.
+    """Files to rewrite together: rows ``start`` to ``end`` of the plan's ``files``.
 
     :param partition_values: the raw map to copy to the outputs.
-    :param bytes_in: what has to be read; ``live_bytes``: the estimate of what is not deleted.
+    :param bytes_in: bytes to read; ``live_bytes`` is the estimate without deleted rows.
     :param reasons: union of its files' reasons.
-    :param hot: somebody has written to its partition lately.
-    :param num_outputs: a large file is split into so many.
+    :param hot: another writer has written to its partition lately.
+    :param num_outputs: into how many files a large file is split.
     """
 
     bin_id: str
@@ -93,15 +91,15 @@ class PlannedBin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptimizePlan:
-    """What is to be done to one version of a table.
+    """What a run will do to one version of a table.
 
     1. ``files`` holds the sources in the order of the bins; no file is in two bins.
-    2. ``digest`` names sources and settings: two plans of one digest do the same.
+    2. ``digest`` identifies sources and settings: plans with equal digests do the same.
 
-    :param considered_files: files that the predicate let through; ``considered_bytes`` theirs.
-    :param chosen_files: by reason, before packing; files that found no company are among them.
-    :param foreign: files that the predicate let through, and that are no others' to rewrite; not considered.
-    :param left_by_budget: what the budget left for the next run, and ``left_as_hot`` what waits for quiet partitions.
+    :param considered_files: files that the predicate selects, of ``considered_bytes``.
+    :param chosen_files: by reason, before packing, so files that joined no bin are counted, too.
+    :param foreign: files that the predicate selects but that lie outside of the table; they are not considered.
+    :param left_by_budget: bins that the budget leaves for the next run; ``left_as_hot`` waits for quiet partitions.
     """
 
     read_version: int
@@ -135,11 +133,11 @@ class OptimizePlan:
 
     @property
     def num_outputs(self) -> int:
-        """How many files are to be expected: one a bin, more of a large file, none where everything is deleted."""
+        """The expected number of new files: one per bin, more if a file is split, none if all its rows are deleted."""
         return sum(planned.num_outputs for planned in self.bins if planned.live_bytes > 0)
 
     def sources(self, planned: PlannedBin) -> tuple[SourceFile, ...]:
-        """The files of a bin, in the order in which they are to be read."""
+        """The files of a bin, in reading order."""
         rows = self.files.slice(planned.start, planned.num_files).to_pylist()
         return tuple(
             source_of(row, int(count))
@@ -147,7 +145,7 @@ class OptimizePlan:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """A summary as JSON values, small however large the plan is."""
+        """A summary as JSON values. Its size does not grow with the plan."""
         return {
             "digest": self.digest,
             "readVersion": self.read_version,
@@ -188,7 +186,7 @@ class OptimizePlan:
         return shown
 
     def lines(self) -> Iterator[bytes]:
-        """The whole plan: its summary, then a line for each bin with its files; JSON objects, some lines at a time."""
+        """Yield the whole plan as JSON lines: its summary, then each bin with its files; several lines at a time."""
         yield json.dumps(self.to_dict()).encode() + b"\n"
         for start in range(0, len(self.bins), _LINES_OF_A_PIECE):
             some = self.bins[start : start + _LINES_OF_A_PIECE]
@@ -208,7 +206,7 @@ class OptimizePlan:
         }
 
     def _partitions(self) -> list[tuple[Mapping[str, str | None], int, int, int]]:
-        """Partition, bins, files and bytes; the partition with most bytes first."""
+        """The partitions with their numbers of bins, files and bytes; most bytes first."""
         totals: dict[str, tuple[Mapping[str, str | None], int, int, int]] = {}
         for planned in self.bins:
             name = json.dumps(planned.partition_values, sort_keys=True)
@@ -218,9 +216,9 @@ class OptimizePlan:
 
 
 def source_of(row: Mapping[str, Any], num_records: int) -> SourceFile:
-    """A row of the snapshot's files as a source.
+    """Make a source of a row of the snapshot's files.
 
-    :param num_records: its physical rows; negative: not known.
+    :param num_records: its physical rows; negative: unknown.
     """
     vector = row["deletion_vector"]
     return SourceFile(

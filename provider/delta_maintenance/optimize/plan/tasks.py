@@ -1,4 +1,4 @@
-"""From a plan to what an engine is given: each bin as a self-contained task."""
+"""Makes tasks of the bins of a plan: an engine needs nothing else to rewrite them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from delta_maintenance.rewrite.task import RewriteTask
 
 
 class PlannedTasks(Sequence[RewriteTask]):
-    """The bins of a plan as tasks, each made when it is asked for: a million sources are never objects at
-    once."""
+    """The bins of a plan as tasks. Each task is made on access, so a million sources are never in memory as objects."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class PlannedTasks(Sequence[RewriteTask]):
             rewrite_tag=self._plan.rewrite_tag,
             verify=self._plan.options.verify,
             num_outputs=planned.num_outputs,
-            # However little time there is, every run gets something done.
+            # The first bin is begun in any case, so that every run makes progress.
             begin_before_ms=self._begin_before_ms if index % len(self) else None,
             planned_bytes=planned.live_bytes,
         )
@@ -63,5 +62,5 @@ class PlannedTasks(Sequence[RewriteTask]):
 def tasks_of(
     plan: OptimizePlan, snapshot: Snapshot, run_id: str, table_uri: str, begin_before_ms: int | None = None
 ) -> Sequence[RewriteTask]:
-    """The plan's bins as tasks for an engine, in the order of the bins."""
+    """The bins of a plan as tasks, in their order."""
     return PlannedTasks(plan, snapshot, run_id, table_uri, begin_before_ms)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
@@ -43,8 +40,6 @@ from delta_maintenance.engine import choice
 from delta_maintenance.errors import LiveFilesMissing, VacuumRefused
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing.distributed import DistributedListing
-from delta_maintenance.listing.part import packed, unpack
-from delta_maintenance.listing.sorted_keys import SortedKeys
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.candidates import PlannedVacuum
 from delta_maintenance.vacuum.execution import execute_plan
@@ -277,23 +272,3 @@ def test_a_machine_that_does_not_see_the_table_is_refused(table: Path, tmp_path:
         plan(storage, replace(seen, run=unseen.run))
     with pytest.raises(VacuumRefused, match="saw no _delta_log there"):
         plan(storage, replace(seen, run=lambda parts, path: iter(())))
-
-
-@given(st.lists(st.text("ab/=é\U0001f600", max_size=4)), st.text("ab/=é\U0001f600", max_size=3))
-def test_sorted_keys_are_found_in_their_file(keys: list[str], text: str) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        SortedKeys.write(Path(directory) / "keys", pa.chunked_array([keys], pa.string()))
-        found = SortedKeys(Path(directory) / "keys")
-        expected = sorted(set(keys))
-        assert found.rows(0, len(found)).to_pylist() == expected
-        row = found.row_of(text)
-        assert [key < text for key in expected] == [True] * row + [False] * (len(expected) - row)
-        assert found.rows(row, len(found)).to_pylist() == expected[row:]
-
-
-@given(st.lists(st.lists(st.booleans(), min_size=21, max_size=21), max_size=3))
-def test_the_bits_of_several_parts_are_merged(masks: list[list[bool]]) -> None:
-    seen = np.zeros(21, bool)
-    for mask in masks:
-        unpack(seen, *packed(np.array(mask)))
-    assert seen.tolist() == [any(mask[row] for mask in masks) for row in range(21)]

@@ -1,4 +1,4 @@
-"""Questions about a column of keys have the same answers as questions about each key."""
+"""Collecting the pages of a storage into a listing."""
 
 from __future__ import annotations
 
@@ -6,59 +6,9 @@ import os
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
-
 from delta_log.storage.local import LocalStorage
 from delta_maintenance.listing.hidden_names import HiddenNames
-from delta_maintenance.listing.key_columns import (
-    directories_of,
-    files_by_directory,
-    key_bytes,
-    may_begin,
-    may_contain,
-    names_beginning,
-)
 from delta_maintenance.listing.listing import ListingCollector
-
-SEGMENTS = st.sampled_from(["a", "b=1", "_p=1", "_x", ".x", "metadata", "_change_data", "__HIVE", "ü_", "m"])
-KEYS = st.lists(st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join), max_size=8)
-
-
-@given(KEYS, st.booleans(), st.integers(0, 3))
-def test_a_column_hides_the_keys_that_are_hidden_one_by_one(
-    keys: list[str], iceberg: bool, skipped: int
-) -> None:
-    hidden = HiddenNames(("_p=", "b="), iceberg)
-    column = pa.array(keys, pa.string()).slice(skipped)
-    assert hidden.mask(column).to_pylist() == [hidden.hides(key) for key in keys[skipped:]]
-
-
-@given(KEYS, st.integers(0, 3), st.sampled_from([b"/_", b"_", b"://"]))
-def test_a_negative_answer_about_the_bytes_holds_for_every_key(
-    keys: list[str], skipped: int, text: bytes
-) -> None:
-    column, rest = pa.array(keys, pa.string()).slice(skipped), [key.encode() for key in keys[skipped:]]
-    assert key_bytes(column).tobytes() == b"".join(rest)
-    assert may_contain(column, [text]) or not any(text in key for key in rest)
-    assert may_begin(column, b"_.") == any(key[:1] in (b"_", b".") for key in rest)
-    parents = [key.rpartition("/")[0] for key in keys[skipped:]]
-    assert directories_of(column) == set(parents)
-    assert files_by_directory(pa.chunked_array([column, column])) == {
-        d: 2 * n for d, n in Counter(parents).items()
-    }
-
-
-@given(KEYS, st.integers(0, 3))
-def test_names_are_found_by_their_first_character_from_the_directories_alone(
-    keys: list[str], skipped: int
-) -> None:
-    keys.sort(key=lambda key: key.rpartition("/")[0])
-    column = pa.array(keys, pa.string()).slice(skipped)
-    runs = Counter(key.rpartition("/")[0] for key in keys[skipped:])
-    expected = [row for row, key in enumerate(keys[skipped:]) if key.rpartition("/")[2][0] in "_."]
-    assert names_beginning(column, runs, b"_.").tolist() == expected
 
 
 def test_files_are_counted_by_directory(tmp_path: Path) -> None:
