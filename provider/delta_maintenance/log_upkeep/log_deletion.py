@@ -170,7 +170,7 @@ class LogDeletion:
 
     @property
     def _touches_versions(self) -> bool:
-        """Whether the plan deletes more than leftovers."""
+        """Whether the plan deletes commits, or files from which a reader can start."""
         return bool(self._plan.entry_points) or any(
             file.reason == "expired_commit" for file in self._plan.rest
         )
