@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from pygments.lexers.special import TextLexer
-
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "provider"), str(ROOT / "docs")]
@@ -21,8 +15,16 @@ author = "The airflow-provider-delta developers"
 copyright = author
 release = version = VERSION
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "option_tables"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "option_tables",
+    "sphinxcontrib.mermaid",
+]
 myst_enable_extensions = ["colon_fence", "deflist"]
+# A fence and not a directive, so that code hosts draw it, too.
+myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
@@ -31,8 +33,3 @@ nitpicky = False
 
 html_theme = "furo"
 html_title = f"{project} {release}"
-
-
-def setup(app: Sphinx) -> None:
-    # Code hosts draw a Mermaid block; these pages show its source.
-    app.add_lexer("mermaid", TextLexer)
