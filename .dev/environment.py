@@ -106,7 +106,7 @@ def _is_complete() -> bool:
 
 
 def _digest() -> str:
-    """Of all that the environment is made from, its place included: scripts in it name that."""
+    """Hash everything that the environment is made from, its place included: scripts in it name the place."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     made_from = {name: project.get(name) for name in ("build-system", "project")}
     made_from["hatch"] = hatch = project["tool"]["hatch"]
@@ -185,7 +185,7 @@ def _uv_environment() -> dict[str, str]:
 
 
 def _java_home() -> str:
-    """Of the first Java that can run Spark: the caller's, or a runtime from the Python index."""
+    """Return the home of the first Java that can run Spark: the caller's, or a runtime from the Python index."""
     found = []
     named = os.environ.get("JAVA_HOME")
     for java in (

@@ -92,7 +92,7 @@ class LiveAirflow:
                 self._wait_until_healthy(seconds)
                 break
             except LiveAirflowError:
-                # Somebody may have taken the port between our asking and the server's binding it.
+                # Another process may take the port between the question and the server's binding it.
                 taken = "address already in use" in self.log_tail("api-server", 200).lower()
                 self.stop()
                 if not attempts_left or not taken:

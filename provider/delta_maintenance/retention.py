@@ -72,7 +72,7 @@ def retention_of(
             f"A retention of {format_hours(retention)} is shorter than the {format_hours(configured)} that this table "
             f"promises its readers and writers ({DELETED_FILE_RETENTION}): it could delete what a running query or a "
             "transaction in flight still needs. Nothing was deleted. Ask for more, or switch the retention check off if "
-            "nobody else uses the table."
+            "no other process uses the table."
         )
     cutoff = now_ms - retention - min(CLOCK_MARGIN_MS, retention)
     if latest_cutoff_ms is not None:

@@ -117,7 +117,7 @@ def checksum(table: Path) -> RowHash:
 
 
 def _link(source: Path, table: Path) -> None:
-    """A table of its own; nobody changes a data file."""
+    """A table of its own; no test changes a data file."""
     for path in source.rglob("*"):
         if path.is_file():
             target = table / path.relative_to(source)

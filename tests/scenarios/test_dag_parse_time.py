@@ -13,7 +13,7 @@ EXAMPLES = ROOT / "dags_examples"
 
 
 def loaded_by(program: str) -> set[str]:
-    # Of delta_log only what rests on the standard library alone, such as how text is shown.
+    # Only parts of delta_log that need the standard library alone, such as how text is shown.
     ours = ("delta_log.storage.storage", "delta_log.snapshot.snapshot", "delta_log.table")
     heavy = ("pyarrow", "pyspark", "numpy", "airflow.providers.apache.spark.hooks", "sqlglot", *ours)
     done = subprocess.run(

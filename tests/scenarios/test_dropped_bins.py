@@ -1,4 +1,4 @@
-"""Somebody deletes rows while a compaction runs: only the bins that held them are lost."""
+"""Another writer deletes rows while a compaction runs: only the bins that held them are lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES, PARTS = 3, ("x", "y", "z")
 
 
 class DisturbedEngine:
-    """The local engine, and somebody else's statement when its work is done."""
+    """The local engine; another writer's statement follows when its work is done."""
 
     name = "local"
 

@@ -217,7 +217,7 @@ def test_only_sidecars_of_the_newest_checkpoint_are_named_again() -> None:
     commit(storage, 1, [add("one")])
     write_checkpoint(storage, snapshot_of(storage), at(NOW_MS), "v2", incremental=False, sidecar_actions=2)
     commit(storage, 2, [add("two")])
-    # A snapshot that still rests on the first checkpoint, whose sidecars nobody but that one names.
+    # A snapshot that still rests on the first checkpoint, whose sidecars no other checkpoint names.
     stale = held.refreshed()
     result = write_checkpoint(storage, stale, at(NOW_MS), sidecar_actions=2)
     assert result.reused_sidecars > 0
@@ -322,7 +322,7 @@ def test_concurrent_checkpointers_of_one_version_agree() -> None:
         assert state_of(only_the_checkpoint(storage, result), NOW_MS) == expected
 
 
-def test_a_checkpoint_that_nobody_can_read_does_not_keep_another_away() -> None:
+def test_an_unreadable_checkpoint_does_not_prevent_another() -> None:
     storage, first = ten_sidecars()
     storage.delete([first.keys[3]])
     result = write(storage)

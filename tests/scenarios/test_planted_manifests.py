@@ -1,4 +1,4 @@
-"""Manifests that somebody planted who may write below the table's root: nothing outside of the plan comes of them."""
+"""Manifests planted by a user who may write below the table's root: no run does anything outside of its plan because of them."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ def claim(table: Path, number: int) -> Path:
 def test_a_file_outside_of_the_table_that_a_manifest_names_is_not_deleted(table: Path) -> None:
     victim = table.parent / "victim" / "x"
     victim.parent.mkdir()
-    victim.write_text("somebody else's")
+    victim.write_text("another user's")
     task = planned(table)[0]
     for number, key in enumerate(("../victim/x", "part=a/../../victim/x", str(victim))):
         manifest = {**of_gone_sources(forged(task, path=key, key=key)), "bin_id": f"{number:032x}"}
         plant(table, manifest)
     assert run(table).status == "committed"
-    assert victim.read_text() == "somebody else's"
+    assert victim.read_text() == "another user's"
     assert is_done(table)
 
 
 def test_a_file_outside_of_the_table_that_is_named_as_a_bin_is_not_deleted(table: Path) -> None:
     victim = table.parent / "victim" / "a.json"
     victim.parent.mkdir()
-    victim.write_text("somebody else's")
+    victim.write_text("another user's")
     manifest = {**of_gone_sources(forged(planned(table)[0])), "bin_id": "../../../victim/a"}
     plant(table, manifest, name=ANY_BIN)
     assert run(table).status == "committed"

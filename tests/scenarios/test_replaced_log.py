@@ -161,7 +161,7 @@ def test_a_second_commit_of_one_run_rests_on_the_same_table(storage: MemoryStora
     assert first.snapshot is not None
     assert commit(storage, first.snapshot) == READ + 2
     replaces(storage, READ + 2)()
-    # Of the same size as the commit that is taken for the one of the run.
+    # It has the size of the commit that is taken for the one of the run.
     storage.put(commit_key(READ + 1), b" " * first.snapshot.bytes_since_checkpoint)
     for write in (lambda: transaction.commit(Change("MORE")), lambda: commit(storage, first.snapshot)):
         with pytest.raises(errors.TableReplaced):
@@ -272,7 +272,7 @@ def locked(store: MemoryStorage, lock: MemoryLockTable | FaultyLockTable, **hook
     return LockedStorage(FaultyStorage(store, **hooks), lock, sleep=lambda seconds: None)  # type: ignore[arg-type]
 
 
-def test_nobody_completes_a_commit_that_was_taken_back(storage: MemoryStorage) -> None:
+def test_no_writer_completes_a_commit_that_was_taken_back(storage: MemoryStorage) -> None:
     lock, failures = MemoryLockTable(), [1]
 
     def fail(name: str, key: str) -> None:

@@ -28,7 +28,7 @@ def test_a_second_run_finds_nothing_to_do(files: list[tuple[int, int]], max_file
         adds = []
         for number, (rows, kinds) in enumerate(files):
             values = np.random.default_rng(number).integers(0, kinds, rows)
-            # Of a few kinds of values, a rewritten file is a tenth as large.
+            # With few distinct values, a rewritten file is a tenth as large.
             path = table / f"{number}.parquet"
             pq.write_table(pa.table({"value": values}), path, compression="none", use_dictionary=False)
             adds.append(add(path.name, path.stat().st_size))

@@ -104,7 +104,7 @@ def test_a_job_shows_neither_credentials_of_an_address_nor_storage_options() -> 
     assert SECRET not in repr(JobSite({"secret": SECRET}))
 
 
-def test_an_error_that_nobody_foresaw_is_told_without_credentials(
+def test_an_unforeseen_error_is_reported_without_credentials(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Broken(SilentProgress):

@@ -27,7 +27,7 @@ VACUUM = {"retain_hours": 0, "retention_check": False}
 
 
 def table() -> MemoryStorage:
-    """A file that was removed long ago, one that is nobody's, a checkpoint that a log cleanup can begin with."""
+    """A file that was removed long ago, an orphan, and a checkpoint that a log cleanup can begin with."""
     history = History()
     properties = {"delta.logRetentionDuration": "interval 3 days", "delta.checkpointPolicy": "v2"}
     features = ["deletionVectors", "v2Checkpoint"]

@@ -86,7 +86,7 @@ def done(runs: Runs, run_id: str, table: TailedTable, map_index: int = -1, **mor
 
 
 def event_of(caught: pytest.ExceptionInfo[TaskDeferred]) -> Any:
-    """Of the trigger that a task waits for."""
+    """Returns the trigger that a task waits for."""
 
     async def run() -> Any:
         return [event.payload async for event in caught.value.trigger.run()]
@@ -139,7 +139,7 @@ def test_a_first_run_that_is_rescheduled_sees_what_came_between_two_looks(
     table.append_by_delta_rs()
     found = look()
     assert (found.xcom_value["firstVersion"], found.xcom_value["lastVersion"]) == (2, 3)
-    # Whoever clears it wants it from what is the latest then.
+    # A user who clears it wants it to begin with the version that is the latest then.
     runs.xcoms.clear()
     context["ti"].max_tries += 1
     assert not look()

@@ -157,4 +157,4 @@ def test_after_a_batch_that_was_wider_than_expected_the_next_are_short() -> None
     batches = [(rows.count, rows.arrays[0]) for rows in DataFile(storage, "f.parquet").read(column("string"))]
     assert [text for _, array in batches for text in array.to_pylist()] == texts
     assert sum(array.nbytes > MOST_BYTES for _, array in batches) == 1
-    assert batches[0][0] == 4096, "nobody knows of the wide text yet"
+    assert batches[0][0] == 4096, "the wide text is not known yet"

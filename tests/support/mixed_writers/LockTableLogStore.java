@@ -130,7 +130,7 @@ public class LockTableLogStore extends HadoopFileSystemLogStore {
             try {
                 copy(fs, new Path(log, entry.get("tempPath").s()), target);
             } catch (FileAlreadyExistsException | FileNotFoundException others) {
-                // Somebody else repairs it at the same time, or delta-rs moved the file.
+                // Another writer repairs it at the same time, or delta-rs moved the file.
                 if (attempt == 3) {
                     throw others;
                 }

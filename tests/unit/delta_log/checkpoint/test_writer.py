@@ -425,7 +425,7 @@ def test_a_deletion_vector_keeps_all_its_members_and_members_of_no_protocol_are_
         "dataChange": True,
     }
     lines = [
-        {"add": {**add, "deletionVector": {**vector, "ofNobody": 1}, "ofNobodyEither": [1]}},
+        {"add": {**add, "deletionVector": {**vector, "unknownOfVector": 1}, "unknownOfAdd": [1]}},
         {"remove": {"path": "f1", "deletionTimestamp": NOW_MS, "dataChange": True}},
         {"remove": {"path": "f9", "deletionTimestamp": NOW_MS, "deletionVector": vector, "dataChange": True}},
     ]

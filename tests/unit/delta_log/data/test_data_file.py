@@ -224,7 +224,7 @@ def test_a_spark_that_left_its_schema_and_no_version_counted_in_the_old_calendar
     for day, moment in [(LAST_JULIAN, FROM_1900), (FIRST_GREGORIAN, BEFORE_1900)]:
         with pytest.raises(UnsupportedFeature, match="Julian"):
             found(day, moment, NO_VERSION, BY_JAVA)
-        # Of another library, of Spark's own later versions, and of parquet-mr without Spark.
+        # Files of another library, of later versions of Spark, and of parquet-mr without Spark.
         modern = {**NO_VERSION, "org.apache.spark.version": "3.5.0"}
         for marks, created_by in [(NO_VERSION, b"delta-rs"), (modern, BY_JAVA), ({}, BY_JAVA)]:
             assert found(day, moment, marks, created_by).to_pylist() == [{"d": day, "t": moment}]

@@ -93,7 +93,7 @@ def test_wide_values_in_a_dictionary_are_told_by_its_page(kind: str, options: di
     (one,) = found(table, **options)
     assert BATCH_BYTES * 0.99 < one.most_rows * WIDE_BYTES <= BATCH_BYTES
     assert one.first_rows == one.most_rows
-    # Where nobody looks, few rows are tried.
+    # Pages of a far file are not looked at, so few rows are tried first.
     (one,) = found(table, far=True, **options)
     assert one.first_rows == 256
 
@@ -151,7 +151,7 @@ def test_row_groups_are_read_together_until_they_are_large() -> None:
     ]
     assert first.most_rows == last.most_rows == BATCH_ROWS
     assert all(step.most_rows * 20_000 <= BATCH_BYTES for step in middle)
-    # The width of a column that nobody asked for counts for nothing.
+    # The width of a column that is not read does not count.
     both = table.append_column("number", pa.array(range(9000)))
     (one,) = found(both, row_group_size=1000, names=["number"], use_dictionary=False)
     assert (one.row_groups, one.num_rows, one.most_rows) == (tuple(range(9)), 9000, BATCH_ROWS)

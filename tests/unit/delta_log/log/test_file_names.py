@@ -43,7 +43,7 @@ def test_each_kind_of_log_file_is_known_by_its_name(
         f"{V}.checkpoint.0000000004.0000000003.parquet",
         f"{V}.checkpoint.0000000000.0000000003.parquet",
         f"{V}.{V}.compacted.json",
-        # Digits of other scripts are digits to Python, and to nobody else who reads a log.
+        # Python takes digits of other scripts for digits; other readers of a log do not.
         f"{ARABIC}.json",
         f"{ARABIC}.checkpoint.parquet",
     ],

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol: what is read is written again, whoever wrote it; what is broken gives one error."""
+"""Thrift's compact protocol: what any writer wrote is written again byte for byte; broken input gives one error."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SWAPS = 1_000
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A table's root; ``outside`` beside it is nobody's business."""
+    """A table's root; no call may touch ``outside`` beside it."""
     (tmp_path / "outside" / "below").mkdir(parents=True)
     for name in ("file", "other", "below/file", ".file.crc"):
         (tmp_path / "outside" / name).write_bytes(b"secret")
@@ -98,7 +98,7 @@ class TestWalk:
         (root / "real").chmod(0o300)
         assert LocalStorage(str(root)).read("real/file") == b"ours"
 
-    def test_a_pipe_is_no_file_and_keeps_nobody_waiting(self, root: Path) -> None:
+    def test_a_pipe_is_no_file_and_blocks_no_reader(self, root: Path) -> None:
         os.mkfifo(root / "pipe")
         with DirectoryWalk(str(root)) as walk, pytest.raises(OSError, match="Not a regular file") as caught:
             walk.open_file("pipe")

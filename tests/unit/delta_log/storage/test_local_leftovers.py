@@ -34,7 +34,7 @@ def names(directory: Path) -> set[str]:
 
 
 def test_what_a_kill_leaves_is_of_the_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every name that a file may have."""
+    """The pattern fits the temporary name of every file name."""
     monkeypatch.setattr(os, "unlink", lambda *_, **__: None)
     storage = LocalStorage(str(tmp_path))
     for name in ("00000000000000000007.json", "a", ".hidden", "\U0001f600" * 60, "x" * 255):

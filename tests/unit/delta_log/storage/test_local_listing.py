@@ -61,7 +61,7 @@ def test_names_of_every_length_are_read_whole(
     expected = [
         f"{place}{'n' * length}" for place in ("", "d/", "e=1/") for length in (*range(1, 80), 254, 255)
     ]
-    # Of one length, as programs make them up, and one that is not.
+    # Names of one length, as programs make them up, and one of another length.
     expected += [f"same/{number:020d}" for number in range(300)] + [
         "same/other",
         *(f"x/{n:04d}" for n in range(99)),

@@ -45,7 +45,7 @@ class WithoutConditionalPut(MemoryStorage):
     """A store that cannot create a file only where there is none, and says so."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        raise AssertionError("nobody may rely on this here")
+        raise AssertionError("no caller may rely on this here")
 
     def require_writable(self) -> None:
         raise InvalidRequest("no put-if-absent")
@@ -139,7 +139,7 @@ class TestOrder:
             commit_name(0): LockEntry(commit_name(0), temporary, True, 1000 + EXPIRY_SECONDS)
         }
 
-    def test_a_version_is_lost_to_whoever_has_its_entry_and_is_visible_at_once(self, world: World) -> None:
+    def test_the_holder_of_an_entry_wins_the_version_and_it_is_visible_at_once(self, world: World) -> None:
         world.store.put(f"{LOG}/.tmp/theirs", b"theirs")
         world.lock.put_if_absent(LockEntry(commit_name(0), ".tmp/theirs"))
         assert world.client().put_if_absent(commit_key(0), b"ours") is False
@@ -503,7 +503,7 @@ class TestLeftovers:
         assert world.client().remove_leftovers([LOG], 2 * DAY_MS, dry_run=True) == [self.left(0)]
         assert set(world.store.objects) == before
         assert world.client().remove_leftovers(["", "_maintenance"], 2 * DAY_MS) == []
-        # Version 1 was decided and not copied yet: the repair does that. Nobody knows what becomes of version 2.
+        # Version 1 was decided and not copied yet: the repair does that. The outcome of version 2 is unknown.
         assert world.client().remove_leftovers([LOG], 2 * DAY_MS) == [self.left(0), self.left(1)]
         assert world.store.read(commit_key(1)) == b"old"
         assert set(world.store.objects) == before - {self.left(0), self.left(1)} | {commit_key(1)}

@@ -59,7 +59,7 @@ def test_every_file_is_listed_once_but_below_what_is_refused(
     assert sorted(found) == sorted(key for key in keys if "/" not in key or key.split("/")[0] not in refused)
 
 
-def test_a_directory_of_many_pages_waits_for_whoever_takes_them() -> None:
+def test_a_directory_of_many_pages_waits_for_its_reader() -> None:
     pages, listed = 200, 0
     changed = threading.Lock()
 

@@ -182,7 +182,7 @@ def test_a_tail_that_was_quiet_notices_that_the_log_was_cleaned_past_it(log: Log
         tail.poll()
 
 
-def test_cleaning_what_was_read_already_is_nobodys_business(log: Log) -> None:
+def test_cleaning_what_was_read_already_changes_nothing(log: Log) -> None:
     for _ in range(8):
         log.append()
     log.commit([PROTOCOL, METADATA, add("f9")])
@@ -337,7 +337,7 @@ def test_ranges_join_without_a_gap_and_hold_every_commit_that_counts(
     commits = [commit(version, data_change=change) for version, change in enumerate(changes)]
     place, ranges, position, turn = Place.after(-1), [], 0, 0
     while position < len(commits):
-        # What was held is read again by whoever starts from the place.
+        # A follower that starts from the place reads again what was held.
         start = place.seen + 1
         position = min(len(commits), max(position, start) + batch_sizes[turn % len(batch_sizes)])
         turn += 1

@@ -227,13 +227,13 @@ def test_a_put_that_failed_without_effect_is_an_error_and_not_a_commit(storage: 
     assert storage.head(commit_key(1)) is None
 
 
-def test_a_lost_answer_where_somebody_else_won_is_a_lost_race(storage: MemoryStorage) -> None:
-    def somebody_else(name: str, key: str) -> None:
+def test_a_lost_answer_where_another_writer_won_is_a_lost_race(storage: MemoryStorage) -> None:
+    def another_writer(name: str, key: str) -> None:
         if name == "put_if_absent" and key == commit_key(1):
             write(storage, 1, add("d"))
             raise StorageError("timed out", key)
 
-    assert commit(FaultyStorage(storage, before=somebody_else), compaction()) == CommitResult(2)
+    assert commit(FaultyStorage(storage, before=another_writer), compaction()) == CommitResult(2)
     assert live(storage) == {"ab", "c", "d"}
 
 
@@ -263,7 +263,7 @@ def test_the_gate_refuses_before_anything_is_written() -> None:
 def test_another_writer_at_any_call_of_a_commit_leaves_a_serial_history(
     storage: MemoryStorage, call: int
 ) -> None:
-    """Somebody rewrites a source before a storage call of ours: one of the two wins, never both."""
+    """Another writer rewrites a source before one of our storage calls: one of the two wins, never both."""
     calls = 0
 
     def intervene(name: str, key: str) -> None:
@@ -523,7 +523,7 @@ def test_a_file_known_already_keeps_its_ids_and_one_without_a_count_is_refused(
         commit_tracked(tracked, Change("X", [FileGroup([new_file("n")])]))
 
 
-# -- outcomes that nobody knows ----------------------------------------------------------------------------------
+# -- unknown outcomes --------------------------------------------------------------------------------------------
 
 
 def test_a_put_that_takes_effect_after_the_answer_was_given_up_is_still_one_commit(

@@ -69,9 +69,9 @@ def other_than(name: str, value: Any) -> Any:
     if name == "protocol":
         return {**value, "minWriterVersion": 8}
     if name == "setTransactions":
-        return [*value, {"appId": "nobody", "version": 7}]
+        return [*value, {"appId": "unknown", "version": 7}]
     if name == "domainMetadata":
-        return [*value, {"domain": "nobody's", "configuration": "", "removed": False}]
+        return [*value, {"domain": "unknown", "configuration": "", "removed": False}]
     return value + 1
 
 

@@ -30,7 +30,7 @@ def snapshot_of(storage: Storage, version: int | None = None) -> Snapshot:
 
 
 def compacted(storage: Storage, snapshot: Snapshot, start: int, end: int) -> CompactionResult:
-    """Of commits that come to something."""
+    """Write a log compaction that holds something."""
     result = write_log_compaction(storage, snapshot, start, end)
     assert result is not None
     return result
@@ -103,7 +103,7 @@ def test_every_version_is_the_same_with_it_and_without(
             write_log_compaction(storage, snapshot_of(storage), start, end)
     used = [f for v in range(latest + 1) for f in find_log_segment(storage, v).tail if f.end > f.version]
     assert used or not list_log(storage).compactions
-    # Whoever reads the compacted commits themselves finds nothing of use.
+    # The compacted commits themselves hold nothing of use to a reader.
     blind = copy_of(storage)
     for file in find_log_segment(storage).tail:
         for version in range(file.version, file.end + 1 if file.end > file.version else 0):
@@ -175,7 +175,7 @@ def test_removals_stay_and_what_tells_of_commits_goes() -> None:
     assert compacted(storage, snapshot_of(storage), 1, 3).already_there
 
 
-def test_members_that_nobody_here_knows_are_kept_byte_by_byte() -> None:
+def test_unknown_members_are_kept_byte_by_byte() -> None:
     storage = small_log()
     result = compacted(storage, snapshot_of(storage), 0, 1)
     assert b'"unknown": {"deep": 1.5}' in storage.read(result.key)
@@ -229,7 +229,7 @@ def test_a_feature_of_any_of_the_versions_that_may_mean_more_actions_is_refused(
     assert storage.objects == objects
 
 
-def test_what_somebody_else_wrote_is_compared_and_named() -> None:
+def test_the_compaction_of_another_writer_is_compared_and_named() -> None:
     storage = small_log()
     key = compaction_key(1, 3)
     storage.put(key, json.dumps(add("c")).encode())

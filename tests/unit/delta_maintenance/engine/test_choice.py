@@ -57,7 +57,7 @@ def test_who_lists_is_decided_by_what_the_log_knows(
     assert because in choice.reason
 
 
-def test_nobody_counts_files_where_it_makes_no_difference() -> None:
+def test_files_are_not_counted_where_it_makes_no_difference() -> None:
     def count() -> int:
         raise AssertionError
 

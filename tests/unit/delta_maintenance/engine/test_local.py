@@ -53,7 +53,7 @@ class Watching(SilentProgress):
 
 
 def manifests(results: Iterable[BinResult]) -> list[BinManifest]:
-    """Of an engine's results, of which none is a failure."""
+    """The manifests in an engine's results, none of which may be a failure."""
     found = list(results)
     assert not [failure for failure in found if isinstance(failure, TaskFailed)]
     return [manifest for manifest in found if isinstance(manifest, BinManifest)]
@@ -173,7 +173,7 @@ def test_workers_do_not_outlive_a_killed_parent() -> None:
     assert not any(map(is_running, workers))
 
 
-def test_storage_options_and_the_runs_key_are_seen_by_nobody_else(
+def test_no_other_process_sees_storage_options_or_the_runs_key(
     tmp_path: Path, always_processes: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_days(tmp_path)

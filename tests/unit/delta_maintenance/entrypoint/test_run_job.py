@@ -157,7 +157,7 @@ def test_a_job_that_is_told_to_end_says_so(tmp_path: Path) -> None:
     assert JobReport.from_json(out.removeprefix(REPORT_PREFIX)).error is not None
 
 
-def test_a_job_ends_when_whoever_wanted_it_is_gone(tmp_path: Path) -> None:
+def test_a_job_ends_when_the_process_that_started_it_is_gone(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with start_slow(tmp_path, DELTA_MAINTENANCE_PARENT_PID=str(parent.pid)) as job:
         time.sleep(0.2)

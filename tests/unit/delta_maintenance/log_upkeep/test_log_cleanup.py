@@ -96,7 +96,7 @@ def test_a_crash_at_any_call_loses_nothing_and_the_next_run_ends_in_the_same(
             if left[0] < 0:
                 raise Fault
 
-        # Of the calls that find nothing, none comes to an end, so there are fewer of those.
+        # Calls that find nothing do not end a run, so there are fewer of them.
         with suppress(Fault):
             cleaned(FaultyStorage(crashed, **{data.draw(st.sampled_from(["before", "after"])): die}))
         assert readable_states(crashed, min(expected)).items() >= expected.items()
@@ -403,7 +403,7 @@ def test_sidecars_that_a_later_checkpoint_shares_stay() -> None:
     shared = next(key for key in storage.objects if "_sidecars" in key and f"{4:020d}" in key)
     info = storage.head(shared)
     assert info is not None
-    # Nobody's checkpoint yet: it is published between plan and deletion.
+    # No writer has published this checkpoint yet: that happens between plan and deletion.
     line = {"sidecar": {"path": info.name, "sizeInBytes": info.size, "modificationTime": 1}}
     snapshot = snapshot_of(storage)
     plan = plan_log_cleanup(storage, snapshot, NOW_MS, SILENT)

@@ -156,7 +156,7 @@ def test_numbers_that_an_identity_column_has_given_meanwhile_undo_nothing(table:
     assert (ids(table), len(keys(table))) == (IDS, len(PARTS))
 
 
-def test_a_run_whose_rest_was_done_by_somebody_else_is_ended_by_a_commit_without_files(table: Path) -> None:
+def test_a_run_whose_rest_another_run_did_ends_with_a_commit_without_files(table: Path) -> None:
     with pytest.raises(Killed):
         run(table, engine=killing(2), batch_size_bytes=two_bins(table), transaction=TransactionId("app", 7))
     assert run(table, run_id="other").status == "committed"

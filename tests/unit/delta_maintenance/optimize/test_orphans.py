@@ -1,4 +1,4 @@
-"""Files of bins that were not committed: gone where nobody can commit them any more, and left alone where somebody might."""
+"""Files of bins that were not committed: removed where no run can commit them any more, and kept where one might."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def after_all(number_of_bins: int, statement: Callable[[], object]) -> WatchedEn
     return WatchedEngine(after)
 
 
-def nobodys(table: Path) -> list[str]:
+def orphans_of(table: Path) -> list[str]:
     """Data files that no live file and no tombstone names."""
     snapshot = Table(str(table)).snapshot()
     known = {*keys(table), *snapshot.tombstones(("key",)).column("key").to_pylist()}
@@ -67,20 +67,20 @@ def failed_run(table: Path) -> list[BinManifest]:
 def test_what_a_lost_bin_has_written_is_removed_at_the_end_of_the_run(table: Path) -> None:
     report = run(table, engine=after_all(len(PARTS), lambda: delete(table, "id = 0")))
     assert (report.status, report.dropped_bins) == ("committed", 1)
-    assert not nobodys(table)
+    assert not orphans_of(table)
     assert not (table / "_maintenance").exists()
 
 
 def test_what_a_failed_run_has_written_is_removed_by_the_next_try(table: Path) -> None:
     failed_run(table)
-    assert len(nobodys(table)) == len(PARTS)
+    assert len(orphans_of(table)) == len(PARTS)
     again = run(table, where="part = 'a'")
     assert again.status == "nothing_to_do"
-    assert len(nobodys(table)) == len(PARTS), "what failed may be tried again"
+    assert len(orphans_of(table)) == len(PARTS), "what failed may be tried again"
     rows = pa.table({"id": [30], "part": ["a"]})
     deltalake.write_deltalake(str(table), rows, mode="append")
     assert run(table).status == "committed"
-    assert not nobodys(table)
+    assert not orphans_of(table)
 
 
 def test_a_failure_to_remove_does_not_make_a_run_fail_that_is_done(
@@ -94,11 +94,11 @@ def test_a_failure_to_remove_does_not_make_a_run_fail_that_is_done(
     opened.storage = FaultyStorage(opened.storage, refuse)
     report = run(opened, engine=after_all(len(PARTS), lambda: delete(table, "id = 0")))
     assert (report.status, report.dropped_bins) == ("committed", 1)
-    assert len(nobodys(table)) == 1
+    assert len(orphans_of(table)) == 1
 
 
 @pytest.mark.parametrize("remap", [False, True])
-def test_a_source_with_other_deletions_is_gone_only_where_nobody_takes_them_over(
+def test_a_source_with_other_deletions_is_gone_only_where_no_run_takes_them_over(
     table: Path, remap: bool
 ) -> None:
     enable_deletion_vectors(table)
@@ -122,7 +122,7 @@ def test_files_of_a_bin_whose_sources_are_there_are_left_alone(table: Path) -> N
     deltalake.DeltaTable(str(table)).restore(before)
     opened = Table(str(table))
     assert not remove_orphans(lost, opened.snapshot(), opened.storage)
-    assert len(nobodys(table)) == len(PARTS)
+    assert len(orphans_of(table)) == len(PARTS)
 
 
 def test_files_that_were_committed_are_left_alone_even_where_they_were_removed_since(table: Path) -> None:
@@ -137,12 +137,12 @@ def test_files_that_were_committed_are_left_alone_even_where_they_were_removed_s
     assert all((table / key).exists() for key in outputs)
 
 
-def test_manifests_of_a_run_that_nobody_went_on_with_are_forgotten_after_thirty_days(table: Path) -> None:
+def test_manifests_of_an_abandoned_run_are_deleted_after_thirty_days(table: Path) -> None:
     failed_run(table)
     directory = table / "_maintenance" / "run"
     others = [table / "_maintenance" / "probe-1", directory / "notes.json"]
     for other in others:
-        other.write_text("somebody else's")
+        other.write_text("another writer's")
     manifests = [path for path in directory.iterdir() if path not in others]
     assert len(manifests) == len(PARTS)
     made_ms = min(path.stat().st_mtime_ns for path in manifests) // 1_000_000

@@ -1,4 +1,4 @@
-"""A bin whose store fails: whoever repeats it leaves one file, and no file is deleted that a manifest might promise."""
+"""A bin whose store fails: a repetition leaves one file, and no file is deleted that a manifest might promise."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_over_a_network_eight_files_are_opened_at_a_time_and_rows_keep_their_ord
     expected = [value for batch in live for value in batch.column("int").to_pylist()]
     assert sorted(expected) == list(range(_FILES))
     assert live.storage.concurrency == 1
-    # Nobody gets on before eight are there.
+    # Every reader waits until eight are there.
     distant = LiveRows(live.task, DistantStorage(live.storage, at_once=8), live.stored)
     assert [value for batch in distant for value in batch.column("int").to_pylist()] == expected
     assert (distant.rows_in, distant.rows_deleted) == (2 * _FILES, _FILES)

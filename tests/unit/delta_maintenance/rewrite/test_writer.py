@@ -184,7 +184,7 @@ def test_a_row_group_ends_when_it_is_large_enough() -> None:
 
 
 class _Slow(io.BytesIO):
-    """Lets nobody write before it was allowed, and then fails where it is told to."""
+    """Blocks every write until it is allowed, and then fails where it is told to."""
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()

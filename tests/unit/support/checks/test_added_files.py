@@ -134,7 +134,7 @@ def test_what_an_add_says_that_is_not_the_truth_is_found(table: Path, where: str
 
 
 def physical_name(name: str) -> str:
-    """Of a column of the table, at any depth."""
+    """Return the physical name of a column or member of the table, at any depth."""
     names = (*_COLUMNS[:8], "d", "e", "f", "g", "h", "i", "list")
     return f"col-{names.index(name) + 1:04}" if name in names else name
 
