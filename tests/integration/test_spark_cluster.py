@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, no_other_spark: None) -> I
     for package in PACKAGES:
         source = Path(delta_maintenance.__file__).parents[1] / package
         shutil.copytree(source, older / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (older / "delta_maintenance" / "engine" / "spark_task.py").write_text('raise RuntimeError("older")\n')
+    (older / "delta_maintenance" / "engine" / "rewriting_task.py").write_text('raise RuntimeError("older")\n')
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
             patch.setenv(name, sys.executable)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from delta_maintenance.engine.spark_task import error_for_spark, opened
+from delta_maintenance.engine.rewriting_task import error_for_spark, opened
 from delta_maintenance.errors import error_report
 from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart, list_part
 from delta_maintenance.listing.sorted_keys import SortedKeys

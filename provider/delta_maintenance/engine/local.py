@@ -1,6 +1,6 @@
 """The local engine: worker processes of this machine, or this process where starting them would not pay.
 
-1. Workers are processes with their own entry point (:mod:`delta_maintenance.engine.worker`), never forks.
+1. Workers are processes with their own entry point (:mod:`delta_maintenance.engine.local_worker`), never forks.
 2. Their number is limited by processors, bins and memory: each is estimated to need :data:`WORKER_BYTES`.
 3. A plan puts the biggest bins first, so a free worker takes the biggest bin that is left. On a store over a network, a worker
    runs several small bins at once (:mod:`delta_maintenance.engine.slots`).
@@ -239,7 +239,7 @@ class _Worker(_Tasks):
     ) -> None:
         super().__init__()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "delta_maintenance.engine.worker"],
+            [sys.executable, "-m", "delta_maintenance.engine.local_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=_environment(),

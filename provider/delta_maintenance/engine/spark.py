@@ -10,7 +10,7 @@
    Spark UI show.
 5. An error that a repetition cannot change comes back as a row. Any other error is raised in the task, so that Spark
    repeats the task, perhaps on another machine. A repeated task finds the manifest of one that finished. Text in the table
-   cannot imitate such an error (:mod:`~delta_maintenance.engine.spark_task`).
+   cannot imitate such an error (:mod:`~delta_maintenance.engine.rewriting_task`).
 
 PySpark is imported by this module, :mod:`~delta_maintenance.engine.spark_session` and
 :mod:`~delta_maintenance.engine.spark_listing` only.
@@ -30,9 +30,9 @@ from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import ErrorReport
 from delta_maintenance.engine.cluster_check import check_cluster
 from delta_maintenance.engine.engine import BinResult
+from delta_maintenance.engine.rewriting_task import task_error
 from delta_maintenance.engine.spark_listing import SparkListing
 from delta_maintenance.engine.spark_session import sent_files
-from delta_maintenance.engine.spark_task import task_error
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY, read_manifest
@@ -173,7 +173,7 @@ def _rewriting(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # Spark pickles a nested function by value. Its imports are found on the executor, in the bundle or installed.
     def rewrite(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from delta_maintenance.engine.spark_task import rewrite_batch
+        from delta_maintenance.engine.rewriting_task import rewrite_batch
         from delta_maintenance.rewrite.manifest_file import RunKey
 
         for batch in batches:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_maintenance.contract import ErrorReport
+from delta_maintenance.engine.rewriting_task import task_error
 from delta_maintenance.engine.spark_session import sent_files
-from delta_maintenance.engine.spark_task import task_error
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart
 

@@ -11,7 +11,7 @@ A vacuum runs through these modules, in this order:
    :mod:`~delta_maintenance.vacuum.proof` checks the plan against a second, independent reading of the log
    (:mod:`~delta_maintenance.vacuum.second_reading`). Then :mod:`~delta_maintenance.vacuum.deletion` deletes in batches, and
    :mod:`~delta_maintenance.vacuum.quarantine` keeps copies if asked to. At the end
-   :mod:`~delta_maintenance.vacuum.live_files` checks that every live file is still there.
+   :mod:`~delta_maintenance.vacuum.presence_check` checks that every live file is still there.
 5. :mod:`~delta_maintenance.vacuum.housekeeping` deletes old quarantines and the temporary files of killed processes
    (:mod:`~delta_maintenance.vacuum.leftovers`).
 

@@ -21,7 +21,7 @@ from delta_maintenance.listing.inventory import OpenStorage, read_inventory
 from delta_maintenance.listing.listing import Listing, list_files
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.retention import Retention, retention_of
+from delta_maintenance.vacuum.cutoff import Retention, retention_of
 from delta_maintenance.vacuum.early_comparison import EarlyComparison, with_times
 from delta_maintenance.vacuum.foreign_tables import refuse_tables_below, require_same_table
 from delta_maintenance.vacuum.lite import removed_files

@@ -32,8 +32,8 @@ from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.vacuum.candidates import PlannedVacuum
 from delta_maintenance.vacuum.deletion import Deletion
 from delta_maintenance.vacuum.lite import remember_settled_version
-from delta_maintenance.vacuum.live_files import confirm_live_files, live_keys, missing_live_files, sample
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
+from delta_maintenance.vacuum.presence_check import confirm_live_files, live_keys, missing_live_files, sample
 from delta_maintenance.vacuum.proof import Proof, prove
 from delta_maintenance.vacuum.quarantine.quarantine import Quarantine
 

@@ -10,7 +10,7 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.vacuum.candidates import PlannedVacuum
 from delta_maintenance.vacuum.leftovers import remove_leftovers
-from delta_maintenance.vacuum.live_files import live_keys
+from delta_maintenance.vacuum.presence_check import live_keys
 from delta_maintenance.vacuum.quarantine.purge import Purge, purge
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_maintenance.retention import Retention
+from delta_maintenance.vacuum.cutoff import Retention
 
 #: Why a file may be deleted.
 ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA = (

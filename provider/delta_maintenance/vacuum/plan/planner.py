@@ -26,8 +26,8 @@ from delta_maintenance.listing.hidden_names import CHANGE_DATA, HiddenNames
 from delta_maintenance.listing.key_columns import files_by_directory, key_bytes
 from delta_maintenance.listing.listing import Listing
 from delta_maintenance.partitions.partition_scope import PartitionScope
-from delta_maintenance.retention import Retention
 from delta_maintenance.units import HOUR_MS
+from delta_maintenance.vacuum.cutoff import Retention
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import (
     CANDIDATE_SCHEMA,

@@ -1,6 +1,6 @@
 """A worker process of the local engine. It reads tasks from standard input and answers on standard output, line by line.
 
-The engine starts it as ``python -m delta_maintenance.engine.worker`` and never forks it: fsspec's event loops and Arrow's
+The engine starts it as ``python -m delta_maintenance.engine.local_worker`` and never forks it: fsspec's event loops and Arrow's
 threads do not survive a fork. The first line holds the storage options and the run's key, so that neither stands in argv or in
 the environment. When its input ends, or the engine's process dies, the worker abandons its bins and ends.
 

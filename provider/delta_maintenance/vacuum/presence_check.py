@@ -1,4 +1,4 @@
-"""The live files of a version, and whether the store has all of them."""
+"""Checks that the store has all live files of a version."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.tables.hostile_text import is_harmless, write_hostile_table
 
 from delta_log import Table
-from delta_maintenance.engine.spark_task import error_mark, reported_error, rewrite_batch
+from delta_maintenance.engine.rewriting_task import error_mark, reported_error, rewrite_batch
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
