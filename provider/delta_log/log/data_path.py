@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.errors import CorruptLog, InvalidRequest
-from delta_log.storage.schemes import AZURE, family_of
+from delta_log.storage.schemes import family_of, kind_of
 
 #: The directory of a null partition value. Empty values are null as well.
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -257,13 +257,13 @@ def _split_absolute(uri: str, log_path: str) -> tuple[str, str, str]:
 
 def _same_store(one: tuple[str, str], other: tuple[str, str]) -> bool:
     """Whether two (scheme, authority) mean one store. They count as one where either leaves its host out."""
-    families = [family_of(scheme) for scheme, _ in (one, other)]
-    if families[0] != families[1]:
+    if family_of(one[0]) != family_of(other[0]):
         return False
-    if families[0] != AZURE.family:
+    kind = kind_of(one[0])
+    if kind is None or not kind.has_account:
         return one[1] == other[1] or "" in (one[1], other[1])
     (container, _, host), (other_container, _, other_host) = one[1].partition("@"), other[1].partition("@")
-    # The account is the host's first label: "blob" and "dfs" are two endpoints of one account.
+    # The account is the host's first label: its endpoints differ in the others.
     accounts = {name.partition(".")[0].lower() for name in (host, other_host) if name}
     return container == other_container and len(accounts) < 2
 

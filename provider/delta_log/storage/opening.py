@@ -1,4 +1,7 @@
-"""Opens the storage of an address: the only module that knows every implementation."""
+"""Open the storage of an address: a disk, a store of :data:`~delta_log.storage.schemes.STORES`, or any that fsspec knows.
+
+The class of a store is loaded by its entry there. S3 alone is named here, since a lock may stand before it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage.schemes import S3, scheme_of, store_kind
+from delta_log.storage.schemes import S3, opened_kind, scheme_of
 from delta_log.storage.storage import Storage
 from delta_log.storage.table_uri import require_no_credentials
 
@@ -19,7 +22,7 @@ def is_on_disk(table_uri: str) -> bool:
 
 
 def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = None) -> Storage:
-    """Opens the store of a table.
+    """Open the store of a table.
 
     :param table_uri: a local path, ``file://…`` or any URI that fsspec knows (``s3://``, ``gs://``, ``abfs://`` …).
     :param storage_options: passed to the fsspec file system, except ``lock``, which belongs to this package.
@@ -35,7 +38,7 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
         from delta_log.storage.local import LocalStorage
 
         return LocalStorage(unquote(urlsplit(table_uri).path) if scheme else table_uri)
-    kind = store_kind(scheme)
+    kind = opened_kind(scheme)
     if kind is None:
         from delta_log.storage.remote import RemoteStorage
 
@@ -46,7 +49,7 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
 
 
 def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Storage:
-    """Opens a table on S3 whose commits go through a DynamoDB table.
+    """Open a table on S3 whose commits go through a DynamoDB table.
 
     :param options: of the S3 file system.
     :param lock: the storage option ``lock``; see :class:`~delta_log.storage.dynamodb_lock.LockOptions`.

@@ -17,7 +17,7 @@ import fsspec
 import fsspec.asyn
 
 from delta_log.errors import AccessDenied, DeltaLogError, InvalidRequest, StorageError
-from delta_log.storage.schemes import scheme_of, store_kind
+from delta_log.storage.schemes import opened_kind, scheme_of
 from delta_log.storage.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, Storage, TreePage
 from delta_log.storage.table_uri import require_no_credentials
 
@@ -50,7 +50,7 @@ class RemoteStorage(Storage):
                 self.uri, use_listings_cache=False, skip_instance_cache=True, **storage_options
             )
         except ImportError as error:
-            kind = store_kind(scheme_of(table_uri))
+            kind = opened_kind(scheme_of(table_uri))
             remedy = f"Install airflow-provider-delta[{kind.extra}]." if kind else "Install it."
             raise InvalidRequest(
                 f"{table_uri} needs a package that is not installed ({error}). {remedy}"

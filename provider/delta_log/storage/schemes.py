@@ -1,7 +1,8 @@
-"""The kinds of store, each with the schemes of its addresses and the class that implements it.
+"""The kinds of store, each with the form of its addresses and the class that implements it.
 
-To add a store, write its module and add one entry to :data:`STORES`. A scheme without an entry is opened by fsspec and can
-only be read (:mod:`delta_log.storage.remote`).
+To add a store, write its module and add one entry to :data:`STORES`; all that compares, opens or allows addresses follows.
+``setup.cfg`` lists the module in its layer, and ``pyproject.toml`` has the extra. A scheme without an entry is opened by
+fsspec and can only be read (:mod:`delta_log.storage.remote`).
 
 Standard library only: operators compare addresses while a DAG is parsed.
 """
@@ -24,6 +25,9 @@ class StoreKind:
     :param implementation: module and class of the storage. It is loaded when the first table is opened there, because
         client libraries are large.
     :param extra: the extra of this distribution that installs the client library.
+    :param case_sensitive: two names of buckets or containers that differ in case are two; false for names of hosts.
+    :param has_account: an address may be ``container@account``, where the account is a name or a host.
+    :param account_endpoints: labels of the account's host that name one of its endpoints; all lead to one account.
     """
 
     family: str
@@ -31,6 +35,18 @@ class StoreKind:
     aliases: tuple[str, ...]
     implementation: tuple[str, str]
     extra: str
+    case_sensitive: bool = True
+    has_account: bool = False
+    account_endpoints: tuple[str, ...] = ()
+
+    def canonical_authority(self, authority: str) -> str:
+        """Return one spelling for all spellings of a bucket, a container or ``container@account``."""
+        container, at, account = authority.partition("@")
+        labels = account.lower().split(".")
+        endpoint = next((label for label in labels[1:-1] if label in self.account_endpoints), None)
+        if endpoint is not None:
+            del labels[labels.index(endpoint, 1)]
+        return (container if self.case_sensitive else container.lower()) + at + ".".join(labels)
 
 
 S3 = StoreKind("s3", ("s3", "s3a"), ("s3n",), ("delta_log.storage.s3", "S3Storage"), "s3")
@@ -41,25 +57,33 @@ AZURE = StoreKind(
     ("wasb", "wasbs"),
     ("delta_log.storage.azure", "AzureStorage"),
     "azure",
+    has_account=True,
+    account_endpoints=("dfs", "blob"),
 )
 STORES = (S3, GCS, AZURE)
 
-_BY_SCHEME = {scheme: kind for kind in STORES for scheme in kind.schemes}
-_FAMILIES = {scheme: kind.family for kind in STORES for scheme in (*kind.schemes, *kind.aliases)}
+_KINDS = {scheme: kind for kind in STORES for scheme in (*kind.schemes, *kind.aliases)}
 
 
-def store_kind(scheme: str) -> StoreKind | None:
-    """Returns the store that opens addresses of a scheme, or ``None`` where fsspec has to."""
-    return _BY_SCHEME.get(scheme)
+def kind_of(scheme: str) -> StoreKind | None:
+    """Return the store that a scheme or an alias names, or ``None`` if it has no entry."""
+    return _KINDS.get(scheme)
+
+
+def opened_kind(scheme: str) -> StoreKind | None:
+    """Return the store that opens addresses of a scheme, or ``None`` where fsspec has to, as for an alias."""
+    kind = _KINDS.get(scheme)
+    return kind if kind is not None and scheme in kind.schemes else None
 
 
 def family_of(scheme: str) -> str:
-    """Returns the scheme that stands for a scheme and its aliases; an unknown scheme stands for itself."""
-    return _FAMILIES.get(scheme, scheme)
+    """Return the scheme that stands for a scheme and its aliases; an unknown scheme stands for itself."""
+    kind = _KINDS.get(scheme)
+    return scheme if kind is None else kind.family
 
 
 def scheme_of(address: str) -> str:
-    """Returns the scheme of an address in lower case, or an empty text for a path.
+    """Return the scheme of an address in lower case, or an empty text for a path.
 
     :raises InvalidRequest: the address is not a URI.
     """
@@ -77,5 +101,5 @@ def same_store(one: str, other: str) -> bool:
 
 
 def store_of(address: str) -> tuple[str, str]:
-    """Returns what one client serves: the family of schemes, and the bucket, container or host."""
+    """Return what one client serves: the family of schemes, and the bucket, container or host."""
     return family_of(scheme_of(address)), urlsplit(address).netloc

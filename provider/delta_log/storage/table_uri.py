@@ -22,15 +22,13 @@ from urllib.parse import unquote
 
 from delta_log.errors import InvalidRequest, OutsideAllowedRoots
 from delta_log.redaction import has_credentials, redact_uri
-from delta_log.storage.schemes import AZURE, GCS, S3, family_of
+from delta_log.storage.schemes import StoreKind, kind_of
 
 #: The roots of each administrator, by the name of the setting, which messages quote. An address must be below a root of each.
 AllowedRoots = Mapping[str, Sequence[str]]
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-#: Matches the "blob" and the "dfs" endpoint of one account.
-_AZURE_HOST = re.compile(r"([^.]+)\.(?:dfs|blob)\.(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,10 @@ class TableUri:
         if match is None:
             raise _ambiguous(address, "it is neither a path nor a URI")
         scheme, authority, path = match.groups()
-        family = family_of(scheme.lower())
-        return cls(family, _authority(family, authority, address), _segments(path, address))
+        scheme = scheme.lower()
+        kind = kind_of(scheme)
+        family = scheme if kind is None else kind.family
+        return cls(family, _authority(kind, authority, address), _segments(path, address))
 
     def is_within(self, root: TableUri) -> bool:
         """Whether this is `root` or lies below it."""
@@ -147,20 +147,17 @@ def require_within(address: str, allowed_roots: AllowedRoots) -> None:
             raise OutsideAllowedRoots(address, who, tuple(allowed_roots[who]), leads_to=str(real))
 
 
-def _authority(scheme: str, authority: str, address: str) -> str:
+def _authority(kind: StoreKind | None, authority: str, address: str) -> str:
     if not authority:
         raise _ambiguous(address, "it names no bucket, container or host")
     if "\\" in authority or "?" in authority or "#" in authority or "%" in authority:
         raise _ambiguous(address, "its host holds a character that no host has")
-    if scheme == AZURE.family:
-        container, at, host = authority.partition("@")
-        if "@" in host or (at and not (container and host)):
-            raise _ambiguous(address, "its container and account cannot be told apart")
-        return container + at + _AZURE_HOST.sub(r"\1.\2", host.lower())
-    if "@" in authority:
+    container, at, account = authority.partition("@")
+    if at and (kind is None or not kind.has_account):
         raise _ambiguous(address, "it names a user")
-    # Names of buckets are case-sensitive, names of hosts are not.
-    return authority if scheme in (S3.family, GCS.family) else authority.lower()
+    if at and ("@" in account or not (container and account)):
+        raise _ambiguous(address, "its container and account cannot be told apart")
+    return authority.lower() if kind is None else kind.canonical_authority(authority)
 
 
 def _segments(path: str, address: str) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ A vacuum runs through these modules, in this order:
 2. :mod:`~delta_maintenance.vacuum.candidates` lists the table, then reads the log. A lite vacuum takes its files from the
    log (:mod:`~delta_maintenance.vacuum.lite`) and not from a listing. While a listing is still running,
    :mod:`~delta_maintenance.vacuum.early_comparison` compares its first files with the log.
-3. :mod:`~delta_maintenance.vacuum.plan` decides what may be deleted, and why. A dry run ends here.
+3. :mod:`~delta_maintenance.vacuum.cutoff` turns the retention into a moment, and
+   :mod:`~delta_maintenance.vacuum.plan` decides what may be deleted, and why. A dry run ends here.
 4. :mod:`~delta_maintenance.vacuum.execution` carries the plan out, between two commits. First
    :mod:`~delta_maintenance.vacuum.proof` checks the plan against a second, independent reading of the log
    (:mod:`~delta_maintenance.vacuum.second_reading`). Then :mod:`~delta_maintenance.vacuum.deletion` deletes in batches, and
