@@ -45,7 +45,7 @@ _MAX_PATH = 4096
 
 
 def brief(text: str, limit: int = 500) -> str:
-    """Shortens a text that a message quotes to its beginning and its end."""
+    """Shorten a text that a message quotes to its beginning and its end."""
     if len(text) <= limit:
         return text
     return f"{text[: limit - 100]} … {text[-100:]} ({len(text):,} characters)"
@@ -67,7 +67,7 @@ class DeltaLogError(Exception):
         return printable(super().__str__())
 
     def facts(self) -> dict[str, Any]:
-        """Returns the attributes of this error as JSON values."""
+        """Return the attributes of this error as JSON values."""
         return {name: redacted(value) for name, value in vars(self).items() if not name.startswith("_")}
 
 

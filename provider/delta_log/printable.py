@@ -26,7 +26,7 @@ from delta_log.redaction import redact
 
 
 def printable(text: str) -> str:
-    """Returns `text` as one line that a terminal shows and does not obey."""
+    """Return `text` as one line that a terminal shows and does not obey."""
     text = redact(text)
     if text.isprintable():
         return text
@@ -34,12 +34,12 @@ def printable(text: str) -> str:
 
 
 def printable_lines(lines: Iterable[str]) -> str:
-    """Joins lines to one text; each stays one line."""
+    """Join lines to one text; each stays one line."""
     return "\n".join(map(printable, lines))
 
 
 def printable_traceback(error: BaseException) -> str:
-    """Returns the traceback of an error.
+    """Return the traceback of an error.
 
     All lines but the first are indented, so that a text that the error quotes cannot look like a line of the log.
     """
@@ -49,12 +49,12 @@ def printable_traceback(error: BaseException) -> str:
 
 
 def print_traceback(error: BaseException, stream: TextIO | None = None) -> None:
-    """Prints the traceback of an error; by default to standard error."""
+    """Print the traceback of an error; by default to standard error."""
     print(printable_traceback(error), file=stream or sys.stderr, flush=True)
 
 
 def printable_logger(name: str) -> logging.Logger:
-    """Returns the logger of a module; it writes each message as one line."""
+    """Return the logger of a module; it writes each message as one line."""
     logger = logging.getLogger(name)
     if _one_line not in logger.filters:
         logger.addFilter(_one_line)

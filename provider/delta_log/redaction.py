@@ -36,7 +36,7 @@ _BUCKET_USER = re.compile(r"(?<![\w+.-])((?:s3[an]?|gs|gcs)://)[^\s/@'\"<>\\]{1,
 
 
 def redact(text: str) -> str:
-    """Returns `text` with ``***`` in place of every credential of an address in it."""
+    """Return `text` with ``***`` in place of every credential of an address in it."""
     if "=" not in text and "@" not in text and "%3" not in text:
         return text
     text = _USER.sub(f"://{_HIDDEN}@", text)
@@ -46,7 +46,7 @@ def redact(text: str) -> str:
 
 
 def redacted(value: Any) -> Any:
-    """Applies :func:`redact` to every text in a JSON value, names of members included."""
+    """Apply :func:`redact` to every text in a JSON value, names of members included."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
@@ -57,7 +57,7 @@ def redacted(value: Any) -> Any:
 
 
 def redact_uri(uri: str) -> str:
-    """Redacts a text that is one address; unlike :func:`redact` it finds a secret that holds spaces or quotes."""
+    """Redact a text that is one address; unlike :func:`redact` it finds a secret that holds spaces or quotes."""
     scheme, separator, rest = uri.partition("://")
     if separator and _has_user(scheme, rest):
         uri = f"{scheme}://{_HIDDEN}@{rest.rpartition('@')[2]}"

@@ -35,7 +35,7 @@ class ContentDigest:
         return digest
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """Takes in a batch by the order of its columns; their names do not count."""
+        """Take in a batch by the order of its columns; their names do not count."""
         if not batch.num_rows:
             return
         self.rows += batch.num_rows
@@ -43,7 +43,7 @@ class ContentDigest:
             self._take(str(index), column)
 
     def text(self) -> str:
-        """Returns the digest as 32 hexadecimal digits, the same in every process."""
+        """Return the digest as 32 hexadecimal digits, the same in every process."""
         content = json.dumps([self.rows, sorted(self._streams.items())]).encode()
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 

@@ -25,7 +25,7 @@ _TABLE_BITS = 20
 
 
 def _words(keys: pa.StringArray) -> npt.NDArray[np.uint64]:
-    """Returns eight bytes of each key as a number; 0 for a key that has fewer."""
+    """Return eight bytes of each key as a number; 0 for a key that has fewer."""
     _, offsets, content = keys.buffers()
     ends = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     places = int(ends[-1]) - _WORD_BYTES + 1
@@ -66,5 +66,5 @@ class KeyMarks:
         return table
 
     def possible_matches(self, others: KeyMarks) -> _Rows:
-        """Returns the rows, ascending, whose keys may be among ``others``: all that are, and few that are not."""
+        """Return the rows, ascending, whose keys may be among ``others``: all that are, and few that are not."""
         return np.flatnonzero(others._table[self.marks >> (32 - _TABLE_BITS)])

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def leaves(arrays: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yields the leaves of each array in the order in which a Parquet file numbers them.
+    """Yield the leaves of each array in the order in which a Parquet file numbers them.
 
     A slice yields the values that it shows. A value is null where a struct around it is, and a list that is null yields none.
     """

@@ -26,7 +26,7 @@ _Out = TypeVar("_Out")
 
 
 def read_ahead(items: Iterable[_In], depth: int = 1) -> Generator[_In, None, None]:
-    """Yields the items; one thread makes up to ``depth`` further ones while the caller works on one."""
+    """Yield the items; one thread makes up to ``depth`` further ones while the caller works on one."""
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1) as thread:
@@ -39,7 +39,7 @@ def read_ahead(items: Iterable[_In], depth: int = 1) -> Generator[_In, None, Non
 def map_ordered(
     function: Callable[[_In], _Out], items: Iterable[_In], threads: int
 ) -> Generator[_Out, None, None]:
-    """Yields ``function(item)`` for each item, in the order of the items, which are taken in the caller's thread.
+    """Yield ``function(item)`` for each item, in the order of the items, which are taken in the caller's thread.
 
     At most twice as many results as threads wait for the caller.
 
@@ -66,7 +66,7 @@ def map_ordered(
 def map_stream(
     function: Callable[[_In], _Out], items: Iterable[_In], threads: int | None = None
 ) -> Generator[_Out, None, None]:
-    """Yields ``function(item)`` for each item, in the order of the items, which one thread of its own makes.
+    """Yield ``function(item)`` for each item, in the order of the items, which one thread of its own makes.
 
     :param threads: how many calls run at once; by default one for each processor, and at least two. As many results wait
         for the caller.

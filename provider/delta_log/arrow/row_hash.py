@@ -47,7 +47,7 @@ class RowHash:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, *, ordered_maps: bool = True) -> RowHash:
-        """Hashes a batch by the order of its columns; their names do not count.
+        """Hash a batch by the order of its columns; their names do not count.
 
         :param ordered_maps: whether maps with the same entries in another order are different values.
         """
@@ -60,7 +60,7 @@ class RowHash:
 
 
 def _hashes(array: pa.Array, ordered_maps: bool) -> _Hashes:
-    """Returns one hash for each value."""
+    """Return one hash for each value."""
     kind = array.type
     if array.null_count == len(array):
         return np.full(len(array), _NULL, np.uint64)
@@ -82,19 +82,19 @@ def _hashes(array: pa.Array, ordered_maps: bool) -> _Hashes:
 
 
 def _combined(first: _Hashes, second: _Hashes) -> _Hashes:
-    """Combines two hashes of each row; their order counts."""
+    """Combine two hashes of each row; their order counts."""
     return _mixed(first * _PAIR + second)
 
 
 def _mixed(values: _Hashes) -> _Hashes:
-    """Spreads every bit of a value over all 64 (the finaliser of SplitMix64)."""
+    """Spread every bit of a value over all 64 (the finaliser of SplitMix64)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def _hashes_of_fixed_width(array: pa.Array) -> _Hashes:
-    """Hashes floats, dates, times and decimals by their bytes, word by word."""
+    """Hash floats, dates, times and decimals by their bytes, word by word."""
     width = array.type.bit_width // 8
     content = np.frombuffer(array.buffers()[1], np.uint8)
     rows = content[array.offset * width : (array.offset + len(array)) * width].reshape(len(array), width)
@@ -108,7 +108,7 @@ def _hashes_of_fixed_width(array: pa.Array) -> _Hashes:
 
 
 def _hashes_of_lists(array: pa.ListArray | pa.MapArray, ordered_maps: bool) -> _Hashes:
-    """Hashes lists, and maps as lists of their entries."""
+    """Hash lists, and maps as lists of their entries."""
     ends = _ends(array)
     first, last = int(ends[0]), int(ends[-1])
     is_map = pa.types.is_map(array.type)
@@ -123,13 +123,13 @@ def _hashes_of_lists(array: pa.ListArray | pa.MapArray, ordered_maps: bool) -> _
 
 
 def _ends(array: pa.Array) -> _Int64s:
-    """Returns where each list or text of an array begins, and where the last one ends."""
+    """Return where each list or text of an array begins, and where the last one ends."""
     offsets = array.buffers()[1]
     return np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
 
 
 def _hashes_of_runs(items: _Hashes, ends: _Int64s) -> _Hashes:
-    """Hashes successive runs of items; the order within a run counts.
+    """Hash successive runs of items; the order within a run counts.
 
     A run's hash is the polynomial ``sum(item * step**place)``. One running sum over all items gives every run's polynomial,
     multiplied by the power at the run's start. Odd numbers have an inverse modulo 2**64, which takes that power out again.
@@ -147,7 +147,7 @@ def _hashes_of_runs(items: _Hashes, ends: _Int64s) -> _Hashes:
 
 
 def _hashes_of_any_texts(texts: pa.Array) -> _Hashes:
-    """Hashes texts of any length: a long one as the run of its pieces."""
+    """Hash texts of any length: a long one as the run of its pieces."""
     ends = _ends(texts)
     lengths = np.diff(ends)
     is_long = lengths > _PIECE_BYTES
@@ -165,7 +165,7 @@ def _hashes_of_any_texts(texts: pa.Array) -> _Hashes:
 
 
 def hashes_of_texts(texts: pa.StringArray | pa.BinaryArray) -> _Hashes:
-    """Returns one hash for each text, none of them null, reading eight bytes of all rows at a time.
+    """Return one hash for each text, none of them null, reading eight bytes of all rows at a time.
 
     These numbers are stored (:mod:`delta_log.checkpoint.key_filter`), so a text must have the same hash in every release.
     """

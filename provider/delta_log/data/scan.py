@@ -85,7 +85,7 @@ def scan_files(
     mapping_mode: str,
     row_tracking: RowTracking | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the live rows of some files.
+    """Yield the live rows of some files.
 
     :param files: the columns :data:`FILE_COLUMNS` of ``Snapshot.files``.
     :param partition_values: the typed partition values of these files by logical name, one row for each file.

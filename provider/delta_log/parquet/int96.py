@@ -49,13 +49,13 @@ class Int96Check:
 
     @staticmethod
     def paths_in(parquet: pq.ParquetFile) -> tuple[str, ...]:
-        """Returns the paths of the leaves that are stored as INT96."""
+        """Return the paths of the leaves that are stored as INT96."""
         schema = parquet.schema
         columns = (schema.column(number) for number in range(len(schema)))
         return tuple(column.path for column in columns if column.physical_type == "INT96")
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Checks the timestamps of a batch, as Arrow read them.
+        """Check the timestamps of a batch, as Arrow read them.
 
         :raises UnsupportedFeature: the file holds a timestamp that Arrow misreads.
         """

@@ -36,7 +36,7 @@ NULL_COUNT = 3
 
 
 def split_footer(tail: bytes) -> tuple[bytes, ThriftStruct]:
-    """Splits the last bytes of a file into what precedes the footer, and the footer (``FileMetaData``).
+    """Split the last bytes of a file into what precedes the footer, and the footer (``FileMetaData``).
 
     :raises CorruptThrift: the bytes do not end with a footer.
     """
@@ -48,13 +48,13 @@ def split_footer(tail: bytes) -> tuple[bytes, ThriftStruct]:
 
 
 def footer_bytes(footer: ThriftStruct) -> bytes:
-    """Returns the end of a file: the footer, its length and the magic number."""
+    """Return the end of a file: the footer, its length and the magic number."""
     content = footer.to_bytes()
     return content + len(content).to_bytes(4, "little") + MAGIC
 
 
 def column_chunks(footer: ThriftStruct) -> Iterator[tuple[int, int, ThriftStruct]]:
-    """Yields every column chunk with the numbers of its row group and of its leaf.
+    """Yield every column chunk with the numbers of its row group and of its leaf.
 
     :raises CorruptThrift: the footer is malformed.
     """
@@ -64,12 +64,12 @@ def column_chunks(footer: ThriftStruct) -> Iterator[tuple[int, int, ThriftStruct
 
 
 def num_rows(footer: ThriftStruct, group: int) -> int:
-    """Returns the number of rows of a row group."""
+    """Return the number of rows of a row group."""
     return number_of(_structs(footer, ROW_GROUPS)[group], NUM_ROWS)
 
 
 def chunk_meta(chunk: ThriftStruct) -> ThriftStruct:
-    """Returns the ``ColumnMetaData`` of a column chunk.
+    """Return the ``ColumnMetaData`` of a column chunk.
 
     :raises CorruptThrift: the chunk has none.
     """
@@ -77,12 +77,12 @@ def chunk_meta(chunk: ThriftStruct) -> ThriftStruct:
 
 
 def statistics(meta: ThriftStruct) -> ThriftStruct | None:
-    """Returns the ``Statistics`` of a column chunk's metadata, or ``None`` if there are none."""
+    """Return the ``Statistics`` of a column chunk's metadata, or ``None`` if there are none."""
     return _struct(meta, STATISTICS) if STATISTICS in meta.fields else None
 
 
 def page_index_start(footer: ThriftStruct, end: int) -> int:
-    """Returns the offset at which the page index begins, or ``end`` if the file has none."""
+    """Return the offset at which the page index begins, or ``end`` if the file has none."""
     places = [
         number_of(chunk, place)
         for _, _, chunk in column_chunks(footer)
@@ -93,7 +93,7 @@ def page_index_start(footer: ThriftStruct, end: int) -> int:
 
 
 def edited(footer: ThriftStruct, edit: Callable[[int, int, ThriftStruct], ThriftStruct]) -> ThriftStruct:
-    """Returns the footer with edited column chunks.
+    """Return the footer with edited column chunks.
 
     :param edit: takes the number of a row group, the number of a leaf and the chunk, and returns the new chunk.
     :raises CorruptThrift: the footer is malformed.
@@ -106,7 +106,7 @@ def edited(footer: ThriftStruct, edit: Callable[[int, int, ThriftStruct], Thrift
 
 
 def without_bounds(chunk: ThriftStruct) -> ThriftStruct:
-    """Removes the bounds from a column chunk, so that no reader skips it for its values.
+    """Remove the bounds from a column chunk, so that no reader skips it for its values.
 
     The count of nulls and the offset index stay. The bytes of the column index stay in the file, but the footer no longer
     names them.
@@ -119,7 +119,7 @@ def without_bounds(chunk: ThriftStruct) -> ThriftStruct:
 
 
 def without_membership(chunk: ThriftStruct) -> ThriftStruct:
-    """Removes from a column chunk what tells a reader that the dictionary or the Bloom filter covers all values.
+    """Remove from a column chunk what tells a reader that the dictionary or the Bloom filter covers all values.
 
     parquet-java looks a value up in the dictionary if ``encoding_stats`` says that all pages use it.
     """
@@ -179,7 +179,7 @@ class PageLocation:
 
 
 def offset_index(data: bytes) -> tuple[PageLocation, ...]:
-    """Returns the places of the data pages of a column chunk.
+    """Return the places of the data pages of a column chunk.
 
     :raises CorruptThrift: the bytes are no such index.
     """
@@ -188,7 +188,7 @@ def offset_index(data: bytes) -> tuple[PageLocation, ...]:
 
 
 def number_of(struct: ThriftStruct, field: int) -> int:
-    """Returns the value of an integer field.
+    """Return the value of an integer field.
 
     :raises CorruptThrift: the field is absent or holds something else.
     """

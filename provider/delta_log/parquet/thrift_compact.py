@@ -84,16 +84,16 @@ class ThriftStruct:
     fields: Mapping[int, Typed]
 
     def get(self, number: int) -> Any:
-        """Returns the value of a field, or ``None`` if it is absent."""
+        """Return the value of a field, or ``None`` if it is absent."""
         found = self.fields.get(number)
         return None if found is None else found.value
 
     def without(self, *numbers: int) -> ThriftStruct:
-        """Returns the struct without some fields."""
+        """Return the struct without some fields."""
         return ThriftStruct({number: field for number, field in self.fields.items() if number not in numbers})
 
     def replacing(self, number: int, value: Any) -> ThriftStruct:
-        """Returns the struct with another value in a field that it has."""
+        """Return the struct with another value in a field that it has."""
         return ThriftStruct({**self.fields, number: Typed(self.fields[number].kind, value)})
 
     def to_bytes(self) -> bytes:
@@ -103,7 +103,7 @@ class ThriftStruct:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ThriftStruct:
-        """Reads a struct that takes up all bytes.
+        """Read a struct that takes up all bytes.
 
         :raises CorruptThrift: the bytes are no struct, or more bytes follow it.
         """
@@ -114,7 +114,7 @@ class ThriftStruct:
 
     @classmethod
     def first_of(cls, data: bytes) -> tuple[ThriftStruct, int]:
-        """Reads the struct that some bytes begin with; returns it and where it ends.
+        """Read the struct that some bytes begin with; return it and where it ends.
 
         :raises CorruptThrift: the bytes begin with no struct.
         """
@@ -143,7 +143,7 @@ class _Reader:
         return ThriftStruct(fields)
 
     def _value(self, kind: int, depth: int) -> Any:
-        """Reads a value outside of a struct's field, for example in a list."""
+        """Read a value outside of a struct's field, for example in a list."""
         if kind in _BITS:
             return self._integer(_BITS[kind])
         if kind == BINARY:

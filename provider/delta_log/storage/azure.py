@@ -51,7 +51,7 @@ class AzureStorage(ObjectStorage):
         self.container, self._prefix, _ = self._fs.split_path(f"{self._root}/")
 
     def blob_name(self, key: str) -> str:
-        """Returns the name in the container for a key of this storage."""
+        """Return the name in the container for a key of this storage."""
         return f"{self._prefix}{key}"
 
     def _client(self) -> Any:
@@ -94,7 +94,7 @@ class AzureStorage(ObjectStorage):
             raise
 
     async def _read_tail(self, key: str, length: int) -> ObjectEnd:
-        """Reads the end by two requests, because this store has no ranges that count from the end."""
+        """Read the end by two requests, because this store has no ranges that count from the end."""
         found = await self._properties(key)
         if found is None:
             raise FileNotFoundError(key)
@@ -108,7 +108,7 @@ class AzureStorage(ObjectStorage):
         return file_info(key, found.size, found.last_modified.timestamp(), found.etag), found.metadata
 
     async def _properties(self, key: str) -> Any:
-        """Returns the properties of a blob; ``None``: it is absent, or a directory."""
+        """Return the properties of a blob; ``None``: it is absent, or a directory."""
         try:
             found = await self._blob(key).get_blob_properties()
         except Exception as error:
@@ -143,7 +143,7 @@ class AzureStorage(ObjectStorage):
         return found, pages.continuation_token or None
 
     async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
-        """Leaves out directories of a hierarchical namespace, because this storage removes none."""
+        """Leave out directories of a hierarchical namespace, because this storage removes none."""
         root, prefix = len(self._prefix), self.blob_name(span.prefix)
         asked: dict[str, Any] = {"include": ["metadata"], "results_per_page": self.page_keys}
         if span.deep:
@@ -161,7 +161,7 @@ class AzureStorage(ObjectStorage):
         return SpanPage(found, directories, pages.continuation_token or None)
 
     async def _copy_object(self, source: str, target: str) -> None:
-        """Copies a blob. Within an account it is mostly done at once; if not, the target exists before its content."""
+        """Copy a blob. Within an account it is mostly done at once; if not, the target exists before its content."""
         blob = self._blob(target)
         try:
             answer = await blob.start_copy_from_url(self._blob(source).url)

@@ -27,9 +27,9 @@ class Backoff:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def seconds(self, attempt: int) -> float:
-        """Returns the wait after an attempt; attempts are numbered from 0."""
+        """Return the wait after an attempt; attempts are numbered from 0."""
         return min(self.most_seconds, self.first_seconds * 2.0**attempt) * (1 + self.jitter()) / 2
 
     async def wait(self, attempt: int) -> None:
-        """Waits after an attempt that failed."""
+        """Wait after an attempt that failed."""
         await self.sleep(self.seconds(attempt))

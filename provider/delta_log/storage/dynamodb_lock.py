@@ -66,18 +66,18 @@ class LockTable(ABC):
 
     @abstractmethod
     def latest(self) -> LockEntry | None:
-        """Returns the entry with the greatest file name."""
+        """Return the entry with the greatest file name."""
 
     @abstractmethod
     def put_if_absent(self, entry: LockEntry) -> bool:
-        """Creates an entry; ``False``: the file has one. Exactly one of any number of callers gets ``True``."""
+        """Create an entry; ``False``: the file has one. Exactly one of any number of callers gets ``True``."""
 
     @abstractmethod
     def complete(self, entry: LockEntry, expire_time_s: int) -> None:
-        """Marks this entry as complete, unless it is complete already or another one took its place."""
+        """Mark this entry as complete, unless it is complete already or another one took its place."""
 
     def require_usable(self) -> None:
-        """Refuses a lock that cannot coordinate writers, before anything is written.
+        """Refuse a lock that cannot coordinate writers, before anything is written.
 
         :raises InvalidRequest: it cannot.
         """
@@ -106,7 +106,7 @@ class LockOptions:
 
     @classmethod
     def from_mapping(cls, given: Any, storage_options: Mapping[str, Any]) -> LockOptions:
-        """Reads the options, and takes missing ones from the options of the store.
+        """Read the options, and take missing ones from the options of the store.
 
         :param given: the value of ``lock``.
         :param storage_options: those of the S3 file system, by the names of s3fs.
@@ -195,7 +195,7 @@ class DynamoDBLock(LockTable):
         )
 
     def require_usable(self) -> None:
-        """Refuses a missing or foreign DynamoDB table, and an address that other writers spell differently.
+        """Refuse a missing or foreign DynamoDB table, and an address that other writers spell differently.
 
         Two spellings are two locks. If another spelling of this table's address has newer entries, another writer commits
         under it. With the option ``table_path`` the caller has chosen a spelling, and this check is left out.
@@ -217,7 +217,7 @@ class DynamoDBLock(LockTable):
         return {"tablePath": {"S": self.table_path}, "fileName": {"S": file_name}}
 
     def _conditional(self, method: str, **request: Any) -> bool:
-        """Makes a conditional request; ``False``: the condition did not hold.
+        """Make a conditional request; ``False``: the condition did not hold.
 
         The client library repeats a request whose answer was lost. The repetition may meet its own effect and return
         ``False``, so callers compare ``tempPath``, which is unique.
@@ -293,7 +293,7 @@ def _connect(options: LockOptions) -> Any:
 
 
 def item_of(table_path: str, entry: LockEntry) -> dict[str, dict[str, str]]:
-    """Returns an entry as DynamoDB's JSON."""
+    """Return an entry as DynamoDB's JSON."""
     item = {
         "tablePath": {"S": table_path},
         "fileName": {"S": entry.file_name},
@@ -306,7 +306,7 @@ def item_of(table_path: str, entry: LockEntry) -> dict[str, dict[str, str]]:
 
 
 def entry_of(item: Mapping[str, Any]) -> LockEntry:
-    """Reads an entry of any writer from DynamoDB's JSON.
+    """Read an entry of any writer from DynamoDB's JSON.
 
     :raises InvalidRequest: the table holds something else.
     """
@@ -326,7 +326,7 @@ def entry_of(item: Mapping[str, Any]) -> LockEntry:
 
 
 def other_spellings(table_path: str) -> list[str]:
-    """Returns other spellings of an address: Hadoop decodes it, delta-rs encodes it, both keep its scheme."""
+    """Return other spellings of an address: Hadoop decodes it, delta-rs encodes it, both keep its scheme."""
     scheme, separator, rest = table_path.partition("://")
     rests = dict.fromkeys((rest, unquote(rest), quote(rest, safe="/%"), quote(unquote(rest))))
     schemes = dict.fromkeys((scheme, *S3.schemes))

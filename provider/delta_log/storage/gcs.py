@@ -34,7 +34,7 @@ class GcsStorage(ObjectStorage):
         self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
 
     def object_key(self, key: str) -> str:
-        """Returns the name in the bucket for a key of this storage."""
+        """Return the name in the bucket for a key of this storage."""
         return f"{self._prefix}{key}"
 
     def _failure(self, error: Exception, key: str) -> StorageError:
@@ -75,7 +75,7 @@ class GcsStorage(ObjectStorage):
             raise
 
     async def _get(self, key: str, wanted: str | None, tag: str | None = None) -> ObjectEnd:
-        """Reads a range of an object; the tag is the generation."""
+        """Read a range of an object; the tag is the generation."""
         url = f"{self._fs._location}/download/storage/v1/b/{{}}/o/{{}}"
         asked = {"Range": wanted} if wanted is not None else {}
         try:
@@ -182,7 +182,7 @@ class GcsStorage(ObjectStorage):
         return f"{self._fs._location}/upload/storage/v1/b/{{}}/o"
 
     async def _copy_object(self, source: str, target: str) -> None:
-        """Copies an object; a large one takes several requests and appears with the last."""
+        """Copy an object; a large one takes several requests and appears with the last."""
         place = (self.bucket, self.object_key(source), self.bucket, self.object_key(target))
         token = None
         while True:
@@ -198,7 +198,7 @@ class GcsStorage(ObjectStorage):
 
 
 def _credentials(token: Any) -> dict[str, Any]:
-    """Checks the option ``token``: gcsfs takes a text that is neither a key nor a file for an access token, and sends it."""
+    """Check the option ``token``: gcsfs takes a text that is neither a key nor a file for an access token, and sends it."""
     if not isinstance(token, str):
         return {}
     if token.lstrip().startswith("{"):
@@ -255,6 +255,6 @@ def _info(key: str, item: Mapping[str, Any]) -> FileInfo:
 
 
 def _status_of(error: Exception) -> int:
-    """Returns the HTTP status that gcsfs keeps in its error as a number or a text; 0: it is another error."""
+    """Return the HTTP status that gcsfs keeps in its error as a number or a text; 0: it is another error."""
     code = str(getattr(error, "code", ""))
     return int(code) if code.isdigit() else 0

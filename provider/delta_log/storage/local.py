@@ -48,7 +48,7 @@ class LocalStorage(Storage):
         self._before_key = os.path.join(self.root, "")
 
     def _path(self, key: str) -> str:
-        """Returns the path of a key, for messages only."""
+        """Return the path of a key, for messages only."""
         return self._before_key + key
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class LocalStorage(Storage):
                     yield _info_of(prefix + name, name, status)
 
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        """Leaves out sizes and times: each would cost a system call, and callers need those of few files."""
+        """Leave out sizes and times: each would cost a system call, and callers need those of few files."""
         return self._walk("", enter)
 
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
@@ -239,7 +239,7 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _temporary_file(self, key: str, data: bytes) -> Iterator[tuple[DirectoryWalk, str]]:
-        """Makes a durable file with that content beside a key for the time of the block; gives the walk and its name."""
+        """Make a durable file with that content beside a key for the time of the block; give the walk and its name."""
         require_key(key)
         directory, slash, name = key.rpartition("/")
         temporary = local_leftovers.temporary_name(name)
@@ -255,7 +255,7 @@ class LocalStorage(Storage):
                 _unlink_quietly(walk.open(directory), temporary)
 
     def require_writable(self) -> None:
-        """Tries out hard links beside the table, once for each file system and process."""
+        """Try out hard links beside the table, once for each file system and process."""
         directory = self.root
         while not os.path.isdir(directory):
             directory = os.path.dirname(directory)
@@ -274,7 +274,7 @@ class LocalStorage(Storage):
         _proved.add(device)
 
     def copy(self, source: str, target: str) -> bool:
-        """Makes a hard link, which copies no bytes and keeps the times of the file."""
+        """Make a hard link, which copies no bytes and keeps the times of the file."""
         require_key(target)
         with (
             _write_errors(self._path(target)),
@@ -381,7 +381,7 @@ def _local_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def _write_errors(path: str) -> Iterator[None]:
-    """Turns each error of a system call into a :class:`StorageError`; a missing file is one, too."""
+    """Turn each error of a system call into a :class:`StorageError`; a missing file is one, too."""
     try:
         yield
     except OSError as error:
@@ -389,7 +389,7 @@ def _write_errors(path: str) -> Iterator[None]:
 
 
 def _named(error: OSError, path: str) -> Exception:
-    """Turns an error of a system call into an error of this package; a missing file stays one."""
+    """Turn an error of a system call into an error of this package; a missing file stays one."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return FileNotFoundError(path)
     return _failure(error, path)

@@ -55,20 +55,20 @@ class DirectoryWalk:
         self.close()
 
     def close(self) -> None:
-        """Closes every descriptor; the next use starts at the root."""
+        """Close every descriptor; the next use starts at the root."""
         self._names.clear()
         self._directory = None
         while self._descriptors:
             os.close(self._descriptors.pop())
 
     def path(self, key: str) -> str:
-        """Returns the path of a key, for messages only."""
+        """Return the path of a key, for messages only."""
         return os.path.join(self.root, key)
 
     # -- directories -------------------------------------------------------------------------------------
 
     def open(self, directory: str, *, make: bool = False) -> int:
-        """Returns the descriptor of a directory, which the walk closes.
+        """Return the descriptor of a directory, which the walk closes.
 
         :param directory: a key; empty for the root.
         :param make: makes missing directories, durably.
@@ -96,7 +96,7 @@ class DirectoryWalk:
         return self._descriptors[-1]
 
     def parent(self, key: str) -> tuple[int, str]:
-        """Returns the descriptor of the directory of a key, and the key's last segment.
+        """Return the descriptor of the directory of a key, and the key's last segment.
 
         :raises FileNotFoundError: the directory is absent, or the key is not normalised.
         :raises SymbolicLinkRefused: a link leads there.
@@ -107,11 +107,11 @@ class DirectoryWalk:
         return self.open(directory), name
 
     def open_for_listing(self, directory: str) -> int:
-        """Returns a descriptor for listing and syncing, which the caller closes."""
+        """Return a descriptor for listing and syncing, which the caller closes."""
         return os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self.open(directory))
 
     def sync(self, directory: str) -> None:
-        """Makes the names in a directory durable."""
+        """Make the names in a directory durable."""
         _sync(self.open(directory))
 
     def _below(self, above: int, name: str, *, make: bool) -> int:
@@ -131,7 +131,7 @@ class DirectoryWalk:
     # -- files -------------------------------------------------------------------------------------------
 
     def status(self, key: str) -> os.stat_result | None:
-        """Returns the status of a file, directory or link, or ``None`` if there is none.
+        """Return the status of a file, directory or link, or ``None`` if there is none.
 
         :raises SymbolicLinkRefused: a link leads to its directory.
         """
@@ -142,7 +142,7 @@ class DirectoryWalk:
             return None
 
     def open_file(self, key: str) -> tuple[int, int]:
-        """Opens a file for reading; returns its descriptor, which the caller closes, and its size in bytes.
+        """Open a file for reading; return its descriptor, which the caller closes, and its size in bytes.
 
         :raises SymbolicLinkRefused: it is a link, or a link leads there.
         :raises OSError: it is no file; ``FileNotFoundError``: it is not there.
@@ -162,7 +162,7 @@ class DirectoryWalk:
         return descriptor, status.st_size
 
     def create(self, key: str) -> int:
-        """Creates a file, and missing directories durably; returns its descriptor, which the caller closes.
+        """Create a file, and missing directories durably; return its descriptor, which the caller closes.
 
         :raises FileExistsError: the name is taken.
         :raises SymbolicLinkRefused: a link leads there.
@@ -178,7 +178,7 @@ class DirectoryWalk:
         raise AssertionError("unreachable")
 
     def unlink(self, key: str) -> None:
-        """Deletes a file.
+        """Delete a file.
 
         :raises SymbolicLinkRefused: it is a link, or a link leads there. A link that replaces the file after this check is
             deleted; its target is not touched.

@@ -25,18 +25,18 @@ _PATTERN = re.compile(r"\.(?:[^/]{1,100}\.[0-9a-f]{32}\.tmp|[0-9a-f]{32}\.tmp2?)
 
 
 def temporary_name(name: str) -> str:
-    """Returns a hidden, unique name for the content that is to become a file of that name."""
+    """Return a hidden, unique name for the content that is to become a file of that name."""
     return f".{name[:_NAME_LENGTH]}.{uuid.uuid4().hex}.tmp"
 
 
 def probe_names() -> tuple[str, str]:
-    """Returns two hidden, unique names, for trying out hard links."""
+    """Return two hidden, unique names, for trying out hard links."""
     probe = f".{uuid.uuid4().hex}.tmp"
     return probe, f"{probe}2"
 
 
 def find_leftovers(walk: DirectoryWalk, directories: Iterable[str], before_ms: int) -> Iterator[str]:
-    """Yields the keys of the leftovers directly in some directories that were written before a moment."""
+    """Yield the keys of the leftovers directly in some directories that were written before a moment."""
     for directory in directories:
         # A directory that cannot be opened, or is reached by a link, is left alone.
         with suppress(FileNotFoundError, NotADirectoryError, SymbolicLinkRefused):

@@ -22,7 +22,7 @@ _PAGE_FILES = 1 << 14
 
 
 def _entries_of(descriptor: int) -> Iterator[list[os.DirEntry[str]]]:
-    """Yields the entries of one directory, some thousand at a time."""
+    """Yield the entries of one directory, some thousand at a time."""
     with os.scandir(descriptor) as entries:
         while met := list(islice(entries, _PAGE_FILES)):
             yield met
@@ -47,7 +47,7 @@ class LocalPage:
         return len(self.name_bytes) >= _PAGE_FILES
 
     def read(self, directory: str, walk: DirectoryWalk) -> Iterator[TreePage]:
-        """Reads all entries of a directory; yields the pages that become full.
+        """Read all entries of a directory; yield the pages that become full.
 
         :raises SymbolicLinkRefused: it is a link, or a link leads there.
         :raises OSError: a system call failed; ``FileNotFoundError`` or ``NotADirectoryError``: the directory is gone.
@@ -65,7 +65,7 @@ class LocalPage:
             self.directories[directory] = changed_ms
 
     def _take(self, directory: str, met: Sequence[os.DirEntry[str]]) -> None:
-        """Takes in some entries of a directory; the next call brings the rest."""
+        """Take in some entries of a directory; the next call brings the rest."""
         prefix = f"{directory}/" if directory else ""
         files = [entry.name for entry in met if entry.is_file(follow_symlinks=False)]
         below: list[str] = []
@@ -96,7 +96,7 @@ class LocalPage:
         self.runs[directory] = self.runs.get(directory, 0) + count
 
     def listed(self) -> TreePage:
-        """Returns a page of what was read since the last page."""
+        """Return a page of what was read since the last page."""
         prefixes = [len(directory.encode()) + 1 if directory else 0 for directory in self.runs]
         prefix_bytes = np.repeat(np.array(prefixes, np.int32), list(self.runs.values()))
         lengths = np.array(self.name_bytes, np.int32) + prefix_bytes
@@ -110,7 +110,7 @@ class LocalPage:
 
 
 def _as_text(name: str) -> str | None:
-    """Returns a name of the operating system as the log spells it, or ``None`` if it is not UTF-8."""
+    """Return a name of the operating system as the log spells it, or ``None`` if it is not UTF-8."""
     try:
         return os.fsencode(name).decode()
     except UnicodeDecodeError:

@@ -76,7 +76,7 @@ class LockedStorage(WrappedStorage):
     # -- commits -----------------------------------------------------------------------------------------
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Creates a file; a commit goes through the steps of the module's docstring.
+        """Create a file; a commit goes through the steps of the module's docstring.
 
         :raises StorageError: the outcome is unknown; reading the key back through this storage settles it.
         """
@@ -164,7 +164,7 @@ class LockedStorage(WrappedStorage):
             self._delete_quietly(_temporary_key(entry))
 
     def _came(self, key: str) -> bool:
-        """Waits a moment for a commit to appear in its place, and returns whether it did.
+        """Wait a moment for a commit to appear in its place, and return whether it did.
 
         Its writer is most likely about to put it there. If another process copies it first, delta-rs 1.5.1 to 1.6.0 commits a
         second time, as the next version.
@@ -176,7 +176,7 @@ class LockedStorage(WrappedStorage):
         return False
 
     def _copy(self, entry: LockEntry, key: str) -> bool:
-        """Puts the content of another writer's commit into its place; ``False``: there is nothing to repair any more.
+        """Put the content of another writer's commit into its place; ``False``: there is nothing to repair any more.
 
         delta-rs moves the file instead of copying it, and deletes an entry that it gives up. So a missing file is judged by
         the present state of the log and of the lock table.
@@ -200,7 +200,7 @@ class LockedStorage(WrappedStorage):
         )
 
     def _require_there(self, name: str, latest: LockEntry) -> None:
-        """Checks that a version in the lock table is in the log, unless its writer gave it up.
+        """Check that a version in the lock table is in the log, unless its writer gave it up.
 
         A version before a later entry must be in the log, too: the writer of that entry has seen it.
         """
@@ -223,12 +223,12 @@ class LockedStorage(WrappedStorage):
         return True
 
     def _delete_quietly(self, key: str) -> None:
-        """Deletes a file that no log names. If that fails, the file stays until :meth:`remove_leftovers`."""
+        """Delete a file that no log names. If that fails, the file stays until :meth:`remove_leftovers`."""
         with suppress(StorageError):
             self._inner.delete([key])
 
     def _appeared(self, key: str) -> bool:
-        """Repairs the commit of a missing key; returns whether the caller should look again."""
+        """Repair the commit of a missing key; return whether the caller should look again."""
         commit = _COMMIT.fullmatch(key)
         entry = self._lock.get(commit[1]) if commit is not None else None
         if entry is None:
@@ -336,7 +336,7 @@ class LockedStorage(WrappedStorage):
 
 
 def _commit_of(temporary: FileInfo) -> str:
-    """Returns the name of the commit that a file of step 2 belongs to."""
+    """Return the name of the commit that a file of step 2 belongs to."""
     return temporary.name[:25]
 
 

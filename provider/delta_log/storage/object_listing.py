@@ -42,7 +42,7 @@ ListSpan = Callable[[KeySpan, "str | None"], SpanPage]
 def list_object_tree(
     list_span: ListSpan, enter: EnterDirectories, lanes: int, *, has_ranges: bool
 ) -> Iterator[TreePage]:
-    """Yields the pages of a whole tree.
+    """Yield the pages of a whole tree.
 
     :param list_span: returns one page of a span; called from several threads.
     :param has_ranges: whether the store can start and end a listing at a key; otherwise a span is one directory.
@@ -70,7 +70,7 @@ def list_object_tree(
 
 
 def list_span_tree(list_span: ListSpan, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
-    """Yields the pages of one span, see :meth:`~delta_log.storage.storage.Storage.list_part`."""
+    """Yield the pages of one span, see :meth:`~delta_log.storage.storage.Storage.list_part`."""
     if span.deep:
         yield from _deep(list_span, span)
         return
@@ -90,7 +90,7 @@ class _Below:
 
 
 def _shallow(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage | _Below]:
-    """Lists one directory, or a part of it: yields its files, and last the directories in it."""
+    """List one directory, or a part of it: yield its files, and last the directories in it."""
     directories: list[str] = []
     following = None
     while True:
@@ -121,7 +121,7 @@ def _deep(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage]:
 
 
 def span_of(directory: str, *, deep: bool = False) -> KeySpan:
-    """Returns the span of a directory, alone or with all below it."""
+    """Return the span of a directory, alone or with all below it."""
     return KeySpan(f"{directory}/" if directory else "", deep)
 
 
@@ -133,7 +133,7 @@ class Run:
     directories: Sequence[str]
 
     def spans(self, directories: int) -> Iterator[KeySpan]:
-        """Yields spans of at most this many directories each."""
+        """Yield spans of at most this many directories each."""
         for first in range(0, len(self.directories), directories):
             part = self.directories[first : first + directories]
             if len(part) == 1:
@@ -143,7 +143,7 @@ class Run:
 
 
 def runs_of(directory: str, found: Sequence[str], entered: set[str], *, has_ranges: bool) -> list[Run]:
-    """Groups the entered ones among the directories found in a directory into runs."""
+    """Group the entered ones among the directories found in a directory into runs."""
     prefix = f"{directory}/" if directory else ""
     runs: list[list[str]] = [[]]
     # In the order of keys with their slash: "a-b/" comes before "a/".
@@ -156,7 +156,7 @@ def runs_of(directory: str, found: Sequence[str], entered: set[str], *, has_rang
 
 
 def side_by_side(pool: ThreadPoolExecutor, lanes: int, works: Sequence[Iterator[_Item]]) -> Iterator[_Item]:
-    """Runs each iterator in a thread and yields their items as they come; at most a few items wait for the caller."""
+    """Run each iterator in a thread and yield their items as they come; at most a few items wait for the caller."""
     items: Queue[_Item | BaseException | None] = Queue(2 * lanes)
     stopped = threading.Event()
 
@@ -199,7 +199,7 @@ def side_by_side(pool: ThreadPoolExecutor, lanes: int, works: Sequence[Iterator[
 
 
 def _below(files: Sequence[FileInfo], span: KeySpan) -> list[FileInfo]:
-    """Removes the files beside the directories of a span, which were listed with their level."""
+    """Remove the files beside the directories of a span, which were listed with their level."""
     if not span.start:
         return list(files)
     at = len(span.prefix)

@@ -80,11 +80,11 @@ class Upload(ABC):
 
     @abstractmethod
     async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
-        """Uploads a part. Parts are numbered from 0, none is empty, and all but the last have the same size."""
+        """Upload a part. Parts are numbered from 0, none is empty, and all but the last have the same size."""
 
     @abstractmethod
     async def complete(self) -> bool:
-        """Creates the object. ``False``: the upload was conditional, and an object was there.
+        """Create the object. ``False``: the upload was conditional, and an object was there.
 
         :raises CreationConflict: the store did not decide.
         """
@@ -110,7 +110,7 @@ class ObjectStorage(RemoteStorage):
 
     @abstractmethod
     async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
-        """Reads a range; ``length`` is not 0, and the result is empty if ``start`` is beyond the end.
+        """Read a range; ``length`` is not 0, and the result is empty if ``start`` is beyond the end.
 
         :param tag: the content to read.
         :raises FileNotFoundError: there is no such object.
@@ -119,20 +119,20 @@ class ObjectStorage(RemoteStorage):
 
     @abstractmethod
     async def _read_tail(self, key: str, length: int) -> ObjectEnd:
-        """Reads the last bytes of an object, at most ``length``; by one request where the store has one.
+        """Read the last bytes of an object, at most ``length``; by one request where the store has one.
 
         :raises FileNotFoundError: there is no such object.
         """
 
     @abstractmethod
     async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
-        """Returns the description of an object and its metadata; ``None``: there is none."""
+        """Return the description of an object and its metadata; ``None``: there is none."""
 
     @abstractmethod
     async def _list_page(
         self, directory: str, start_name: str, page: str | None
     ) -> tuple[list[FileInfo], str | None]:
-        """Lists some files directly in a directory, in byte order; returns them and the name of the next page.
+        """List some files directly in a directory, in byte order; return them and the name of the next page.
 
         They may include names before ``start_name``.
         """
@@ -141,11 +141,11 @@ class ObjectStorage(RemoteStorage):
 
     @abstractmethod
     async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
-        """Lists one page of the keys of a span, with time and size; ``page`` is what the page before named."""
+        """List one page of the keys of a span, with time and size; ``page`` is what the page before named."""
 
     @abstractmethod
     async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
-        """Puts an object by one request. With a token it is conditional; ``False``: an object was there.
+        """Put an object by one request. With a token it is conditional; ``False``: an object was there.
 
         :raises CreationConflict: the store did not decide.
         """
@@ -158,7 +158,7 @@ class ObjectStorage(RemoteStorage):
         return True
 
     async def _copy_object(self, source: str, target: str) -> None:
-        """Copies an object within the store.
+        """Copy an object within the store.
 
         :raises FileNotFoundError: there is no such object.
         """
@@ -166,10 +166,10 @@ class ObjectStorage(RemoteStorage):
 
     @abstractmethod
     async def _delete_object(self, key: str) -> None:
-        """Deletes an object; an absent one may raise :class:`FileNotFoundError`."""
+        """Delete an object; an absent one may raise :class:`FileNotFoundError`."""
 
     def require_writable(self) -> None:
-        """Refuses nothing: the store decides by itself who creates an object."""
+        """Refuse nothing: the store decides by itself who creates an object."""
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         with self._errors(key, may_be_absent=True):
@@ -178,7 +178,7 @@ class ObjectStorage(RemoteStorage):
             return bytes(self._wait_for(self._read, key, start, length))
 
     def open_read(self, key: str) -> Any:
-        """Opens an object by reading its end, which holds Parquet's footer; a small file is then read whole."""
+        """Open an object by reading its end, which holds Parquet's footer; a small file is then read whole."""
         with self._errors(key, may_be_absent=True):
             tail: ObjectEnd = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
         if len(tail.data) == tail.size:
@@ -251,7 +251,7 @@ class ObjectStorage(RemoteStorage):
                 self._wait_for(self._delete_objects, chunk)
 
     async def _delete_objects(self, keys: Sequence[str]) -> None:
-        """Deletes at most a thousand objects; raises the first failure after all were tried."""
+        """Delete at most a thousand objects; raise the first failure after all were tried."""
         requests = asyncio.Semaphore(self.concurrency)
 
         async def delete(key: str) -> None:
@@ -314,7 +314,7 @@ class PartWriter(io.RawIOBase):
         return len(view)
 
     def finish(self) -> bool:
-        """Creates the object. ``False``: the write was conditional, and an object was there.
+        """Create the object. ``False``: the write was conditional, and an object was there.
 
         :raises CreationConflict: the store did not decide.
         """

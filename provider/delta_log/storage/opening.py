@@ -1,4 +1,4 @@
-"""Open the storage of an address: a disk, a store of :data:`~delta_log.storage.schemes.STORES`, or any that fsspec knows.
+"""Opens the storage of an address: a disk, a store of :data:`~delta_log.storage.schemes.STORES`, or any that fsspec knows.
 
 The class of a store is loaded by its entry there. S3 alone is named here, since a lock may stand before it.
 """

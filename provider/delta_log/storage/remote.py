@@ -65,7 +65,7 @@ class RemoteStorage(Storage):
             ) from (None if secret else error)
 
     def beside(self, table_uri: str) -> RemoteStorage:
-        """Returns the storage of another table through the same client: same bucket or container, same options."""
+        """Return the storage of another table through the same client: same bucket or container, same options."""
         require_no_credentials(table_uri)
         twin = copy(self)
         twin.uri = table_uri.rstrip("/")
@@ -74,7 +74,7 @@ class RemoteStorage(Storage):
         return twin
 
     def _take_root(self) -> None:
-        """Derives from the root's path what a subclass needs; called again for each table of a client."""
+        """Derive from the root's path what a subclass needs; called again for each table of a client."""
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root
@@ -83,12 +83,12 @@ class RemoteStorage(Storage):
         return f"{self.uri}/{key}" if key else self.uri
 
     def _wait_for(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a coroutine function in fsspec's thread and returns its result; any thread may call this."""
+        """Run a coroutine function in fsspec's thread and return its result; any thread may call this."""
         return fsspec.asyn.sync(self._fs.loop, call, *args, **kwargs)
 
     @contextmanager
     def _errors(self, key: str, *, may_be_absent: bool = False) -> Iterator[None]:
-        """Turns a client's error into an error of this package; with ``may_be_absent`` a missing key stays one."""
+        """Turn a client's error into an error of this package; with ``may_be_absent`` a missing key stays one."""
         try:
             yield
         except DeltaLogError:
@@ -193,7 +193,7 @@ class RemoteStorage(Storage):
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the texts among the options that may be secret."""
+    """Yield the texts among the options that may be secret."""
     for value in options.values():
         if isinstance(value, Mapping):
             yield from _texts(value)
@@ -221,7 +221,7 @@ ReadRange = Callable[[int, int], bytes]
 
 
 def opened(read: ReadRange, size: int, tail: bytes = b"") -> io.BufferedReader:
-    """Opens an object as a seekable file.
+    """Open an object as a seekable file.
 
     :param tail: its last bytes, where they are known already.
     """

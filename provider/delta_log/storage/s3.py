@@ -65,11 +65,11 @@ class S3Storage(ObjectStorage):
         return str(self._fs.s3.meta.endpoint_url)
 
     async def call(self, operation: str, **parameters: Any) -> Any:
-        """Makes one request of the S3 API about this bucket."""
+        """Make one request of the S3 API about this bucket."""
         return await self._fs._call_s3(operation, Bucket=self.bucket, **parameters)
 
     def object_key(self, key: str) -> str:
-        """Returns the key in the bucket for a key of this storage."""
+        """Return the key in the bucket for a key of this storage."""
         return f"{self._prefix}{key}"
 
     def _failure(self, error: Exception, key: str) -> StorageError:
@@ -97,7 +97,7 @@ class S3Storage(ObjectStorage):
         return await self._get(key, {"Range": f"bytes=-{length}"})
 
     async def _get(self, key: str, asked: Mapping[str, str]) -> ObjectEnd:
-        """Reads a range of an object; beyond the end both the bytes and the size are empty."""
+        """Read a range of an object; beyond the end both the bytes and the size are empty."""
         for attempt in range(_MAX_READS):
             try:
                 answer = await self.call("get_object", Key=self.object_key(key), **asked)
@@ -195,7 +195,7 @@ class S3Storage(ObjectStorage):
         return _S3Upload(self, key, answer["UploadId"], token)
 
     async def _condition(self, operation: str, token: str | None) -> dict[str, Any]:
-        """Returns the parameters that make a request conditional.
+        """Return the parameters that make a request conditional.
 
         s3fs silently drops a parameter that the installed botocore does not know, so this checks first.
         """
@@ -228,7 +228,7 @@ class S3Storage(ObjectStorage):
             )
 
     def require_writable(self) -> None:
-        """Tries out conditional puts, once for each bucket and process; not on Amazon, which documents them."""
+        """Try out conditional puts, once for each bucket and process; not on Amazon, which documents them."""
         if self._is_amazon():
             return
         with _proving:
@@ -242,7 +242,7 @@ class S3Storage(ObjectStorage):
         return self._is_amazon() or _proved.get((self.endpoint, self.bucket), False)
 
     def _try_conditional_put(self) -> bool:
-        """Lets several writers create one object at once, and then another writer: exactly one may win.
+        """Let several writers create one object at once, and then another writer: exactly one may win.
 
         :return: whether an upload in parts is refused like a put.
         """
@@ -317,7 +317,7 @@ class _S3Upload(Upload):
 
 
 def _lost(error: OSError, token: str | None, uri: str) -> bool:
-    """Returns ``False`` if the store refused a conditional write because there is an object; raises otherwise."""
+    """Return ``False`` if the store refused a conditional write because there is an object; raise otherwise."""
     status, code = _answer_of(error)
     if token is not None and status == 412:
         return False
@@ -327,7 +327,7 @@ def _lost(error: OSError, token: str | None, uri: str) -> bool:
 
 
 def _answer_of(error: BaseException | None) -> tuple[int, str]:
-    """Returns the HTTP status and the code of the server, which s3fs keeps in the cause of a Python error."""
+    """Return the HTTP status and the code of the server, which s3fs keeps in the cause of a Python error."""
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, Mapping):

@@ -38,7 +38,7 @@ _taking: ContextVar[list[ListedPage] | None] = ContextVar("_taking", default=Non
 
 
 async def list_page(client: Any, request: Awaitable[Mapping[str, Any]]) -> ListedPage:
-    """Makes a ListObjectsV2 request and parses its answer.
+    """Make a ListObjectsV2 request and parse its answer.
 
     :param request: a ListObjectsV2 by this client.
     """
@@ -72,7 +72,7 @@ def _page_of(answer: Mapping[str, Any]) -> ListedPage:
 
 
 def read_page(body: bytes) -> ListedPage:
-    """Parses the XML of a page.
+    """Parse the XML of a page.
 
     :raises xml.etree.ElementTree.ParseError: it is not XML.
     :raises ValueError: it is XML, but not such a page.

@@ -84,7 +84,7 @@ class TreePage:
     runs: Mapping[str, int] | None = None
 
     def names(self) -> list[str]:
-        """Returns ``keys`` as a list of texts."""
+        """Return ``keys`` as a list of texts."""
         return list(self.keys.to_pylist() if hasattr(self.keys, "to_pylist") else self.keys)
 
 
@@ -142,41 +142,41 @@ class Storage(ABC):
 
     @abstractmethod
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """Reads bytes from ``start`` on, at most ``length``, up to the end of the file."""
+        """Read bytes from ``start`` on, at most ``length``, up to the end of the file."""
 
     @abstractmethod
     def open_read(self, key: str) -> Any:
-        """Opens a seekable binary file for ``pyarrow.parquet``."""
+        """Open a seekable binary file for ``pyarrow.parquet``."""
 
     @abstractmethod
     def open_write(self, key: str) -> AbstractContextManager[IO[bytes]]:
-        """Returns a context manager for a new binary file; an exception inside its block removes the file."""
+        """Return a context manager for a new binary file; an exception inside its block removes the file."""
 
     @abstractmethod
     def put(self, key: str, data: bytes) -> None:
-        """Writes or overwrites a file as a whole."""
+        """Write or overwrite a file as a whole."""
 
     @abstractmethod
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Creates a file as a whole. ``False``: another writer's object was there, and was left alone."""
+        """Create a file as a whole. ``False``: another writer's object was there, and was left alone."""
 
     @abstractmethod
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        """Yields the files directly in a directory whose names are ``>= start_name``, in byte order.
+        """Yield the files directly in a directory whose names are ``>= start_name``, in byte order.
 
         An absent directory is empty.
         """
 
     @abstractmethod
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        """Yields everything below the root, in any order.
+        """Yield everything below the root, in any order.
 
         :param enter: chooses the directories to descend into; called from one thread at a time. A store that lists many
             directories by one request may list directories below an entered one without asking.
         """
 
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
-        """Yields a part of :meth:`list_tree`, so that several processes can share one listing.
+        """Yield a part of :meth:`list_tree`, so that several processes can share one listing.
 
         :param span: one directory, alone or with all below it. Where ``has_key_ranges``, it may be a range of their keys.
         :param enter: for a deep span, used as by :meth:`list_tree`. Otherwise it is called with the directories that the
@@ -211,11 +211,11 @@ class Storage(ABC):
     def head(self, key: str) -> FileInfo | None: ...
 
     def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
-        """Yields :meth:`head` of each key, in the order of the keys; asks for several at once."""
+        """Yield :meth:`head` of each key, in the order of the keys; ask for several at once."""
         return map_ordered(self.head, keys, min(self.concurrency, len(keys)))
 
     def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
-        """Returns the sizes of several keys, and their times in milliseconds since the epoch.
+        """Return the sizes of several keys, and their times in milliseconds since the epoch.
 
         Both are null for a key that is absent, or that is or lies behind a symbolic link.
         """
@@ -226,7 +226,7 @@ class Storage(ABC):
         )
 
     def symbolic_links(self, keys: Sequence[str]) -> Iterator[str | None]:
-        """Yields for each key the key of the first symbolic link on the path to it, or ``None``.
+        """Yield for each key the key of the first symbolic link on the path to it, or ``None``.
 
         A key may name a file or a directory, and need not exist.
         """
@@ -234,16 +234,16 @@ class Storage(ABC):
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Deletes files; an absent file is no error."""
+        """Delete files; an absent file is no error."""
 
     def take_back(self, key: str, data: bytes) -> None:
-        """Deletes what :meth:`put_if_absent` has just created, unless the key has other content by now."""
+        """Delete what :meth:`put_if_absent` has just created, unless the key has other content by now."""
         with suppress(FileNotFoundError):
             if self.read(key) == data:
                 self.delete([key])
 
     def copy(self, source: str, target: str) -> bool:
-        """Copies a file, whole or not at all, by a request to the store where it has one.
+        """Copy a file, whole or not at all, by a request to the store where it has one.
 
         :param target: a name that only this caller knows. An earlier attempt of the same copy may have written it.
         :return: ``False``: there is no such file.
@@ -256,7 +256,7 @@ class Storage(ABC):
         return True
 
     def remove_dir(self, directory: str) -> bool:
-        """Removes a directory if the store has directories and this one is empty.
+        """Remove a directory if the store has directories and this one is empty.
 
         :return: whether it was removed.
         """
@@ -266,7 +266,7 @@ class Storage(ABC):
     def remove_leftovers(
         self, directories: Iterable[str], now_ms: int, *, dry_run: bool = False
     ) -> list[str]:
-        """Removes temporary files of this storage that a killed process left a day ago or earlier.
+        """Remove temporary files of this storage that a killed process left a day ago or earlier.
 
         :param directories: where to look, without the directories below; some may be absent.
         :param now_ms: by the caller's clock. A file must be a day old by the store's clock, too.
@@ -276,11 +276,11 @@ class Storage(ABC):
         return []
 
     def require_writable(self) -> None:
-        """Refuses, with the reason, where :meth:`put_if_absent` cannot keep its promise.
+        """Refuse, with the reason, where :meth:`put_if_absent` cannot keep its promise.
 
         :raises InvalidRequest: it cannot.
         """
 
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
-        """Yields the content of each key, in the order of the keys; reads several at once."""
+        """Yield the content of each key, in the order of the keys; read several at once."""
         return map_ordered(self.read, keys, min(self.concurrency, len(keys)))

@@ -21,7 +21,7 @@ _RUNTIME = Runtime()
 
 
 def store_clock_ms(storage: Storage, directory: str, new_id: Callable[[], str] = _RUNTIME.new_id) -> int:
-    """Returns the time that the store gives to a small file written now; the file is deleted again.
+    """Return the time that the store gives to a small file written now; the file is deleted again.
 
     :param directory: where the file is written; empty for the root. Choose one whose cleanup removes the file if this process
         is killed: the log, or on a disk any directory that :meth:`Storage.remove_leftovers` is given.
@@ -41,7 +41,7 @@ def store_clock_ms(storage: Storage, directory: str, new_id: Callable[[], str] =
 def require_store_clock(
     storage: Storage, now_ms: int, directory: str, *, new_id: Callable[[], str] = _RUNTIME.new_id
 ) -> None:
-    """Refuses where this machine's clock is ahead of the store's.
+    """Refuse where this machine's clock is ahead of the store's.
 
     :param now_ms: by this machine's clock, before this call.
     :param directory: see :func:`store_clock_ms`.

@@ -71,7 +71,7 @@ class TableUri:
         )
 
     def resolved(self) -> TableUri:
-        """Returns the place to which symbolic links lead; on a store, the address itself."""
+        """Return the place to which symbolic links lead; on a store, the address itself."""
         if self.scheme:
             return self
         return TableUri.parse(os.path.realpath(str(self)))
@@ -82,7 +82,7 @@ class TableUri:
 
 
 def local_path(address: str) -> str | None:
-    """Returns the path of an address on a disk of this machine, or ``None`` for an address of a store.
+    """Return the path of an address on a disk of this machine, or ``None`` for an address of a store.
 
     :raises InvalidRequest: it is a ``file`` URI with a part that opening would ignore.
     """
@@ -127,7 +127,7 @@ def require_no_credentials(address: str) -> None:
 
 
 def require_within(address: str, allowed_roots: AllowedRoots) -> None:
-    """Checks that an address is below an allowed root of every administrator who has set some.
+    """Check that an address is below an allowed root of every administrator who has set some.
 
     It checks the address first, and then the place to which symbolic links lead at this moment.
 
@@ -161,7 +161,7 @@ def _authority(kind: StoreKind | None, authority: str, address: str) -> str:
 
 
 def _segments(path: str, address: str) -> tuple[str, ...]:
-    """Splits the path of a store's URI, which opening takes literally, and refuses segments with two meanings."""
+    """Split the path of a store's URI, which opening takes literally, and refuse segments with two meanings."""
     if "?" in path or "#" in path or "\\" in path:
         raise _ambiguous(address, "it holds a '?', a '#' or a backslash")
     segments = path.strip("/").split("/") if path.strip("/") else []

@@ -29,11 +29,11 @@ class StorageContract:
     large_bytes = 12 << 20
 
     def reopened(self, storage: Storage) -> Storage:
-        """Returns the same store as another process would open it."""
+        """Return the same store as another process would open it."""
         return storage
 
     def in_small_parts(self, storage: Storage) -> Storage:
-        """Makes a large content consist of several parts; no store takes parts below 5 MiB."""
+        """Make a large content consist of several parts; no store takes parts below 5 MiB."""
         storage.require_writable()
         if hasattr(storage, "part_bytes"):
             storage.multipart_bytes = storage.part_bytes = 5 << 20  # type: ignore[attr-defined]
@@ -273,7 +273,7 @@ class StorageContract:
     # -- listing a tree ----------------------------------------------------------------------------------
 
     def tree(self, storage: Storage, refused: Container[str] = ()) -> dict[str, FileInfo]:
-        """Returns every file below the root, checked against :meth:`Storage.head_many`."""
+        """Return every file below the root, checked against :meth:`Storage.head_many`."""
         found: dict[str, FileInfo] = {}
         for page in storage.list_tree(lambda keys: [key for key in keys if key not in refused]):
             told = [None] * len(page.keys) if page.sizes is None else list(page.sizes)
@@ -298,7 +298,7 @@ class StorageContract:
         assert all(info.size == len(key.encode()) for key, info in found.items())
 
     def part(self, storage: Storage, span: KeySpan, met: list[str] | None = None) -> list[str]:
-        """Returns the keys of a part; the directories of a shallow part go to ``met``."""
+        """Return the keys of a part; the directories of a shallow part go to ``met``."""
 
         def enter(directories: Sequence[str]) -> Sequence[str]:
             (met if met is not None else []).extend(directories)
