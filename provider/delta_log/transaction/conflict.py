@@ -1,5 +1,8 @@
 """The conflict rules: what another writer's commit means for ours, as pure functions.
 
+The rules find conflicts. :mod:`~delta_log.transaction.rebase` decides what a conflict drops: one group of files (a bin of a
+rewrite), which it may also remap, or the whole commit.
+
 The protocol leaves conflict detection to writers. Our commits mostly rearrange rows and change none, so an append does not
 conflict with them. They need their sources to be live, as they read them, under a schema and a protocol that still fit. A
 source that got another deletion vector is another logical file: a commit over it would bring deleted rows back.

@@ -1,4 +1,4 @@
-"""Committing: conflicts, rebases, lost answers, and doing one piece of work once."""
+"""Committing: rebases, lost answers, lost groups, and doing one piece of work once."""
 
 from __future__ import annotations
 
@@ -6,96 +6,43 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.tables.three_files import (
+    METADATA,
+    NO_WAIT,
+    actions_of,
+    add,
+    commit,
+    compaction,
+    live,
+    metadata,
+    new_file,
+    old_file,
+    remove,
+    snapshot_of,
+    table_of_three,
+    write,
+)
 
 from delta_log.errors import (
     CommitContention,
-    CommitFailed,
     CommitUnknown,
-    ConcurrentAppend,
     ConcurrentDelete,
-    DeltaLogError,
     InvalidRequest,
-    MetadataChanged,
-    ProtocolChanged,
     StorageError,
     UnsupportedFeature,
 )
 from delta_log.log.actions import Add, Remove
 from delta_log.log.file_names import commit_key
-from delta_log.log.log_segment import find_log_segment
-from delta_log.runtime import Runtime
-from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.table_config.features import Operation
 from delta_log.testing import FaultyStorage, MemoryStorage, TornListings
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import CommitResult, Transaction, find_transaction
 
-SCHEMA = json.dumps(
-    {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
-)
-PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-METADATA = {"metaData": {"id": "t", "schemaString": SCHEMA, "partitionColumns": [], "configuration": {}}}
-NO_WAIT = Runtime(now_ms=lambda: 1_000, sleep=lambda seconds: None)
-
-
-def add(path: str) -> dict[str, Any]:
-    return {
-        "add": {"path": path, "size": 1, "modificationTime": 1, "dataChange": True, "partitionValues": {}}
-    }
-
-
-def remove(path: str, vector: int = 0) -> dict[str, Any]:
-    body: dict[str, Any] = {"path": path, "deletionTimestamp": 1, "dataChange": True}
-    if vector:
-        body["deletionVector"] = {
-            "storageType": "i", "pathOrInlineDv": f"v{vector}", "sizeInBytes": 4, "cardinality": vector,
-        }  # fmt: skip
-    return {"remove": body}
-
-
-def write(storage: Storage, version: int, *actions: dict[str, Any]) -> None:
-    assert storage.put_if_absent(commit_key(version), "".join(json.dumps(a) + "\n" for a in actions).encode())
-
 
 @pytest.fixture
 def storage() -> MemoryStorage:
-    storage = MemoryStorage()
-    write(storage, 0, PROTOCOL, METADATA, add("a"), add("b"), add("c"))
-    return storage
-
-
-def snapshot_of(storage: Storage, version: int | None = None) -> Snapshot:
-    return Snapshot(storage, find_log_segment(storage, version))
-
-
-def compaction(transaction: tuple[str, int] | None = None) -> Change:
-    """a and b become ab."""
-    return Change(
-        operation="OPTIMIZE",
-        groups=[
-            FileGroup(
-                [Add(path="ab", size=2, dataChange=False, partitionValues={})],
-                [Remove(path=path, deletionTimestamp=1, dataChange=False) for path in ("a", "b")],
-            )
-        ],
-        parameters={"predicate": ["x > 1"], "auto": False},
-        metrics={"numAddedFiles": 1},
-        transaction=transaction,
-    )
-
-
-def commit(storage: Storage, change: Change, read_version: int | None = 0) -> CommitResult:
-    snapshot = snapshot_of(storage, read_version)
-    return Transaction(storage, snapshot, Operation.OPTIMIZE, NO_WAIT).commit(change)
-
-
-def live(storage: Storage) -> set[str]:
-    return set(snapshot_of(storage).files(["key"]).column(0).to_pylist())
-
-
-def actions_of(storage: Storage, version: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in storage.read(commit_key(version)).splitlines()]
+    return table_of_three()
 
 
 def test_a_commit_says_what_was_done_in_the_protocols_words(storage: MemoryStorage) -> None:
@@ -127,43 +74,6 @@ def test_winners_that_come_while_the_log_is_listed_are_neither_missed_nor_missin
     transaction = Transaction(TornListings(storage, meanwhile), snapshot, Operation.OPTIMIZE, NO_WAIT)
     with pytest.raises(ConcurrentDelete, match="version 2"):
         transaction.commit(compaction())
-
-
-def test_appends_and_changes_elsewhere_do_not_stop_a_compaction(storage: MemoryStorage) -> None:
-    write(storage, 1, {"commitInfo": {}}, add("d"))
-    write(storage, 2, remove("c"), add("e"), {"txn": {"appId": "other", "version": 1}})
-    write(
-        storage,
-        3,
-        PROTOCOL,
-        METADATA,
-        {"domainMetadata": {"domain": "d", "configuration": "", "removed": False}},
-    )
-    assert commit(storage, compaction()) == CommitResult(4)
-    assert live(storage) == {"ab", "d", "e"}
-
-
-@pytest.mark.parametrize(
-    ("winner", "error"),
-    [
-        ([remove("a")], ConcurrentDelete),
-        ([remove("./%61")], ConcurrentDelete),
-        ([remove("b", vector=1), add("b2")], ConcurrentDelete),
-        ([{"metaData": {**METADATA["metaData"], "configuration": {"delta.x": "1"}}}], MetadataChanged),
-        ([{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}], ProtocolChanged),
-    ],
-    ids=["removed source", "removed under another spelling", "new deletion vector", "metadata", "protocol"],
-)
-def test_a_winner_that_contradicts_us_stops_the_commit(
-    storage: MemoryStorage, winner: list[dict[str, Any]], error: type[CommitFailed]
-) -> None:
-    write(storage, 1, add("d"))
-    write(storage, 2, {"commitInfo": {"operation": "DELETE"}}, *winner)
-    with pytest.raises(error, match="version 2 .DELETE") as caught:
-        commit(storage, compaction())
-    assert caught.value.winning_commits == (1, 2)
-    assert caught.value.retryable
-    assert storage.head(commit_key(3)) is None
 
 
 def test_the_same_transaction_is_committed_once(storage: MemoryStorage) -> None:
@@ -300,14 +210,6 @@ def two_groups(transaction: tuple[str, int] | None = None) -> Change:
     )
 
 
-def new_file(path: str, **more: Any) -> Add:
-    return Add(path=path, size=2, dataChange=False, partitionValues={}, **more)
-
-
-def old_file(path: str, **more: Any) -> Remove:
-    return Remove(path=path, deletionTimestamp=1, dataChange=False, **more)
-
-
 def test_a_group_that_lost_its_sources_is_left_out_and_the_rest_is_committed(storage: MemoryStorage) -> None:
     write(storage, 1, {"commitInfo": {"operation": "DELETE"}}, remove("b"), add("b2"))
     result = commit(storage, two_groups(("app", 1)))
@@ -333,108 +235,6 @@ def test_two_groups_with_one_source_and_mixed_kinds_of_change_are_refused(storag
         with pytest.raises(InvalidRequest):
             commit(storage, change)
     assert storage.head(commit_key(1)) is None
-
-
-# -- the rows of the conflict table ------------------------------------------------------------------------------
-
-
-def metadata(**changed: Any) -> dict[str, Any]:
-    return {"metaData": {**METADATA["metaData"], **changed}}
-
-
-def identity_schema(mark: int) -> str:
-    schema = json.loads(SCHEMA)
-    schema["fields"][0]["metadata"] = {"delta.identity.highWaterMark": mark}
-    return json.dumps(schema)
-
-
-@pytest.mark.parametrize(
-    "winner",
-    [
-        metadata(schemaString=identity_schema(7)),
-        metadata(configuration={"delta.enableDeletionVectors": "true"}),
-        metadata(configuration={"delta.checkpointPolicy": "v2"}, name="renamed", description="new"),
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [
-            "appendOnly", "invariants", "inCommitTimestamp"]}},
-        {"domainMetadata": {"domain": "theirs", "configuration": "{}", "removed": False}},
-        {"txn": {"appId": "theirs", "version": 4}},
-        {"cdc": {"path": "_change_data/x", "size": 1, "partitionValues": {}, "dataChange": False}},
-        {"unheard": {"of": 1}},
-    ],
-    ids=["identity", "vectors on", "v2 policy", "feature added", "domain", "txn", "cdc", "unknown"],
-)  # fmt: skip
-def test_winners_that_do_not_concern_a_rewrite(storage: MemoryStorage, winner: dict[str, Any]) -> None:
-    write(storage, 1, {"commitInfo": {}}, winner)
-    assert commit(storage, compaction()) == CommitResult(2)
-    assert live(storage) == {"ab", "c"}
-
-
-def test_in_commit_timestamps_that_a_winner_enabled_are_obeyed(storage: MemoryStorage) -> None:
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]}
-    listed = {"protocol": {**protocol, "writerFeatures": ["appendOnly", "invariants", "inCommitTimestamp"]}}
-    enabled = metadata(configuration={"delta.enableInCommitTimestamps": "true"})
-    write(storage, 1, {"commitInfo": {"inCommitTimestamp": 7_000}}, listed, enabled)
-    assert commit(storage, compaction()) == CommitResult(2)
-    assert actions_of(storage, 2)[0]["commitInfo"]["inCommitTimestamp"] == 7_001
-
-
-@pytest.mark.parametrize(
-    ("winner", "error"),
-    [
-        (metadata(id="another"), MetadataChanged),
-        (metadata(schemaString=SCHEMA.replace('"x"', '"y"')), MetadataChanged),
-        (metadata(partitionColumns=["x"]), MetadataChanged),
-        (metadata(configuration={"delta.columnMapping.mode": "name"}), MetadataChanged),
-        ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 1}}, ProtocolChanged),
-        ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [
-            "appendOnly", "invariants", "columnMappingUsageTracking"]}}, ProtocolChanged),
-        ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [
-            "appendOnly", "invariants", "unheardOf"]}}, UnsupportedFeature),
-        ({"add": {**add("a")["add"], "size": 9}}, ConcurrentDelete),
-        ({"add": {**add("a")["add"], "deletionVector": {
-            "storageType": "i", "pathOrInlineDv": "v", "sizeInBytes": 4, "cardinality": 1}}}, ConcurrentDelete),
-    ],
-    ids=["identity", "schema", "partitioning", "mapping", "feature removed", "feature of writing", "unknown feature",
-         "another file", "another vector"],
-)  # fmt: skip
-def test_winners_that_stop_a_rewrite(
-    storage: MemoryStorage, winner: dict[str, Any], error: type[DeltaLogError]
-) -> None:
-    write(storage, 1, {"commitInfo": {}}, winner)
-    sized = Change("OPTIMIZE", [FileGroup([new_file("ab")], [old_file("a", size=1), old_file("b", size=1)])])
-    with pytest.raises(error):
-        commit(storage, sized)
-    assert storage.head(commit_key(2)) is None
-
-
-def test_commits_without_files_pass_everything_but_the_gate(storage: MemoryStorage) -> None:
-    write(storage, 1, metadata(schemaString=SCHEMA.replace('"x"', '"y"')), remove("a"), add("d"))
-    assert commit(storage, Change("VACUUM START")) == CommitResult(2)
-    write(
-        storage,
-        3,
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["unheardOf"]}},
-    )
-    with pytest.raises(UnsupportedFeature):
-        commit(storage, Change("VACUUM END"))
-
-
-def test_a_commit_that_rests_on_the_whole_table_suffers_no_change_of_rows(storage: MemoryStorage) -> None:
-    restore = Change(
-        "RESTORE",
-        [FileGroup(removes=[Remove(path="a", dataChange=True)])],
-        whole_table=True,
-        rests_on_domains=frozenset({"mine"}),
-    )
-    rearranged = {"add": {**add("d")["add"], "dataChange": False}}
-    write(storage, 1, rearranged)
-    assert commit(storage, restore) == CommitResult(2)
-    write(storage, 3, add("e"))
-    with pytest.raises(ConcurrentAppend):
-        commit(storage, restore, read_version=2)
-    write(storage, 4, {"domainMetadata": {"domain": "mine", "configuration": "", "removed": False}})
-    with pytest.raises(MetadataChanged):
-        commit(storage, restore, read_version=3)
 
 
 # -- row tracking ------------------------------------------------------------------------------------------------
