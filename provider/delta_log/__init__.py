@@ -1,7 +1,7 @@
-"""What a Delta table's log says: the Delta protocol on pyarrow, fsspec and pyroaring, with no JVM.
+"""Reads and writes the log of Delta tables: the Delta protocol on pyarrow, fsspec and pyroaring, with no JVM.
 
-*A table is its log; everything else is a function of a snapshot.* :class:`Table` opens a table,
-:meth:`Table.snapshot` gives one version of it, :mod:`delta_log.errors` has every error that may come out.
+:class:`Table` opens a table, :meth:`Table.snapshot` returns one version of it, and :mod:`delta_log.errors` has every error
+that calls raise.
 
 This module loads its parts when they are first asked for: importing :mod:`delta_log` costs nothing.
 """
