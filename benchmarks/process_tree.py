@@ -19,7 +19,7 @@ class ProcessTree:
         are counted for each.
     """
 
-    def __enter__(self) -> ProcessTree:  # noqa: PYI034 - Self is of Python 3.11
+    def __enter__(self) -> ProcessTree:
         self.cpu_seconds = self.peak_mb = 0.0
         self._ticks: dict[int, int] = {}
         self._stop = threading.Event()

@@ -26,8 +26,6 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any, ClassVar, TypeVar
 
-from typing_extensions import Self
-
 from delta_log.errors import InvalidRequest, brief
 from delta_log.storage.table_uri import require_absolute
 from delta_log.table_config import properties
@@ -456,7 +454,9 @@ class Options:
                 object.__setattr__(self, row.name, row.kind.checked(row.name, value))
 
     @classmethod
-    def from_spec(cls, operation: Operation, given: Mapping[str, Any], **more: Any) -> Self:
+    def from_spec(
+        cls: type[OptionsT], operation: Operation, given: Mapping[str, Any], **more: Any
+    ) -> OptionsT:
         """
         :param given: the options of a job spec.
         :param more: fields that are no options.

@@ -211,7 +211,7 @@ class _Here(_Tasks):
             storage, run_key, lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts}))
         )
 
-    def __enter__(self) -> _Here:  # noqa: PYI034 - Self is of Python 3.11
+    def __enter__(self) -> _Here:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -247,7 +247,7 @@ class _Worker(_Tasks):
         self._send({"storage_options": storage_options, "run_key": run_key.text, "cpus": cpus})
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
-    def __enter__(self) -> _Worker:  # noqa: PYI034 - Self is of Python 3.11
+    def __enter__(self) -> _Worker:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -54,7 +54,7 @@ class Slots:
         self._pool = ThreadPoolExecutor(_SLOTS)
         self._given_up = threading.Event()
 
-    def __enter__(self) -> Slots:  # noqa: PYI034 - Self is of Python 3.11
+    def __enter__(self) -> Slots:
         return self
 
     def __exit__(self, *_: object) -> None:

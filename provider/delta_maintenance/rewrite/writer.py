@@ -114,7 +114,7 @@ class DataFileWriter:
         self._thread = ThreadPoolExecutor(1)
         self._encoding: Future[None] | None = None
 
-    def __enter__(self) -> DataFileWriter:  # noqa: PYI034 - Self is of Python 3.11
+    def __enter__(self) -> DataFileWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
