@@ -92,7 +92,7 @@ class ReplayedLog:
         )
 
     def without_checkpoint(self, failure: UnreadableCheckpoint) -> ReplayedLog:
-        """The same version, read from an older checkpoint than the one that failed."""
+        """Read this version again, from an older checkpoint than the one that failed."""
         unusable = self.unusable | frozenset(failure.checkpoint_keys)
         segment = _segment_without(self.storage, self.segment.version, unusable, failure)
         return ReplayedLog.read(self.storage, segment, unusable)

@@ -163,7 +163,7 @@ def _proof(storage: Storage, snapshot: Snapshot) -> ChecksumProof | None:
 
 
 def _carried(storage: Storage, snapshot: Snapshot, listing: LogListing) -> Snapshot | None:
-    """The same version, replayed from the newest older version with a right checksum; ``None``: there is none."""
+    """Replay a snapshot's version from the newest older version with a right checksum; ``None`` where there is none."""
     stating = [file.version for file in list_everything(storage).checksums]
     for version in sorted(stating, reverse=True):
         if not listing.earliest <= version < snapshot.version:

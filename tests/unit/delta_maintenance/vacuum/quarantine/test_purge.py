@@ -35,7 +35,6 @@ from tests.support.tables.vacuum_histories import (
     dying_everywhere,
     histories,
 )
-from tests.support.tables.vacuumable_tables import old_file, write_vacuumable
 
 from delta_log import Table
 from delta_log.storage.storage import Storage
@@ -43,24 +42,6 @@ from delta_maintenance.contract import JobReport
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.quarantine.purge import purge
 from delta_maintenance.vacuum.quarantine.quarantine import QUARANTINE_DIRECTORY, list_quarantines
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """A table with six files that a compaction removed, and one orphan. All is a month old."""
-    path = write_vacuumable(tmp_path / "table")
-    old_file(path / "day=2024-01-01" / "orphan")
-    return path
-
-
-@pytest.fixture
-def place(table: Path) -> Path:
-    """The directory of the one quarantine of a table."""
-    report = done(run_vacuum(table, **NO_RETENTION, quarantine=True))
-    assert report.plan is not None
-    name: str = report.plan["quarantine"]
-    return table / QUARANTINE_DIRECTORY / name
-
 
 NOTHING = pa.chunked_array([], pa.string())
 

@@ -29,20 +29,11 @@ from tests.support.tables.vacuum_histories import (
     dying_everywhere,
     histories,
 )
-from tests.support.tables.vacuumable_tables import old_file, write_vacuumable
 
 from delta_log import Table
 from delta_log.errors import DeltaLogError
 from delta_maintenance.cli import main as cli
 from delta_maintenance.vacuum.quarantine.quarantine import QUARANTINE_DIRECTORY
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """A table with six files that a compaction removed, and one orphan. All is a month old."""
-    path = write_vacuumable(tmp_path / "table")
-    old_file(path / "day=2024-01-01" / "orphan")
-    return path
 
 
 def test_removed_files_wait_under_a_hidden_name_and_can_be_restored(table: Path) -> None:
