@@ -91,8 +91,10 @@ class ChunkForm:
         if meta is None:
             raise CorruptThrift(at, "a column chunk has no metadata")
         physical_type = meta.required_number(_TYPE)
-        parts, patterns, pattern, last = [], [], b"", at
-        for path, kind, start, stop in found:
+        parts: list[bytes] = []
+        patterns: list[bytes] = []
+        pattern, last = b"", at
+        for _, kind, start, stop in found:
             parts += [data[last:start], b""]
             pattern += re.escape(data[last:start])
             if kind != BINARY:
