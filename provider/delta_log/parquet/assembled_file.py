@@ -17,16 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from delta_log.parquet.footer import (
     BLOOM_FILTER,
     COLUMN_INDEX,
+    END_BYTES,
     MAGIC,
     OFFSET_INDEX,
     ColumnChunk,
     Footer,
     RowGroup,
+    footer_length,
 )
 from delta_log.parquet.thrift_compact import I32, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields
@@ -57,7 +59,32 @@ class Source(Protocol):
 class Sink(Protocol):
     """The new file."""
 
-    def write(self, data: bytes) -> object: ...
+    def write(self, data: bytes | memoryview) -> object: ...
+
+
+class BufferSource:
+    """A file in memory.
+
+    :param content: an object with Python's buffer interface, for example an Arrow buffer.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self._content = memoryview(content).cast("B")
+
+    def footer(self) -> Footer:
+        """
+        :raises CorruptThrift: the content does not end with a plain footer.
+        """
+        length = footer_length(bytes(self._content[-END_BYTES:])) + END_BYTES
+        return Footer.from_end(bytes(self._content[-length:]))
+
+    def read(self, start: int, length: int) -> bytes:
+        return bytes(self._content[start : start + length])
+
+    def copy_to(self, sink: Sink, start: int, length: int) -> None:
+        if start + length > len(self._content):
+            raise CorruptThrift(start, f"{length} bytes are to follow, and the file ends before")
+        sink.write(self._content[start : start + length])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +108,7 @@ class AssembledFile:
 
     sink: Sink
     size_bytes: int = 0
+    _like: Footer | None = None
     _groups: list[RowGroup] = field(default_factory=list)
     #: Chunks of the new file, each with the field that names its index, and the index.
     _indexes: list[tuple[ColumnChunk, _Range, bytes]] = field(default_factory=list)
@@ -92,13 +120,25 @@ class AssembledFile:
     def num_row_groups(self) -> int:
         return len(self._groups)
 
-    def append(self, source: Source, groups: Sequence[RowGroup], distrust: Sequence[Distrust] = ()) -> None:
-        """Copy row groups.
+    def append(
+        self,
+        source: Source,
+        footer: Footer,
+        distrust: Sequence[Distrust] = (),
+        row_groups: range | None = None,
+    ) -> None:
+        """Copy row groups of a file.
 
-        :param groups: from the footer of the source.
+        :param footer: of the file. All files have the same columns.
         :param distrust: for each row group; empty: everything is trusted.
+        :param row_groups: consecutive row groups; by default all.
         :raises CorruptThrift: the footer is wrong about the places of parts.
         """
+        if self._like is None:
+            self._like = footer
+        groups = footer.row_groups
+        if row_groups is not None:
+            groups = groups[row_groups.start : row_groups.stop]
         small = _small_parts(source, groups)
         for number, group in enumerate(groups):
             leave_out = distrust[number] if distrust else Distrust()
@@ -121,18 +161,18 @@ class AssembledFile:
                 self._keep_indexes(chunk, moved, by, small, with_bounds=leaf not in leave_out.bounds)
             self._groups.append(group.moved(by, chunks, len(self._groups)))
 
-    def finish(self, like: Footer, key_values: Mapping[str, str]) -> None:
+    def finish(self, key_values: Mapping[str, str]) -> None:
         """Write the rest of the file. The caller closes it.
 
-        :param like: a footer with the schema of all row groups.
         :param key_values: the key-value metadata.
         """
+        assert self._like is not None
         # All column indexes stand before the first offset index, as other writers have them.
         for kind in (COLUMN_INDEX, OFFSET_INDEX):
             for chunk, fields, content in self._indexes:
                 if fields == kind:
                     self._name(chunk.fields, fields, content)
-        self._write(like.with_row_groups(self._groups, key_values).to_end())
+        self._write(self._like.with_row_groups(self._groups, key_values).to_end())
 
     def _keep_indexes(
         self, chunk: ColumnChunk, moved: ColumnChunk, by: int, small: _SmallParts, *, with_bounds: bool
