@@ -150,7 +150,9 @@ class DataFile:
         """About the decoded bytes of each row group: its pages without compression, or one word for each value."""
         metadata = self._parquet.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        return [max(group.total_byte_size, _VALUE_BYTES * group.num_rows * group.num_columns) for group in groups]
+        return [
+            max(group.total_byte_size, _VALUE_BYTES * group.num_rows * group.num_columns) for group in groups
+        ]
 
     def read(
         self,

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from delta_log.parquet.thrift_compact import I32, CorruptThrift
-from delta_log.parquet.thrift_fields import Fields
+from delta_log.parquet.thrift_fields import Fields, Shape
 
 MAGIC = b"PAR1"
 #: The footer's length, followed by the magic number.
 END_BYTES = 8
 
 # Fields of FileMetaData.
-_VERSION, _SCHEMA, _FILE_ROWS, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION = range(1, 9)
+_VERSION, _SCHEMA, _FILE_ROWS, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION = range(
+    1, 9
+)
 # Fields of KeyValue.
 _KEY, _VALUE = 1, 2
 # Fields of RowGroup.
@@ -31,7 +33,7 @@ BLOOM_FILTER = (14, 15)
 # Fields of Statistics: lower and upper bound in the present and in the deprecated form, and whether they are exact.
 BOUNDS, OLD_BOUNDS, _EXACT, NULL_COUNT = (6, 5), (2, 1), (7, 8), 3
 
-_SHAPE = {_SCHEMA: {}, _ROW_GROUPS: {_COLUMNS: {_META_DATA: {STATISTICS: {}}}}, _KEY_VALUES: {}}
+_SHAPE: Shape = {_SCHEMA: {}, _ROW_GROUPS: {_COLUMNS: {_META_DATA: {STATISTICS: {}}}}, _KEY_VALUES: {}}
 _FORMAT_VERSION = 2
 #: Of a row group. The format has no larger one.
 _LARGEST_ORDINAL = (1 << 15) - 1

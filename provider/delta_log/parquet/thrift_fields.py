@@ -192,7 +192,7 @@ def _read_structs(data: bytes, at: int, shape: Shape, depth: int) -> tuple[list[
     return items, at
 
 
-def _end_of(data: bytes, at: int, kind: int, depth: int) -> int:
+def _end_of(data: bytes, at: int, kind: int, depth: int) -> int:  # noqa: PLR0912 - one branch for each kind
     """Return where the value of a field ends that begins at ``at``."""
     if I16 <= kind <= I64:
         while data[at] > 127:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import IO
 from uuid import uuid4
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from delta_log.table_config.schema import parse_schema
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.segments import Segment, segments
-from delta_maintenance.rewrite.sources import OpenedSource, Sources, SourceSlice
+from delta_maintenance.rewrite.sources import Sources, SourceSlice
 from delta_maintenance.rewrite.spark_metadata import spark_metadata
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask
 from delta_maintenance.rewrite.writer_settings import WriterSettings
@@ -97,9 +96,7 @@ def write_outputs(
         ahead = _PARTS_AHEAD
 
     def encoded(part: _Work) -> EncodedPart:
-        encoder = PartEncoder(
-            live.schema, settings, part.bloom_filters, hashes_rows=task.verify == "full"
-        )
+        encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=task.verify == "full")
         return encoder.encode(part.batches())
 
     with contextlib.ExitStack() as undo:
@@ -174,9 +171,7 @@ def _done(segment: Segment) -> tuple[int, ...]:
     return tuple(part.opened.source.size_bytes for part in segment if part.is_last)
 
 
-def _pieces(
-    task: RewriteTask, sources: Sources, live: LiveRows, row_group_bytes: int
-) -> Iterator[_Work]:
+def _pieces(task: RewriteTask, sources: Sources, live: LiveRows, row_group_bytes: int) -> Iterator[_Work]:
     """Divide the rows between several new files. The caller's thread reads them, since a cut may be anywhere in a source."""
     bloom_filters: set[str] = set()
     done: list[int] = []

@@ -104,4 +104,6 @@ class Sources:
 def _check_records(opened: OpenedSource) -> None:
     source, num_rows = opened.source, opened.data_file.num_rows
     if source.num_records is not None and source.num_records != num_rows:
-        raise CorruptLog(source.key, f"its statistics say {source.num_records} rows, but the file has {num_rows}")
+        raise CorruptLog(
+            source.key, f"its statistics say {source.num_records} rows, but the file has {num_rows}"
+        )

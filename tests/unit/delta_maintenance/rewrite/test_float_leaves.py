@@ -13,9 +13,9 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.tables.encoded_file import encoded_file
 from tests.support.checks.parquet_claims import claims
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted, run
+from tests.support.tables.encoded_file import encoded_file
 
 from delta_log import Table
 from delta_log.stats.file_stats import stats_columns
