@@ -15,10 +15,12 @@ footer                           the end
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from delta_log.parquet.chunk_form import Path
 from delta_log.parquet.footer import (
     BLOOM_FILTER,
     COLUMN_INDEX,
@@ -30,8 +32,8 @@ from delta_log.parquet.footer import (
     RowGroup,
     footer_length,
 )
-from delta_log.parquet.thrift_compact import I32, CorruptThrift
-from delta_log.parquet.thrift_fields import Fields
+from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.parquet.thrift_fields import Fields, encoded_integer, integer
 
 # Fields of OffsetIndex, of PageLocation and of BloomFilterHeader.
 _PAGE_LOCATIONS, _PAGE_OFFSET, _BLOOM_BYTES = 1, 1, 1
@@ -40,7 +42,17 @@ _GAP_BYTES = 64 << 10
 #: The longest header of a Bloom filter whose length the footer does not tell.
 _BLOOM_HEADER_BYTES = 64
 
+#: A list of one page, or of fewer than fifteen, and nothing else, as writers write it that know no later fields.
+_FEW_PAGES = re.compile(
+    rb"\x19[\x0c-\xec](?:\x16[\x80-\xff]*[\x00-\x7f]\x15[\x80-\xff]*[\x00-\x7f]\x16[\x80-\xff]*[\x00-\x7f]\x00)*\x00"
+)
+_PAGE = re.compile(
+    rb"\x16([\x80-\xff]*[\x00-\x7f])(\x15[\x80-\xff]*[\x00-\x7f]\x16[\x80-\xff]*[\x00-\x7f]\x00)"
+)
+
 _Range = tuple[int, int]
+#: The fields that name the offset and the length of a part.
+_Place = tuple[Path, Path]
 
 
 class Source(Protocol):
@@ -103,15 +115,18 @@ class Distrust:
 class AssembledFile:
     """A new file. Call :meth:`append` for each source in order, then :meth:`finish`.
 
+    :param like: a footer with the columns of all sources, for what the new footer says of the file; by default that of the
+        first source.
     :ivar size_bytes: bytes written so far.
     """
 
     sink: Sink
-    size_bytes: int = 0
-    _like: Footer | None = None
+    like: Footer | None = None
+    size_bytes: int = field(default=0, init=False)
     _groups: list[RowGroup] = field(default_factory=list)
-    #: Chunks of the new file, each with the field that names its index, and the index.
-    _indexes: list[tuple[ColumnChunk, _Range, bytes]] = field(default_factory=list)
+    #: Chunks of the new file, each with its index.
+    _offset_indexes: list[tuple[ColumnChunk, bytes]] = field(default_factory=list)
+    _column_indexes: list[tuple[ColumnChunk, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._write(MAGIC)
@@ -130,70 +145,61 @@ class AssembledFile:
         """Copy row groups of a file.
 
         :param footer: of the file. All files have the same columns.
-        :param distrust: for each row group; empty: everything is trusted.
+        :param distrust: for each of these row groups; empty: everything is trusted.
         :param row_groups: consecutive row groups; by default all.
         :raises CorruptThrift: the footer is wrong about the places of parts.
         """
-        if self._like is None:
-            self._like = footer
+        if self.like is None:
+            self.like = footer
         groups = footer.row_groups
         if row_groups is not None:
             groups = groups[row_groups.start : row_groups.stop]
-        small = _small_parts(source, groups)
+        small = _SmallParts(source, groups)
         for number, group in enumerate(groups):
             leave_out = distrust[number] if distrust else Distrust()
-            start, end = group.start, group.end
-            if not len(MAGIC) <= start <= end:
-                raise CorruptThrift(0, f"a row group would begin at {start} and end at {end}")
-            by = self.size_bytes - start
+            start, end = group.extent
+            begin, by = self.size_bytes, self.size_bytes - start
             source.copy_to(self.sink, start, end - start)
             self.size_bytes += end - start
             chunks = []
             for leaf, chunk in enumerate(group.chunks):
                 moved = chunk.moved(by)
-                chunks.append(moved)
                 if leaf in leave_out.bounds:
-                    moved.drop_bounds()
+                    moved = moved.without_bounds()
                 if leaf in leave_out.membership:
-                    moved.drop_membership()
-                else:
-                    self._copy_bloom_filter(chunk, moved, small)
-                self._keep_indexes(chunk, moved, by, small, with_bounds=leaf not in leave_out.bounds)
-            self._groups.append(group.moved(by, chunks, len(self._groups)))
+                    moved = moved.without_membership()
+                self._keep(chunk, moved, by, small)
+                chunks.append(moved)
+            self._groups.append(group.moved(begin, chunks))
 
     def finish(self, key_values: Mapping[str, str]) -> None:
         """Write the rest of the file. The caller closes it.
 
         :param key_values: the key-value metadata.
         """
-        assert self._like is not None
+        assert self.like is not None
         # All column indexes stand before the first offset index, as other writers have them.
-        for kind in (COLUMN_INDEX, OFFSET_INDEX):
-            for chunk, fields, content in self._indexes:
-                if fields == kind:
-                    self._name(chunk.fields, fields, content)
-        self._write(self._like.with_row_groups(self._groups, key_values).to_end())
+        for place, indexes in ((COLUMN_INDEX, self._column_indexes), (OFFSET_INDEX, self._offset_indexes)):
+            for chunk, content in indexes:
+                self._put(chunk, place, content)
+        self._write(self.like.with_row_groups(self._groups, key_values).to_end())
 
-    def _keep_indexes(
-        self, chunk: ColumnChunk, moved: ColumnChunk, by: int, small: _SmallParts, *, with_bounds: bool
-    ) -> None:
-        index = small.of(chunk.fields, OFFSET_INDEX)
-        if index is not None:
-            self._indexes.append((moved, OFFSET_INDEX, _moved_offset_index(index, by)))
-        index = small.of(chunk.fields, COLUMN_INDEX) if with_bounds else None
-        if index is not None:
-            self._indexes.append((moved, COLUMN_INDEX, index))
+    def _keep(self, chunk: ColumnChunk, moved: ColumnChunk, by: int, small: _SmallParts) -> None:
+        """Keep the indexes and the Bloom filter of a chunk, so far as its new form names them."""
+        places = moved.form.places
+        if BLOOM_FILTER[0] in places:
+            self._put(moved, BLOOM_FILTER, small.of(chunk, BLOOM_FILTER))
+        if OFFSET_INDEX[0] in places:
+            self._offset_indexes.append((moved, _moved_offset_index(small.of(chunk, OFFSET_INDEX), by)))
+        if COLUMN_INDEX[0] in places:
+            self._column_indexes.append((moved, small.of(chunk, COLUMN_INDEX)))
 
-    def _copy_bloom_filter(self, chunk: ColumnChunk, moved: ColumnChunk, small: _SmallParts) -> None:
-        content = small.of(chunk.meta, BLOOM_FILTER)
-        if content is not None:
-            self._name(moved.meta, BLOOM_FILTER, content)
-
-    def _name(self, fields: Fields, place: _Range, content: bytes) -> None:
-        """Write a part, and put its place into the struct that names it."""
+    def _put(self, chunk: ColumnChunk, place: _Place, content: bytes) -> None:
+        """Write a part, and put its place into the chunk that names it."""
         offset, length = place
-        fields.put_number(offset, self.size_bytes)
-        fields.put_number(length, len(content), I32)
+        chunk.put_number(offset, self.size_bytes)
+        if length in chunk.form.places:
+            chunk.put_number(length, len(content))
         self._write(content)
 
     def _write(self, data: bytes) -> None:
@@ -202,6 +208,11 @@ class AssembledFile:
 
 
 def _moved_offset_index(content: bytes, by: int) -> bytes:
+    if _FEW_PAGES.fullmatch(content):
+        return _PAGE.sub(
+            lambda page: b"\x16" + encoded_integer(integer(page[1]) + by) + page[2],
+            content,
+        )
     index = Fields.from_bytes(content, {_PAGE_LOCATIONS: {}})
     for page in index.structs(_PAGE_LOCATIONS):
         page.put_number(_PAGE_OFFSET, page.required_number(_PAGE_OFFSET) + by)
@@ -211,59 +222,55 @@ def _moved_offset_index(content: bytes, by: int) -> bytes:
 class _SmallParts:
     """The page indexes and Bloom filters of some row groups, read in few ranges."""
 
-    def __init__(self, source: Source, ranges: Sequence[_Range]) -> None:
+    def __init__(self, source: Source, groups: Sequence[RowGroup]) -> None:
+        self._source = source
         self._parts: dict[_Range, bytes] = {}
+        #: Of Bloom filters whose length the footer does not tell, by their offset.
+        self._lengths: dict[int, int] = {}
+        ranges = {
+            self._range(chunk, place)
+            for group in groups
+            for chunk in group.chunks
+            for place in (OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER)
+            if place[0] in chunk.form.places
+        }
         together: list[_Range] = []
-        for part in sorted(set(ranges)):
+        for part in sorted(ranges):
             if together and part[0] - _end(together) > _GAP_BYTES:
-                self._read(source, together)
+                self._read(together)
                 together = []
             together.append(part)
         if together:
-            self._read(source, together)
+            self._read(together)
 
-    def _read(self, source: Source, together: list[_Range]) -> None:
+    def _read(self, together: list[_Range]) -> None:
         start = together[0][0]
-        content = source.read(start, _end(together) - start)
+        content = self._source.read(start, _end(together) - start)
         for part in together:
             found = content[part[0] - start : part[0] - start + part[1]]
             if len(found) != part[1]:
                 raise CorruptThrift(part[0], "an index or a Bloom filter lies outside of the file")
             self._parts[part] = found
 
-    def of(self, fields: Fields, place: _Range) -> bytes | None:
-        """Return the part that two fields name; ``None`` if they do not."""
-        found = _range(fields, place)
-        return None if found is None else self._parts[found]
+    def of(self, chunk: ColumnChunk, place: _Place) -> bytes:
+        """Return the part that two fields of a chunk name."""
+        return self._parts[self._range(chunk, place)]
+
+    def _range(self, chunk: ColumnChunk, place: _Place) -> _Range:
+        start, length = chunk.required_number(place[0]), chunk.number(place[1])
+        if length is None and place == BLOOM_FILTER:
+            length = self._bloom_filter_length(start)
+        if start < len(MAGIC) or length is None or length < 0:
+            raise CorruptThrift(0, f"an index or a Bloom filter of {length} bytes would begin at {start}")
+        return start, length
+
+    def _bloom_filter_length(self, start: int) -> int:
+        """Return the length of a Bloom filter, with its header, which begins with the length of what follows."""
+        if start not in self._lengths:
+            header, end = Fields.first_of(self._source.read(max(0, start), _BLOOM_HEADER_BYTES), {})
+            self._lengths[start] = end + header.required_number(_BLOOM_BYTES)
+        return self._lengths[start]
 
 
 def _end(ranges: Sequence[_Range]) -> int:
     return max(start + length for start, length in ranges)
-
-
-def _small_parts(source: Source, groups: Sequence[RowGroup]) -> _SmallParts:
-    ranges = []
-    for group in groups:
-        for chunk in group.chunks:
-            meta = chunk.meta
-            if BLOOM_FILTER[0] in meta and BLOOM_FILTER[1] not in meta:
-                meta.put_number(BLOOM_FILTER[1], _bloom_filter_length(source, meta), I32)
-            places = ((chunk.fields, OFFSET_INDEX), (chunk.fields, COLUMN_INDEX), (meta, BLOOM_FILTER))
-            ranges += [found for fields, place in places if (found := _range(fields, place)) is not None]
-    return _SmallParts(source, ranges)
-
-
-def _range(fields: Fields, place: _Range) -> _Range | None:
-    if place[0] not in fields:
-        return None
-    start, length = (fields.required_number(number) for number in place)
-    if start < len(MAGIC) or length < 0:
-        raise CorruptThrift(0, f"an index or a Bloom filter of {length} bytes would begin at {start}")
-    return start, length
-
-
-def _bloom_filter_length(source: Source, meta: Fields) -> int:
-    """Return the length of a Bloom filter, with its header, where the footer does not tell it."""
-    start = meta.required_number(BLOOM_FILTER[0])
-    header, end = Fields.first_of(source.read(start, _BLOOM_HEADER_BYTES), {})
-    return end + header.required_number(_BLOOM_BYTES)

@@ -6,10 +6,14 @@ The numbers of fields are those of ``parquet.thrift``. Everything that this modu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from delta_log.parquet.thrift_compact import I32, CorruptThrift
-from delta_log.parquet.thrift_fields import Fields, Shape
+from delta_log.parquet import chunk_form as form
+from delta_log.parquet.chunk_form import ChunkForm, Path, Values
+from delta_log.parquet.thrift_compact import I32, LIST, STRUCT, CorruptThrift
+from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, list_head, varint
 
 MAGIC = b"PAR1"
 #: The footer's length, followed by the magic number.
@@ -23,90 +27,112 @@ _VERSION, _SCHEMA, _FILE_ROWS, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _COLUMN_OR
 _KEY, _VALUE = 1, 2
 # Fields of RowGroup.
 _COLUMNS, _TOTAL_BYTES, _NUM_ROWS, _GROUP_OFFSET, _ORDINAL = 1, 2, 3, 5, 7
-# Fields of ColumnChunk: a file, a deprecated offset, the metadata, and the places of the page indexes.
-_FILE_PATH, _FILE_OFFSET, _META_DATA, _CRYPTO, _ENCRYPTED_META = 1, 2, 3, 8, 9
-OFFSET_INDEX, COLUMN_INDEX = (4, 5), (6, 7)
-# Fields of ColumnMetaData.
-PHYSICAL_TYPE, ENCODINGS, CODEC, NUM_VALUES, COMPRESSED_BYTES = 1, 2, 4, 5, 7
-_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, STATISTICS, _ENCODING_STATS = 9, 10, 11, 12, 13
-BLOOM_FILTER = (14, 15)
-# Fields of Statistics: lower and upper bound in the present and in the deprecated form, and whether they are exact.
-BOUNDS, OLD_BOUNDS, _EXACT, NULL_COUNT = (6, 5), (2, 1), (7, 8), 3
+#: Places of parts that readers find through a column chunk: their offset and their length.
+OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER = form.OFFSET_INDEX, form.COLUMN_INDEX, form.BLOOM_FILTER
 
-_SHAPE: Shape = {_SCHEMA: {}, _ROW_GROUPS: {_COLUMNS: {_META_DATA: {STATISTICS: {}}}}, _KEY_VALUES: {}}
 _FORMAT_VERSION = 2
-#: Of a row group. The format has no larger one.
-_LARGEST_ORDINAL = (1 << 15) - 1
+#: The order of values that their type defines, for one leaf.
+_TYPE_ORDER = b"\x1c\0\0"
+_ZERO = encoded_integer(0)
+#: Forms that the chunks of one leaf may have before the oldest are forgotten.
+_MOST_FORMS = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ColumnChunk:
-    """The values of one leaf in one row group."""
+    """The values of one leaf in one row group.
 
-    fields: Fields
+    :param form: what the chunk says but for its numbers and bounds.
+    """
 
-    @property
-    def meta(self) -> Fields:
-        """The ``ColumnMetaData``.
+    form: ChunkForm
+    values: Values
 
-        :raises CorruptThrift: the chunk has none.
+    def number(self, path: Path) -> int | None:
+        """Return the number of a field; ``None`` if it is absent."""
+        place = self.form.places.get(path)
+        return None if place is None else integer(self.values[place])
+
+    def required_number(self, path: Path) -> int:
         """
-        found = self.fields.struct(_META_DATA)
+        :raises CorruptThrift: the field is absent.
+        """
+        found = self.number(path)
         if found is None:
-            raise CorruptThrift(0, "a column chunk has no metadata")
+            raise CorruptThrift(0, f"a column chunk has no field {path[-1]}")
         return found
 
-    @property
-    def is_encrypted(self) -> bool:
-        return _CRYPTO in self.fields or _ENCRYPTED_META in self.fields
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether its bytes are in another file."""
-        return _FILE_PATH in self.fields
+    def put_number(self, path: Path, value: int) -> None:
+        """Set the number of a field that is there."""
+        self.values[self.form.places[path]] = encoded_integer(value)
 
     @property
     def start(self) -> int:
         """The offset of its first page."""
-        meta = self.meta
-        first = meta.required_number(_DATA_PAGE)
+        first = self.required_number(form.DATA_PAGE)
         # Some writers say 0 where there is no dictionary.
-        dictionary = meta.number(_DICTIONARY_PAGE) or first
-        return min(first, dictionary)
+        return min(first, self.number(form.DICTIONARY_PAGE) or first)
 
     @property
-    def end(self) -> int:
-        return self.start + self.meta.required_number(COMPRESSED_BYTES)
+    def size_bytes(self) -> int:
+        """The bytes of its pages."""
+        return self.required_number(form.COMPRESSED_BYTES)
+
+    @property
+    def num_values(self) -> int:
+        """Its values, nulls included."""
+        return self.required_number(form.NUM_VALUES)
+
+    @property
+    def null_count(self) -> int | None:
+        return self.number(form.NULL_COUNT)
+
+    @property
+    def bounds(self) -> tuple[bytes, bytes] | None:
+        """The lower and the upper bound, as encoded for the type; ``None`` if one is absent."""
+        places = self.form.places
+        low, high = places.get(form.LOW), places.get(form.HIGH)
+        if low is None or high is None:
+            return None
+        return _content(self.values[low]), _content(self.values[high])
 
     def moved(self, by: int) -> ColumnChunk:
-        """Return the chunk for a file in which its pages lie ``by`` bytes further on. It names no index and no filter."""
-        chunk, meta = Fields(self.fields), Fields(self.meta)
-        for page in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE):
-            offset = meta.number(page)
-            if offset:
-                meta.put_number(page, offset + by)
-        meta.drop(*BLOOM_FILTER)
-        chunk.drop(*OFFSET_INDEX, *COLUMN_INDEX)
+        """Return the chunk for a file in which its pages lie ``by`` bytes further on."""
+        values, places = self.values.copy(), self.form.places
+        for path in (form.DATA_PAGE, form.INDEX_PAGE, form.DICTIONARY_PAGE):
+            place = places.get(path)
+            if place is not None and values[place] != _ZERO:
+                values[place] = encoded_integer(integer(values[place]) + by)
         # Deprecated: writers should say 0.
-        chunk.put_number(_FILE_OFFSET, 0)
-        chunk.put_struct(_META_DATA, meta)
-        return ColumnChunk(chunk)
+        place = places.get(form.FILE_OFFSET)
+        if place is not None:
+            values[place] = _ZERO
+        return ColumnChunk(self.form, values)
 
-    def drop_bounds(self) -> None:
-        """Remove the bounds, so that no reader skips the chunk for its values. The caller drops its column index."""
-        meta = self.meta
-        there = meta.struct(STATISTICS)
-        if there is not None:
-            kept = Fields(there)
-            kept.drop(*BOUNDS, *OLD_BOUNDS, *_EXACT)
-            meta.put_struct(STATISTICS, kept)
+    def without_indexes(self) -> ColumnChunk:
+        """Return the chunk without the places of its page indexes."""
+        return self._edited("without indexes")
 
-    def drop_membership(self) -> None:
-        """Remove what tells a reader that the dictionary covers all values.
+    def without_old_bounds(self) -> ColumnChunk:
+        """Return the chunk without bounds of the deprecated form, whose order depends on the writer."""
+        return self._edited("without old bounds")
+
+    def without_bounds(self) -> ColumnChunk:
+        """Return the chunk without bounds and column index, so that no reader skips it for its values."""
+        return self._edited("without bounds")
+
+    def without_membership(self) -> ColumnChunk:
+        """Return the chunk without what tells a reader that the dictionary or the Bloom filter covers all values.
 
         parquet-java looks a value up in the dictionary if ``encoding_stats`` says that all pages use it.
         """
-        self.meta.drop(_ENCODING_STATS)
+        return self._edited("without membership")
+
+    def _edited(self, edit: str) -> ColumnChunk:
+        return ColumnChunk(*self.form.edited(edit, self.values))
+
+    def to_bytes(self) -> bytes:
+        return self.form.to_bytes(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +143,9 @@ class RowGroup:
 
     @property
     def chunks(self) -> list[ColumnChunk]:
-        return [ColumnChunk(chunk) for chunk in self.fields.structs(_COLUMNS)]
+        found = self.fields.get(_COLUMNS, (LIST, []))[1]
+        assert isinstance(found, list)
+        return found
 
     @property
     def num_rows(self) -> int:
@@ -128,31 +156,87 @@ class RowGroup:
         return self.fields.required_number(_TOTAL_BYTES)
 
     @property
-    def start(self) -> int:
-        """The offset of its first page."""
-        return min(chunk.start for chunk in self.chunks)
+    def extent(self) -> tuple[int, int]:
+        """The offsets of its first page and behind its last page.
 
-    @property
-    def end(self) -> int:
-        """The offset behind its last page."""
-        return max(chunk.end for chunk in self.chunks)
+        :raises CorruptThrift: it has no column chunks, or they lie in front of the file.
+        """
+        ranges = [(chunk.start, chunk.size_bytes) for chunk in self.chunks]
+        if not ranges:
+            raise CorruptThrift(0, "a row group has no column chunks")
+        start, end = min(ranges)[0], max(start + size for start, size in ranges)
+        if not len(MAGIC) <= start <= end:
+            raise CorruptThrift(0, f"a row group would begin at {start} and end at {end}")
+        return start, end
 
-    def moved(self, by: int, chunks: Iterable[ColumnChunk], ordinal: int) -> RowGroup:
-        """Return the row group for a file in which its pages lie ``by`` bytes further on.
+    def moved(self, start: int, chunks: Iterable[ColumnChunk]) -> RowGroup:
+        """Return the row group for another file.
 
+        :param start: the offset of its first page.
         :param chunks: the moved ones.
-        :param ordinal: the number of row groups before it.
         """
         group = Fields(self.fields)
-        group.put_structs(_COLUMNS, [chunk.fields for chunk in chunks])
-        offset = group.number(_GROUP_OFFSET)
-        if offset:
-            group.put_number(_GROUP_OFFSET, offset + by)
-        if _ORDINAL in group and ordinal <= _LARGEST_ORDINAL:
-            group.put_number(_ORDINAL, ordinal)
-        else:
-            group.drop(_ORDINAL)
+        group[_COLUMNS] = (LIST, list(chunks))
+        if _GROUP_OFFSET in group:
+            group.put_number(_GROUP_OFFSET, start)
+        # Only encryption needs it, and parquet-rs refuses a file in which some row groups have one and others do not.
+        group.drop(_ORDINAL)
         return RowGroup(group)
+
+
+@dataclass(slots=True)
+class FooterMemory:
+    """What footers that were read before had in common with the next ones. Most files of a table are written alike.
+
+    :ivar forms: of the chunks of each leaf; the one that was met last is the first.
+    """
+
+    forms: dict[int, list[ChunkForm]] = field(default_factory=dict)
+    _bytes: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> Shape:
+        """How to read a footer with this memory."""
+        return {
+            _SCHEMA: partial(self._raw, _SCHEMA),
+            _ROW_GROUPS: {_COLUMNS: self._chunks},
+            _KEY_VALUES: partial(self._raw, _KEY_VALUES),
+            _COLUMN_ORDERS: partial(self._raw, _COLUMN_ORDERS),
+        }
+
+    def _raw(self, number: int, data: bytes, at: int, kind: int) -> tuple[bytes, int]:
+        """Return the bytes of a long field, which are compared before they are read."""
+        if kind != LIST:
+            raise CorruptThrift(at, f"field {number} holds no list")
+        known = self._bytes.get(number)
+        if known is not None and data.startswith(known, at):
+            return known, at + len(known)
+        end = end_of(data, at, kind)
+        self._bytes[number] = data[at:end]
+        return data[at:end], end
+
+    def _chunks(self, data: bytes, at: int, kind: int) -> tuple[list[ColumnChunk], int]:
+        item_kind, count, at = list_head(data, at) if kind == LIST else (0, 1, at)
+        if count and item_kind != STRUCT:
+            raise CorruptThrift(at, "a row group has no list of column chunks")
+        chunks = []
+        for leaf in range(count):
+            chunk, at = self._chunk(leaf, data, at)
+            chunks.append(chunk)
+        return chunks, at
+
+    def _chunk(self, leaf: int, data: bytes, at: int) -> tuple[ColumnChunk, int]:
+        known = self.forms.setdefault(leaf, [])
+        for number, candidate in enumerate(known):
+            found = candidate.match(data, at)
+            if found is not None:
+                if number:
+                    known.insert(0, known.pop(number))
+                return ColumnChunk(candidate, found[0]), found[1]
+        read, values, end = ChunkForm.read(data, at)
+        known.insert(0, read)
+        del known[_MOST_FORMS:]
+        return ColumnChunk(read, values), end
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +246,15 @@ class Footer:
     fields: Fields
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Footer:
+    def from_bytes(cls, data: bytes, memory: FooterMemory | None = None) -> Footer:
         """Read a footer, without the length and the magic number that follow it.
 
         :raises CorruptThrift: the bytes are no footer.
         """
-        return cls(Fields.from_bytes(data, _SHAPE))
+        return cls(Fields.from_bytes(data, (memory or FooterMemory()).shape))
 
     @classmethod
-    def from_end(cls, end: bytes) -> Footer:
+    def from_end(cls, end: bytes, memory: FooterMemory | None = None) -> Footer:
         """Read the footer from the last bytes of a file.
 
         :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
@@ -178,12 +262,18 @@ class Footer:
         start = len(end) - footer_length(end[-END_BYTES:]) - END_BYTES
         if start < 0:
             raise CorruptThrift(0, f"the footer begins {-start} bytes before these")
-        return cls.from_bytes(end[start:-END_BYTES])
+        return cls.from_bytes(end[start:-END_BYTES], memory)
+
+    @property
+    def schema_bytes(self) -> bytes:
+        """The schema as encoded."""
+        found: bytes = self.fields.get(_SCHEMA, (LIST, b""))[1]
+        return found
 
     @property
     def schema(self) -> list[Fields]:
         """The ``SchemaElement`` structs, depth first; the first is the root."""
-        return self.fields.structs(_SCHEMA)
+        return self._structs(_SCHEMA)
 
     @property
     def num_rows(self) -> int:
@@ -201,18 +291,21 @@ class Footer:
     @property
     def key_values(self) -> dict[str, str]:
         """The key-value metadata."""
-        pairs = self.fields.structs(_KEY_VALUES)
         return {
             (pair.binary(_KEY) or b"").decode("utf-8", "replace"): (pair.binary(_VALUE) or b"").decode(
                 "utf-8", "replace"
             )
-            for pair in pairs
+            for pair in self._structs(_KEY_VALUES)
         }
 
     @property
-    def has_column_orders(self) -> bool:
-        """Whether the writer says in which order it compared values for the bounds."""
-        return _COLUMN_ORDERS in self.fields
+    def has_type_orders(self) -> bool:
+        """Whether the writer compared the values of all leaves as their types define, for the bounds."""
+        raw: Any = self.fields.get(_COLUMN_ORDERS, (LIST, b""))[1]
+        if not raw:
+            return False
+        _, count, at = list_head(raw, 0)
+        return bool(raw[at:] == _TYPE_ORDER * count)
 
     @property
     def is_signed(self) -> bool:
@@ -239,6 +332,13 @@ class Footer:
         content = self.fields.to_bytes()
         return content + len(content).to_bytes(4, "little") + MAGIC
 
+    def _structs(self, number: int) -> list[Fields]:
+        kind, raw = self.fields.get(number, (LIST, b"\0"))
+        if not isinstance(raw, bytes):
+            return self.fields.structs(number)
+        alone = Fields({number: (kind, raw)})
+        return Fields.from_bytes(alone.to_bytes(), {number: {}}).structs(number)
+
 
 def footer_length(end: bytes) -> int:
     """Return the length of the footer that the last eight bytes of a file tell.
@@ -248,3 +348,8 @@ def footer_length(end: bytes) -> int:
     if len(end) != END_BYTES or end[-4:] != MAGIC:
         raise CorruptThrift(len(end), "the file does not end with a plain footer")
     return int.from_bytes(end[:4], "little")
+
+
+def _content(value: bytes) -> bytes:
+    """Return a binary value without its length."""
+    return value[1:] if value[0] < 128 else value[varint(value, 0)[1] :]

@@ -9,7 +9,7 @@ module decodes nothing that it does not have to. :mod:`delta_log.parquet.thrift_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from delta_log.parquet.thrift_compact import (
@@ -18,6 +18,7 @@ from delta_log.parquet.thrift_compact import (
     DOUBLE,
     I8,
     I16,
+    I32,
     I64,
     LIST,
     MAP,
@@ -28,8 +29,10 @@ from delta_log.parquet.thrift_compact import (
     CorruptThrift,
 )
 
-#: The fields to read as structs, or as lists of structs, each with the shape of that struct.
-Shape = Mapping[int, Mapping[int, Any]]
+#: Reads a value: given the bytes, where the value begins and its kind, returns the value and where it ends.
+ReadValue = Callable[[bytes, int, int], tuple[Any, int]]
+#: The fields to read as structs or as lists of structs, each with the shape of that struct, and fields that the caller reads.
+Shape = Mapping[int, "Mapping[int, Any] | ReadValue"]
 
 _FALSE = BOOLEAN + 1
 #: In the first byte of a list: the length follows.
@@ -42,8 +45,9 @@ _MOST_BITS = 70
 class Fields(dict[int, tuple[int, Any]]):
     """The fields of a struct by number, each with its kind and its value.
 
-    A value is ``bytes`` as encoded, :class:`Fields`, or a list of :class:`Fields`, as the :data:`Shape` asked. A boolean is in
-    its kind, and its bytes are empty.
+    A value is ``bytes`` as encoded, :class:`Fields`, or a list of :class:`Fields`, as the :data:`Shape` asked, or what the
+    caller has read: ``bytes``, or a list of values with a method ``to_bytes``. A boolean is in its kind, and its bytes are
+    empty.
     """
 
     __slots__ = ()
@@ -80,8 +84,22 @@ class Fields(dict[int, tuple[int, Any]]):
             return None
         if not I16 <= kind <= I64:
             raise CorruptThrift(0, f"field {field} holds no number")
-        raw = _varint(value, 0)[0]
-        return (raw >> 1) ^ -(raw & 1)
+        return integer(value)
+
+    def numbers(self, field: int) -> tuple[int, ...]:
+        """Return the items of a list of integers; none if the field is absent.
+
+        :raises CorruptThrift: the field holds something else.
+        """
+        kind, value = self.get(field, (LIST, b"\0"))
+        item_kind, count, at = list_head(value, 0) if kind == LIST else (0, 1, 0)
+        if count and not I16 <= item_kind <= I64:
+            raise CorruptThrift(0, f"field {field} holds no list of numbers")
+        found = []
+        for _ in range(count):
+            start, at = at, varint(value, at)[1]
+            found.append(integer(value[start:at]))
+        return tuple(found)
 
     def required_number(self, field: int) -> int:
         """Return the value of an integer field.
@@ -103,7 +121,7 @@ class Fields(dict[int, tuple[int, Any]]):
             return None
         if kind != BINARY:
             raise CorruptThrift(0, f"field {field} holds no bytes")
-        return bytes(value[_varint(value, 0)[1] :])
+        return bytes(value[varint(value, 0)[1] :])
 
     def struct(self, field: int) -> Fields | None:
         """Return a struct that the shape named; ``None`` if the field is absent.
@@ -127,7 +145,12 @@ class Fields(dict[int, tuple[int, Any]]):
 
     def put_number(self, field: int, value: int, kind: int = I64) -> None:
         """Set an integer field. A field that is there keeps its kind."""
-        self[field] = (self[field][0] if field in self else kind, _encoded_integer(value))
+        self[field] = (self[field][0] if field in self else kind, encoded_integer(value))
+
+    def put_numbers(self, field: int, values: Iterable[int]) -> None:
+        """Set a list of integers of 32 bits."""
+        items = [encoded_integer(value) for value in values]
+        self[field] = (LIST, _encoded_head(len(items), I32) + b"".join(items))
 
     def put_binary(self, field: int, value: bytes) -> None:
         self[field] = (BINARY, _encoded_varint(len(value)) + value)
@@ -158,7 +181,7 @@ def _read(data: bytes, at: int, shape: Shape, depth: int) -> tuple[Fields, int]:
         if step:
             number += step
         else:
-            raw, at = _varint(data, at)
+            raw, at = varint(data, at)
             number = (raw >> 1) ^ -(raw & 1)
         if number in found or not -(1 << 15) <= number < 1 << 15:
             raise CorruptThrift(at, f"field {number} stands here twice, or is out of range")
@@ -167,6 +190,9 @@ def _read(data: bytes, at: int, shape: Shape, depth: int) -> tuple[Fields, int]:
             start = at
             at = _end_of(data, at, kind, depth)
             found[number] = (kind, data[start:at])
+        elif callable(inside):
+            value, at = inside(data, at, kind)
+            found[number] = (kind, value)
         elif kind == STRUCT:
             value, at = _read(data, at, inside, depth + 1)
             found[number] = (kind, value)
@@ -179,11 +205,8 @@ def _read(data: bytes, at: int, shape: Shape, depth: int) -> tuple[Fields, int]:
 
 
 def _read_structs(data: bytes, at: int, shape: Shape, depth: int) -> tuple[list[Fields], int]:
-    head = data[at]
-    count, at = head >> 4, at + 1
-    if count == _LONG:
-        count, at = _varint(data, at)
-    if count and head & 15 != STRUCT:
+    kind, count, at = list_head(data, at)
+    if count and kind != STRUCT:
         raise CorruptThrift(at, "a list holds no structs")
     items = []
     for _ in range(count):
@@ -192,14 +215,31 @@ def _read_structs(data: bytes, at: int, shape: Shape, depth: int) -> tuple[list[
     return items, at
 
 
-def _end_of(data: bytes, at: int, kind: int, depth: int) -> int:  # noqa: PLR0912 - one branch for each kind
-    """Return where the value of a field ends that begins at ``at``."""
+def list_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return the kind of a list's items, their number, and where the first begins."""
+    head = data[at]
+    count, at = head >> 4, at + 1
+    if count == _LONG:
+        count, at = varint(data, at)
+    return head & 15, count, at
+
+
+def end_of(data: bytes, at: int, kind: int) -> int:
+    """Return where the value of a field ends.
+
+    :raises CorruptThrift: the bytes are no value of this kind.
+    :raises IndexError: the bytes end too early.
+    """
+    return _end_of(data, at, kind, 0)
+
+
+def _end_of(data: bytes, at: int, kind: int, depth: int) -> int:
     if I16 <= kind <= I64:
         while data[at] > 127:
             at += 1
         return at + 1
     if kind == BINARY:
-        length, at = _varint(data, at)
+        length, at = varint(data, at)
         return _within(data, at + length)
     if kind in (BOOLEAN, _FALSE):
         return at
@@ -209,17 +249,14 @@ def _end_of(data: bytes, at: int, kind: int, depth: int) -> int:  # noqa: PLR091
         while head := data[at]:
             at += 1
             if not head >> 4:
-                at = _varint(data, at)[1]
+                at = varint(data, at)[1]
             at = _end_of(data, at, head & 15, depth + 1)
         return at + 1
     if kind in (LIST, SET):
-        head = data[at]
-        count, at = head >> 4, at + 1
-        if count == _LONG:
-            count, at = _varint(data, at)
-        return _end_of_items(data, at, (head & 15,), count, depth + 1)
+        item_kind, count, at = list_head(data, at)
+        return _end_of_items(data, at, (item_kind,), count, depth + 1)
     if kind == MAP:
-        count, at = _varint(data, at)
+        count, at = varint(data, at)
         if not count:
             return at
         return _end_of_items(data, at + 1, (data[at] >> 4, data[at] & 15), count, depth + 1)
@@ -246,7 +283,11 @@ def _within(data: bytes, at: int) -> int:
     return at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned number that begins at ``at``, and where it ends.
+
+    :raises IndexError: the bytes end too early.
+    """
     byte = data[at]
     at += 1
     if byte < 128:
@@ -270,24 +311,41 @@ def _write(out: bytearray, fields: Fields) -> None:
             out.append((number - last) << 4 | kind)
         else:
             out.append(kind)
-            out += _encoded_integer(number)
+            out += encoded_integer(number)
         last = number
         if isinstance(value, bytes):
             out += value
         elif isinstance(value, Fields):
             _write(out, value)
         else:
-            if len(value) < _LONG:
-                out.append(len(value) << 4 | STRUCT)
-            else:
-                out.append(_LONG << 4 | STRUCT)
-                out += _encoded_varint(len(value))
+            out += _encoded_head(len(value), STRUCT)
             for item in value:
-                _write(out, item)
+                if isinstance(item, Fields):
+                    _write(out, item)
+                else:
+                    out += item.to_bytes()
     out.append(0)
 
 
-def _encoded_integer(value: int) -> bytes:
+def _encoded_head(count: int, kind: int) -> bytes:
+    """Return the beginning of a list."""
+    if count < _LONG:
+        return bytes((count << 4 | kind,))
+    return bytes((_LONG << 4 | kind,)) + _encoded_varint(count)
+
+
+def integer(value: bytes) -> int:
+    """Decode an integer.
+
+    :raises CorruptThrift: it has more than 64 bits.
+    """
+    raw = varint(value, 0)[0]
+    if raw >> 64:
+        raise CorruptThrift(0, "a number has more than 64 bits")
+    return (raw >> 1) ^ -(raw & 1)
+
+
+def encoded_integer(value: int) -> bytes:
     return _encoded_varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
