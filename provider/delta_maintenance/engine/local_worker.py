@@ -48,9 +48,9 @@ def _unwind(_signal: int, _frame: object) -> None:
 
 
 def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
-    from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
+    from delta_maintenance.lean_arrow import load_lean_arrow
 
-    load_arrow_without_pandas()
+    load_lean_arrow()
 
     import pyarrow as pa
 
