@@ -18,7 +18,7 @@ from tests.support.tables.small_tables import write_days
 from delta_log import Table
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.engine import local
-from delta_maintenance.engine.local import WORKER_BYTES, LocalEngine
+from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
@@ -198,7 +198,7 @@ def test_a_worker_loads_what_rewrites_and_no_more(
     snapshot = opened.snapshot()
     tasks = tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, "run", opened.uri)
     monkeypatch.setattr(local, "_NOT_WORTH_A_PROCESS", -1)
-    engine = LocalEngine(parallelism=2, memory_limit_bytes=4 * WORKER_BYTES)
+    engine = LocalEngine(parallelism=8, memory_limit_bytes=1 << 32)
     assert len(list(engine.run(tasks, SilentProgress(), RunKey("0" * 64)))) == 3
     found = loaded()
     assert len(found) == 2

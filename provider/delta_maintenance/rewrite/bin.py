@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 
 import pyarrow as pa
@@ -36,10 +36,14 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
+from delta_maintenance.rewrite.copied_file import CopiedFiles
+from delta_maintenance.rewrite.copying import CopyRules
+from delta_maintenance.rewrite.encoded_part import empty_footer
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
+from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.sources import Sources
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 from delta_maintenance.rewrite.writer_settings import WriterSettings
@@ -93,12 +97,12 @@ def rewrite_bin(
     storage: Storage,
     run_key: RunKey,
     on_progress: OnProgress | None = None,
-    threads: int = 1,
+    pool: SegmentPool | None = None,
 ) -> BinManifest:
     """Write a bin's live rows to new files and leave a manifest of them.
 
     :param on_progress: called with the bytes of each source after its rows were written.
-    :param threads: how many segments of the bin are encoded at once.
+    :param pool: encodes the segments of the bin; by default, a thread of its own does.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
     :raises NewerManifest: a newer release has finished this bin.
     """
@@ -108,9 +112,16 @@ def rewrite_bin(
         return finished
     schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
     stored = storable(schema.without(task.partition_columns))
-    sources, live = Sources(task, storage), LiveRows(task, storage, stored)
+    live = LiveRows(task, storage, stored)
     settings = WriterSettings.of(task.configuration, stored, task.reader_features)
-    outputs = write_outputs(task, sources, live, settings, threads, on_progress)
+    like = None
+    sources = Sources(task, storage)
+    if task.rewrite != "encode":
+        like = empty_footer(live.schema, settings)
+        num_row_ids = len(live.columns.fields) - len(stored.fields)
+        sources.copied_files = CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids))
+    with nullcontext(pool) if pool is not None else SegmentPool() as encoding:
+        outputs = write_outputs(task, sources, live, settings, encoding, on_progress, like)
     keys = [output.key for output in outputs.files]
     with _removing(keys, storage):
         if outputs.rows != sources.rows_in - sources.rows_deleted:
@@ -133,6 +144,7 @@ def rewrite_bin(
         source_rows=tuple(sources.source_rows),
         rewrite_tag=task.rewrite_tag,
         num_outputs=task.num_outputs,
+        bytes_copied=outputs.bytes_copied,
     )
     return publish(manifest, storage, run_key)
 
