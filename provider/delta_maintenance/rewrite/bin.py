@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
+from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.sources import Sources
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 from delta_maintenance.rewrite.writer_settings import WriterSettings
@@ -94,12 +95,12 @@ def rewrite_bin(
     storage: Storage,
     run_key: RunKey,
     on_progress: OnProgress | None = None,
-    threads: int = 1,
+    pool: SegmentPool | None = None,
 ) -> BinManifest:
     """Write a bin's live rows to new files and leave a manifest of them.
 
     :param on_progress: called with the bytes of each source after its rows were written.
-    :param threads: how many segments of the bin are encoded at once.
+    :param pool: encodes the segments of the bin; by default, a thread of its own does.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
     :raises NewerManifest: a newer release has finished this bin.
     """
@@ -115,7 +116,8 @@ def rewrite_bin(
     if task.rewrite != "encode":
         settings, copied_files = copied_files_of(task, storage, live.schema, live.num_row_ids, settings)
     sources = Sources(task, storage, copied_files)
-    outputs = write_outputs(task, sources, live, settings, threads, on_progress)
+    with nullcontext(pool) if pool is not None else SegmentPool() as encoding:
+        outputs = write_outputs(task, sources, live, settings, encoding, on_progress)
     keys = [output.key for output in outputs.files]
     with _removing(keys, storage):
         if outputs.rows != sources.rows_in - sources.rows_deleted:
