@@ -66,7 +66,15 @@ def optimize(table: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(output.getvalue())
 
 
-def check(table: Path, entry: Entry, corpus: Corpus, before: Facts, report: dict[str, Any]) -> None:
+def check(
+    table: Path,
+    entry: Entry,
+    corpus: Corpus,
+    before: Facts,
+    report: dict[str, Any],
+    *,
+    copied: bool = False,
+) -> None:
     assert report["status"] == "committed"
     assert report["version"] == before.snapshot.version + 1
     for action in decode_actions((table / commit_key(report["version"])).read_bytes(), "commit"):
@@ -74,20 +82,21 @@ def check(table: Path, entry: Entry, corpus: Corpus, before: Facts, report: dict
     snapshot = Table(str(table)).snapshot()
     assert snapshot.num_deletion_vectors == 0
     assert corpus.digest(snapshot.to_arrow()) == entry["content_digest"]
-    assert check_rewritten(table, before) == report["metrics"]["numAddedFiles"] > 0
+    assert check_rewritten(table, before, copied=copied) == report["metrics"]["numAddedFiles"] > 0
     assert [path.name for path in table.glob("_maintenance*")] == []
     code, again = optimize(table, "--engine", "local")
     assert (code, again["status"]) == (0, "nothing_to_do")
     assert Table(str(table)).snapshot().version == report["version"]
 
 
+@pytest.mark.parametrize("rewrite", ["encode", "copy"])
 @pytest.mark.parametrize("entry", corpus_cases(optimised))
-def test_the_local_engine_keeps_the_rows(entry: Entry, corpus: Corpus, tmp_path: Path) -> None:
+def test_the_local_engine_keeps_the_rows(entry: Entry, corpus: Corpus, tmp_path: Path, rewrite: str) -> None:
     table = corpus.copy_of(entry["name"], tmp_path)
     before = facts_of(table)
-    code, report = optimize(table, "--engine", "local")
+    code, report = optimize(table, "--engine", "local", "--rewrite", rewrite)
     assert code == 0
-    check(table, entry, corpus, before, report)
+    check(table, entry, corpus, before, report, copied=rewrite == "copy")
     check_with_delta_rs(table, entry, corpus)
 
 
@@ -165,10 +174,10 @@ def test_delta_spark_reads_the_same_rows(
     delta_spark_session: SparkSession,
     spark_optimised: dict[str, OnSpark],
 ) -> None:
-    """What delta-spark read before us, it reads after us, whichever engine it was."""
+    """What delta-spark read before us, it reads after us, whichever engine it was, and whether it copied or encoded."""
     before = rows_by_delta_spark(delta_spark_session, corpus.copy_of(entry["name"], tmp_path / "before"))
     table = corpus.copy_of(entry["name"], tmp_path / "after")
-    code, _ = optimize(table, "--engine", "local")
+    code, _ = optimize(table, "--engine", "local", "--rewrite", "copy")
     assert code == 0
     after = rows_by_delta_spark(delta_spark_session, table)
     assert len(after) == entry["logical_row_count"]

@@ -34,6 +34,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
         {"full": True, "batch_size_bytes": 1, "target_size_bytes": 2000, "min_file_size_bytes": 0},
     ),
     "purge": ("purge", {"target_size_bytes": 2000}),
+    "copied": ("optimize", {"full": True, "rewrite": "copy", "verify": "full"}),
 }
 
 
@@ -68,7 +69,8 @@ def test_every_row_keeps_its_id_and_its_commit_version(way: str, table: Generate
         check_given_ids(path, table.first_row_id(len(table.files)))
         assert run(path, operation, run_id="again", **options).status == "nothing_to_do", report
         # What was rewritten is rewritten again, now from the columns that hold the ids.
-        run(path, "optimize", run_id="more", full=True, target_size_bytes=100_000)
+        rewrite = options.get("rewrite", "auto")
+        run(path, "optimize", run_id="more", full=True, target_size_bytes=100_000, rewrite=rewrite)
         assert as_multiset(tracked_rows(path)) == as_multiset(before)
         check_given_ids(path, table.first_row_id(len(table.files)))
 

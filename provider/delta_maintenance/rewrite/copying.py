@@ -53,6 +53,8 @@ FLOATS_KEY, FLOATS_ARE_TRUE = "delta-maintenance.floats", "1"
 _CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 #: Numbers of ``Encoding``: plain, dictionaries, levels, deltas, and split streams.
 _ENCODINGS = frozenset({0, 2, 3, 4, 5, 6, 7, 8, 9})
+#: Between two column chunks.
+_LARGEST_GAP_BYTES = 4 << 10
 _JAVA = re.compile(r"parquet-mr version 1\.(\d+)\.")
 _FIRST_JAVA = 10
 #: Other writers whose statistics follow the present rules.
@@ -175,8 +177,8 @@ class CopyRules:
                     return ODD_FOOTER
                 places.append((start, start + size))
             places.sort()
-            # Bytes between chunks would be something that this module does not know.
-            if any(end != start for (_, end), (start, _) in pairwise(places)):
+            # Old writers repeat the metadata of a chunk behind it.
+            if not all(0 <= start - end <= _LARGEST_GAP_BYTES for (_, end), (start, _) in pairwise(places)):
                 return ODD_FOOTER
             extents.append((places[0][0], places[-1][1]))
         extents.sort()

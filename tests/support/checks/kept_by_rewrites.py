@@ -29,8 +29,11 @@ def facts_of(table: Path) -> Facts:
     return Facts(snapshot, field_ids(table), tracked_rows(table) if tracks else None)
 
 
-def check_rewritten(table: Path, before: Facts) -> int:
-    """Check what rewrites have done since then, and each file that they have added; gives the number of those."""
+def check_rewritten(table: Path, before: Facts, *, copied: bool = False) -> int:
+    """Check what rewrites have done since then, and each file that they have added; gives the number of those.
+
+    :param copied: row groups of any size were copied.
+    """
     after = facts_of(table)
     old, new = before.snapshot, after.snapshot
     assert (new.metadata, new.protocol) == (old.metadata, old.protocol)
@@ -39,4 +42,7 @@ def check_rewritten(table: Path, before: Facts) -> int:
     assert after.tracked == before.tracked
     if after.tracked is not None:
         check_given_ids(old, new)
-    return sum(check_added_files(table, version) for version in range(old.version + 1, new.version + 1))
+    return sum(
+        check_added_files(table, version, copied=copied)
+        for version in range(old.version + 1, new.version + 1)
+    )
