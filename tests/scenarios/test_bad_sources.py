@@ -126,14 +126,16 @@ import gc, json, os, random, resource, sys
 import pyarrow as pa
 from delta_log.storage.local import LocalStorage
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType, arrow_schema
-from delta_log.stats.file_stats import StatsCollector, stats_columns
-from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
+from delta_log.parquet.assembled_file import AssembledFile
+from delta_log.stats.file_stats import stats_columns
+from delta_maintenance.rewrite.encoded_part import PartEncoder
+from delta_maintenance.rewrite.writer_settings import WriterSettings
 root, what = sys.argv[1:]
 schema = StructType((StructField("text", PrimitiveType("string")),))
 text = random.Random(7)
 rows = [text.randbytes(1_000).hex() for _ in range(100)]
 batch = pa.record_batch([pa.array(rows)], schema=arrow_schema(schema))
-settings = WriterSettings("none", StatsCollector(stats_columns(schema)), row_group_bytes=1)
+settings = WriterSettings("none", stats_columns(schema), row_group_bytes=1)
 def leave(room):
     if what == "limit":
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
@@ -142,10 +144,11 @@ def leave(room):
         with open(f"{root}/other", "wb") as other:
             other.write(bytes(disk.f_blocks * disk.f_frsize - room))
 def write():
-    with LocalStorage(root).open_write("new") as file, DataFileWriter(file, batch.schema, settings) as writer:
-        for _ in range(3):
-            writer.write(batch)
-        writer.close()
+    part = PartEncoder(batch.schema, settings).encode([batch] * 3)
+    with LocalStorage(root).open_write("new") as file:
+        assembled = AssembledFile(file)
+        part.append_to(assembled)
+        assembled.finish({})
 found = []
 for room in range(1 << 13, 560_000, 1 << 15):
     leave(room)

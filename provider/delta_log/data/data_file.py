@@ -27,6 +27,8 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField, arrow_field
 
 _PAGE_BYTES = 1 << 20
+#: About the bytes of a number in Arrow, or of a text's offset and validity.
+_VALUE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,15 @@ class DataFile:
     def num_row_groups(self) -> int:
         return int(self._parquet.num_row_groups)
 
+    @property
+    def row_group_bytes(self) -> list[int]:
+        """About the decoded bytes of each row group: its pages without compression, or one word for each value."""
+        metadata = self._parquet.metadata
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        return [
+            max(group.total_byte_size, _VALUE_BYTES * group.num_rows * group.num_columns) for group in groups
+        ]
+
     def read(
         self,
         columns: Sequence[StructField],
@@ -152,6 +163,8 @@ class DataFile:
         positions: bool = False,
         batch_rows: int = BATCH_ROWS,
         memory: ColumnMemory | None = None,
+        row_groups: range | None = None,
+        on_all_processors: bool = True,
     ) -> Iterator[Rows]:
         """Stream the live rows in file order, in batches of bounded size (:mod:`delta_log.data.read_plan`).
 
@@ -161,6 +174,8 @@ class DataFile:
         :param positions: return the position of each row.
         :param batch_rows: the most rows of a batch.
         :param memory: filled by reads of other files of the table in the same way.
+        :param row_groups: consecutive row groups to read; by default all. Positions still count from the file's first row.
+        :param on_all_processors: decode columns side by side, unless the caller reads several files at once.
         """
         if hidden is not None and hidden.max is not None and hidden.max >= self.num_rows:
             raise CorruptLog(
@@ -168,16 +183,18 @@ class DataFile:
             )
         asked = (memory or ColumnMemory()).recall(self._arrow_schema, lambda: self._asked(columns, physical))
         found = asked.found
+        groups = range(self.num_row_groups) if row_groups is None else row_groups
+        position, end = self._first_row(groups.start), self._first_row(groups.stop)
         if not asked.names:
-            where = _live_positions(0, self.num_rows, hidden) if positions else None
-            count = self.num_rows - (len(hidden) if hidden is not None else 0)
+            where = _live_positions(position, end, hidden) if positions else None
+            count = end - position - (hidden.count(position, end) if hidden is not None else 0)
             yield Rows(count, tuple(pa.nulls(count, there.target) for there in found), where)
             return
-        position = 0
         with _file_errors(self.key, self._storage):
             calendar = LegacyCalendar.of(self._parquet)
             int96 = Int96Check(self.key, Int96Check.paths_in(self._parquet), self._in_seconds)
-        batches = self._batches(asked, batch_rows)
+        threads = on_all_processors and pa.cpu_count() > 1
+        batches = self._batches(asked, batch_rows, groups, threads)
         while True:
             with _file_errors(self.key, self._storage):
                 batch = next(batches, None)
@@ -194,22 +211,31 @@ class DataFile:
                 arrays = tuple(self._array(batch, there, physical) for there in found)
             where = _live_positions(start, position, hidden) if positions else None
             yield Rows(batch.num_rows, arrays, where)
-        if position != self.num_rows:
-            raise CorruptLog(self.key, f"its footer says {self.num_rows} rows, but {position} came out")
+        if position != end:
+            raise CorruptLog(self.key, f"its footer says {end} rows, but {position} came out")
 
     def _in_seconds(self) -> pq.ParquetFile:
         source = self._storage.open_read(self.key)
         return pq.ParquetFile(source, coerce_int96_timestamp_unit="s", buffer_size=_PAGE_BYTES)
 
-    def _batches(self, asked: _Asked, most_rows: int) -> Iterator[pa.RecordBatch]:
-        for step in plan_reads(self._parquet.metadata, asked.leaves, most_rows, self._read_at):
-            yield from self._batches_of(step, asked.names)
+    def _first_row(self, group: int) -> int:
+        """Return the physical index of a row group's first row; for the number of row groups, the number of rows."""
+        metadata = self._parquet.metadata
+        if group == metadata.num_row_groups:
+            return int(metadata.num_rows)
+        return sum(metadata.row_group(number).num_rows for number in range(group))
 
-    def _batches_of(self, step: ReadStep, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, asked: _Asked, most_rows: int, groups: range, threads: bool
+    ) -> Iterator[pa.RecordBatch]:
+        for step in plan_reads(self._parquet.metadata, asked.leaves, most_rows, self._read_at, groups):
+            yield from self._batches_of(step, asked.names, threads)
+
+    def _batches_of(self, step: ReadStep, names: list[str], threads: bool) -> Iterator[pa.RecordBatch]:
         done, rows = 0, step.first_rows
         while True:
             try:
-                for batch in self._rest_of(step, names, done, rows):
+                for batch in self._rest_of(step, names, threads, done, rows):
                     done += batch.num_rows
                     if done < step.num_rows:
                         rows = step.rows_after(batch)
@@ -223,11 +249,13 @@ class DataFile:
             else:
                 return
 
-    def _rest_of(self, step: ReadStep, names: list[str], done: int, rows: int) -> Iterator[pa.RecordBatch]:
+    def _rest_of(
+        self, step: ReadStep, names: list[str], threads: bool, done: int, rows: int
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a step after the first ``done`` rows, which Arrow decodes again."""
-        # Handing work to the only thread of Arrow's pool costs a sixth of the decoding.
+        # Handing work to a pool costs a sixth of the decoding, which pays only where processors idle.
         batches = self._parquet.iter_batches(
-            rows, row_groups=list(step.row_groups), columns=names, use_threads=pa.cpu_count() > 1
+            rows, row_groups=list(step.row_groups), columns=names, use_threads=threads
         )
         for batch in batches:
             if done < batch.num_rows:

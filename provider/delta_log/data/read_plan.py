@@ -107,16 +107,17 @@ class _Group:
 
 
 def plan_reads(
-    metadata: pq.FileMetaData, leaves: Leaves, most_rows: int, read_at: ReadAt | None
+    metadata: pq.FileMetaData, leaves: Leaves, most_rows: int, read_at: ReadAt | None, groups: range
 ) -> Iterator[ReadStep]:
-    """Divide a file's row groups into steps, in their order.
+    """Divide row groups of a file into steps, in their order.
 
     :param most_rows: the most rows of a batch.
     :param read_at: reads bytes of the file; ``None`` if that would cost a request.
+    :param groups: the row groups.
     """
     together: list[_Group] = []
     together_bytes = 0
-    for number in range(metadata.num_row_groups):
+    for number in groups:
         group = _group(metadata, number, leaves, most_rows, read_at)
         if together and together_bytes + group.decoded_bytes > _BATCH_BYTES:
             yield _read_step(together, together_bytes)

@@ -225,6 +225,15 @@ class StatsCollector:
         if gathered.bounded and extremes is not None:
             self._widen(gathered, self.columns[number], extremes)
 
+    def include(self, other: StatsCollector) -> None:
+        """Add the statistics of other rows of the file, gathered for the same columns."""
+        self.num_records += other.num_records
+        for mine, more in zip(self._gathered, other._gathered, strict=True):
+            mine.null_count += more.null_count
+            mine.bounded = mine.bounded and more.bounded
+            if more.low is not None:
+                mine.widen(more.low, more.high)
+
     def _widen(self, gathered: _Gathered, column: StatsColumn, values: pa.Array | pa.ChunkedArray) -> None:
         if values.null_count == len(values):
             return

@@ -33,8 +33,8 @@ from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed
 from delta_maintenance.rewrite.task import RewriteTask
 
-#: One worker's memory: libraries, two row groups, and what Arrow keeps.
-WORKER_BYTES = 512 << 20
+#: One worker's memory: libraries, two row groups, and what Arrow keeps; and what each further thread of it takes.
+WORKER_BYTES, _THREAD_BYTES = 512 << 20, 256 << 20
 #: Work that this process does in the half second that a worker needs to start. Each bin adds a fixed cost.
 _NOT_WORTH_A_PROCESS = 64 << 20
 _BIN_BYTES = 256 << 10
@@ -77,6 +77,16 @@ class LocalEngine:
         )
         return wanted if wanted > 1 else 0
 
+    def num_threads(self, num_workers: int) -> int:
+        """Return the number of segments that each of the processes encodes at once.
+
+        :param num_workers: 0: this process does the work.
+        """
+        processes = max(1, num_workers)
+        wanted = self._parallelism if self._parallelism is not None else available_cpus()
+        memory_bytes = self._memory_limit_bytes // processes
+        return max(1, min(wanted // processes, 1 + (memory_bytes - WORKER_BYTES) // _THREAD_BYTES))
+
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Iterator[BinResult]:
@@ -96,7 +106,8 @@ class LocalEngine:
             storage = open_storage(task.table_uri, self._storage_options)
             result: BinResult
             try:
-                result = rewrite_bin(task, storage, run_key, _reading(progress, task.bin_id))
+                reading = _reading(progress, task.bin_id)
+                result = rewrite_bin(task, storage, run_key, reading, self.num_threads(0))
             except DeltaLogError as error:
                 if error.retryable:
                     raise
@@ -109,13 +120,13 @@ class LocalEngine:
     ) -> Iterator[BinResult]:
         answers: _Answers = queue.SimpleQueue()
         storage = open_storage(tasks[0].table_uri, self._storage_options)
-        with _Here(storage, run_key, answers) as here:
+        with _Here(storage, run_key, self.num_threads(0), answers) as here:
             yield from _results([here], tasks, answers, progress)
 
     def _run_with(
         self, num_workers: int, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Iterator[BinResult]:
-        cpus = max(1, available_cpus() // num_workers)
+        cpus = self.num_threads(num_workers)
         answers: _Answers = queue.SimpleQueue()
         with contextlib.ExitStack() as workers:
             started = [
@@ -205,10 +216,10 @@ class _Tasks(ABC):
 class _Here(_Tasks):
     """Threads of this process."""
 
-    def __init__(self, storage: Storage, run_key: RunKey, answers: _Answers) -> None:
+    def __init__(self, storage: Storage, run_key: RunKey, threads: int, answers: _Answers) -> None:
         super().__init__()
         self._slots = Slots(
-            storage, run_key, lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts}))
+            storage, run_key, lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts})), threads
         )
 
     def __enter__(self) -> _Here:

@@ -76,7 +76,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
                 answer(task.bin_id, {"error": error_report(error).to_dict()})
                 continue
             if storage is not None:
-                slots = work.enter_context(Slots(storage, run_key, answer))
+                slots = work.enter_context(Slots(storage, run_key, answer, setup["cpus"]))
             assert slots is not None
             # A signal arrives in this thread, so a large bin unwinds faster here.
             (slots.begin if is_small(task) else slots.rewrite)(task)

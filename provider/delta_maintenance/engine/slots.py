@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from delta_log.printable import print_traceback
@@ -47,10 +48,11 @@ class Slots:
     """Threads of this process that rewrite bins. Leaving the context abandons unfinished bins.
 
     :param answer: called with the outcome of each bin.
+    :param threads: how many segments of a bin that runs alone are encoded at once.
     """
 
-    def __init__(self, storage: Storage, run_key: RunKey, answer: Answer) -> None:
-        self._storage, self._run_key, self._answer = storage, run_key, answer
+    def __init__(self, storage: Storage, run_key: RunKey, answer: Answer, threads: int = 1) -> None:
+        self._storage, self._run_key, self._answer, self._threads = storage, run_key, answer, threads
         self._pool = ThreadPoolExecutor(_SLOTS)
         self._given_up = threading.Event()
 
@@ -67,9 +69,9 @@ class Slots:
     def rewrite(self, task: RewriteTask) -> None:
         """Rewrite a bin in the caller's thread."""
         try:
-            manifest = rewrite_bin(
-                task, self._storage, self._run_key, lambda size: self._read(task.bin_id, size)
-            )
+            threads = 1 if is_small(task) else self._threads
+            reading = partial(self._read, task.bin_id)
+            manifest = rewrite_bin(task, self._storage, self._run_key, reading, threads)
         except _GivenUp:
             pass
         except Exception as error:  # noqa: BLE001 - the receiver decides

@@ -52,7 +52,7 @@ from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
 from delta_maintenance.rewrite.live_rows import row_tracking
 from delta_maintenance.rewrite.manifest_file import check_outputs
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
-from delta_maintenance.rewrite.writer import WriterSettings
+from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: How many commits a forecast searches for earlier runs.
 _HISTORY = 50

@@ -36,11 +36,13 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
-from delta_maintenance.rewrite.live_rows import LiveRows, OnProgress
+from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.manifest_members import BIN_ID
-from delta_maintenance.rewrite.output_files import Outputs, write_outputs
+from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
+from delta_maintenance.rewrite.sources import Sources
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 MANIFEST_DIRECTORY = "_maintenance"
 _SUFFIX = ".json"
@@ -87,11 +89,16 @@ def read_manifest(
 
 
 def rewrite_bin(
-    task: RewriteTask, storage: Storage, run_key: RunKey, on_progress: OnProgress | None = None
+    task: RewriteTask,
+    storage: Storage,
+    run_key: RunKey,
+    on_progress: OnProgress | None = None,
+    threads: int = 1,
 ) -> BinManifest:
     """Write a bin's live rows to new files and leave a manifest of them.
 
-    :param on_progress: called with the bytes of each source after it was read.
+    :param on_progress: called with the bytes of each source after its rows were written.
+    :param threads: how many segments of the bin are encoded at once.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
     :raises NewerManifest: a newer release has finished this bin.
     """
@@ -101,13 +108,14 @@ def rewrite_bin(
         return finished
     schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
     stored = storable(schema.without(task.partition_columns))
-    live = LiveRows(task, storage, stored, on_progress)
-    outputs = write_outputs(task, live, storage)
+    sources, live = Sources(task, storage), LiveRows(task, storage, stored)
+    settings = WriterSettings.of(task.configuration, stored, task.reader_features)
+    outputs = write_outputs(task, sources, live, settings, threads, on_progress)
     keys = [output.key for output in outputs.files]
     with _removing(keys, storage):
-        if outputs.rows != live.rows_in - live.rows_deleted:
+        if outputs.rows != sources.rows_in - sources.rows_deleted:
             raise AssertionError(
-                f"bin {task.bin_id}: {live.rows_in} rows read, {live.rows_deleted} of them deleted, but "
+                f"bin {task.bin_id}: {sources.rows_in} rows read, {sources.rows_deleted} of them deleted, but "
                 f"{outputs.rows} written. This is a bug; nothing was committed."
             )
         if task.verify == "full":
@@ -118,11 +126,11 @@ def rewrite_bin(
         partition_values=task.partition_values,
         sources=task.sources,
         outputs=outputs.files,
-        rows_in=live.rows_in,
-        rows_deleted=live.rows_deleted,
+        rows_in=sources.rows_in,
+        rows_deleted=sources.rows_deleted,
         rows_out=outputs.rows,
         elapsed_ms=int((time.monotonic() - started) * 1000),
-        source_rows=tuple(live.source_rows),
+        source_rows=tuple(sources.source_rows),
         rewrite_tag=task.rewrite_tag,
         num_outputs=task.num_outputs,
     )

@@ -16,12 +16,13 @@ A reader with fewer statistics skips less; its answers stay right.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.arrow.leaves import leaves
+from delta_log.parquet.assembled_file import Distrust
 from delta_maintenance.rewrite.dictionary import leaf_paths
 
 #: Equals a zero of either sign.
@@ -56,26 +57,19 @@ class FloatLeaves:
             first += len(paths)
         return cls(tuple(columns), frozenset(numbers))
 
-    def odd_values(self, group: pa.Table) -> OddValues:
-        """Find the leaves of a row group that hold such values."""
-        found = OddValues()
+    def distrust(self, group: pa.Table) -> Distrust:
+        """Return what the footer must not say about a row group, because a leaf holds such values."""
+        nan: set[int] = set()
+        zero: set[int] = set()
         for column, first in self.columns:
             for chunk in group.column(column).chunks:
                 for leaf, values in enumerate(leaves([chunk]), start=first):
                     if pa.types.is_floating(values.type):
-                        if leaf not in found.nan and _any(pc.is_nan(values)):
-                            found.nan.add(leaf)
-                        if leaf in self.searchable - found.zero and _any(pc.equal(values, _ZERO)):
-                            found.zero.add(leaf)
-        return found
-
-
-@dataclass(slots=True)
-class OddValues:
-    """Numbers of the leaves that hold a NaN, and of the searchable ones that hold a zero."""
-
-    nan: set[int] = field(default_factory=set)
-    zero: set[int] = field(default_factory=set)
+                        if leaf not in nan and _any(pc.is_nan(values)):
+                            nan.add(leaf)
+                        if leaf in self.searchable - zero and _any(pc.equal(values, _ZERO)):
+                            zero.add(leaf)
+        return Distrust(bounds=nan, membership=nan | zero)
 
 
 def _any(found: pa.Array) -> bool:

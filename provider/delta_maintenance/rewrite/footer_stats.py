@@ -30,13 +30,13 @@ _Path = tuple[str, ...]
 
 
 class FooterStats:
-    """Gathers the statistics of one file from its rows and from its footer.
+    """Gathers the statistics of a part of a file from its rows and from its footer.
 
     :param schema: the file's schema.
     """
 
     def __init__(self, collector: StatsCollector, schema: pa.Schema) -> None:
-        self._collector = collector
+        self.collector = collector
         wanted = {column.path for column in collector.columns}
         #: The number of each leaf in the file and its type, by path.
         self._in_footer = {
@@ -49,25 +49,24 @@ class FooterStats:
 
     def update(self, group: pa.Table) -> None:
         """Add a row group before it is written."""
-        self._collector.update(group, self._by_value)
+        self.collector.update(group, self._by_value)
         for path in self._texts:
             values = leaf_values(group, path)
             assert values is not None
             longest = pc.max(pc.binary_length(values)).as_py()
             if longest is not None and longest > _LONG_TEXT_BYTES:
                 found = pc.min_max(values.cast(pa.binary())).as_py()
-                self._collector.add(path, 0, pa.array([found["min"], found["max"]], pa.binary()))
+                self.collector.add(path, 0, pa.array([found["min"], found["max"]], pa.binary()))
 
-    def finish(self, footer: pq.FileMetaData) -> str:
-        """Add the footer, and return the JSON text for ``add.stats``."""
+    def finish(self, footer: pq.FileMetaData) -> None:
+        """Add the footer."""
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             if group.num_rows:
                 for path, (leaf, kind) in self._in_footer.items():
                     found = group.column(leaf).statistics
                     bounds = [found.min_raw, found.max_raw] if found.has_min_max else None
-                    self._collector.add(path, found.null_count, bounds and _extremes(bounds, kind))
-        return self._collector.finish()
+                    self.collector.add(path, found.null_count, bounds and _extremes(bounds, kind))
 
 
 def file_leaves(

@@ -2,13 +2,21 @@
 
 Rows are written in the order in which they come, and a file ends when it has its share of them. In the end either all files of
 a bin exist, or none.
+
+Threads encode segments of the rows side by side (:mod:`delta_maintenance.rewrite.segments`). The caller's thread opens the
+sources, and puts the encoded parts behind each other. Memory holds the decoded rows of one segment for each thread, and the
+encoded parts that wait for their turn, whatever the size of the file.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,12 +25,25 @@ from delta_log.arrow.row_hash import RowHash
 from delta_log.data.data_file import DataFile
 from delta_log.errors import DeltaLogError
 from delta_log.log.data_path import encode_path, hive_directory
+from delta_log.parquet.assembled_file import AssembledFile
+from delta_log.stats.file_stats import StatsCollector
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema
+from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.segments import Segment, segments
+from delta_maintenance.rewrite.sources import Sources, SourceSlice
 from delta_maintenance.rewrite.spark_metadata import spark_metadata
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask
-from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings, Written
+from delta_maintenance.rewrite.writer_settings import WriterSettings
+
+#: Called with the bytes of each source after its rows were written.
+OnProgress = Callable[[int], None]
+
+#: Encoded parts that may wait for their turn while the threads work on others.
+_PARTS_AHEAD = 1
+#: The first files tell which leaves have Bloom filters: asking every file would cost time, and most are written alike.
+_ASKED_FOR_BLOOM_FILTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +58,151 @@ class Outputs:
     read: RowHash
 
 
-def write_outputs(task: RewriteTask, live: LiveRows, storage: Storage) -> Outputs:
-    """Write all rows. A bin without rows has no file."""
-    written: list[tuple[str, Written]] = []
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A segment of the rows that a thread has to encode.
+
+    :param file: the number of the new file that the rows belong to.
+    :param sources_done: bytes of each source whose rows end with this segment.
+    """
+
+    file: int
+    batches: Callable[[], Iterable[pa.RecordBatch]]
+    bloom_filters: frozenset[str]
+    sources_done: tuple[int, ...]
+
+
+def write_outputs(
+    task: RewriteTask,
+    sources: Sources,
+    live: LiveRows,
+    settings: WriterSettings,
+    threads: int = 1,
+    on_progress: OnProgress | None = None,
+) -> Outputs:
+    """Write all rows. A bin without rows has no file.
+
+    :param live: reads the sources.
+    :param threads: how many segments are encoded at once.
+    """
+    storage, key_values = sources.storage, spark_metadata(live.columns)
+    written: list[tuple[str, StatsCollector]] = []
     read = RowHash()
-    cut = _Cut(iter(live), _rows_of_a_file(task, storage))
+    if task.num_outputs > 1:
+        # The caller's thread decodes while one thread encodes.
+        work, threads, ahead = _pieces(task, sources, live, settings.row_group_bytes), 1, 0
+    else:
+        work = _segments(task, sources, live, settings.row_group_bytes, threads)
+        ahead = _PARTS_AHEAD
+
+    def encoded(part: _Work) -> EncodedPart:
+        encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=task.verify == "full")
+        return encoder.encode(part.batches())
+
     with contextlib.ExitStack() as undo:
-        while cut.has_more():
+        parts = undo.enter_context(contextlib.closing(_in_order(encoded, work, threads, ahead)))
+        for _, of_one_file in groupby(_with_rows(parts, on_progress), lambda part: part[0].file):
             key = output_key(task)
             # Registered first, since a file may exist although closing it failed.
             undo.callback(_remove, storage, key)
-            settings = WriterSettings.of(task.configuration, live.stored, task.reader_features)
-            with (
-                storage.open_write(key) as file,
-                DataFileWriter(
-                    file, live.schema, settings, spark_metadata(live.columns), lambda: live.bloom_filters
-                ) as writer,
-            ):
-                for batch in cut.piece():
-                    if task.verify == "full":
-                        read = read.plus(RowHash.of(batch))
-                    writer.write(batch)
-                written.append((key, writer.close()))
-        files = tuple(_output(task, storage, key, file) for key, file in written)
+            stats = settings.new_stats()
+            with storage.open_write(key) as file:
+                target = AssembledFile(file)
+                for _, part in of_one_file:
+                    part.append_to(target)
+                    stats.include(part.stats)
+                    read = read.plus(part.read)
+                target.finish(key_values)
+            written.append((key, stats))
+        files = tuple(_output(task, storage, key, stats) for key, stats in written)
         undo.pop_all()
-    return Outputs(files, sum(file.num_records for _, file in written), read)
+    return Outputs(files, sum(stats.num_records for _, stats in written), read)
+
+
+def _with_rows(
+    parts: Iterable[tuple[_Work, EncodedPart]], on_progress: OnProgress | None
+) -> Iterator[tuple[_Work, EncodedPart]]:
+    """Leave out parts without rows. Report the sources of a part when the next one is asked for."""
+    for work, part in parts:
+        if part.stats.num_records:
+            yield work, part
+        if on_progress is not None:
+            for size_bytes in work.sources_done:
+                on_progress(size_bytes)
+
+
+def _in_order(
+    encode: Callable[[_Work], EncodedPart], work: Iterable[_Work], threads: int, ahead: int
+) -> Generator[tuple[_Work, EncodedPart], None, None]:
+    """Yield the encoded parts in the order of the work, which the caller's thread takes.
+
+    :param ahead: how many parts may wait for their turn while all threads work on others.
+    """
+    begun: deque[tuple[_Work, Future[EncodedPart]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in work:
+                while len(begun) >= threads + ahead:
+                    first, part = begun.popleft()
+                    yield first, part.result()
+                begun.append((item, pool.submit(encode, item)))
+            while begun:
+                first, part = begun.popleft()
+                yield first, part.result()
+        finally:
+            for _, unwanted in begun:
+                unwanted.cancel()
+
+
+def _segments(
+    task: RewriteTask, sources: Sources, live: LiveRows, row_group_bytes: int, threads: int
+) -> Iterator[_Work]:
+    """Divide the sources of one new file. The threads that encode read them, too."""
+    for segment in segments(sources, task.bytes_in, row_group_bytes, threads):
+        yield _Work(0, partial(live.batches, segment), _bloom_filters(segment), _done(segment))
+
+
+def _bloom_filters(segment: Segment) -> frozenset[str]:
+    files = [part.opened.data_file for part in segment[:_ASKED_FOR_BLOOM_FILTERS]]
+    return frozenset().union(*(file.bloom_filters for file in files))
+
+
+def _done(segment: Segment) -> tuple[int, ...]:
+    return tuple(part.opened.source.size_bytes for part in segment if part.is_last)
+
+
+def _pieces(task: RewriteTask, sources: Sources, live: LiveRows, row_group_bytes: int) -> Iterator[_Work]:
+    """Divide the rows between several new files. The caller's thread reads them, since a cut may be anywhere in a source."""
+    bloom_filters: set[str] = set()
+    done: list[int] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for opened in sources:
+            if len(sources.source_rows) <= _ASKED_FOR_BLOOM_FILTERS:
+                bloom_filters.update(opened.data_file.bloom_filters)
+            yield from live.batches([SourceSlice(opened)], on_all_processors=True)
+            done.append(opened.source.size_bytes)
+
+    cut = _Cut(rows(), _rows_of_a_file(task, sources.storage))
+    file = 0
+    while cut.has_more():
+        pending: list[pa.RecordBatch] = []
+        pending_bytes = 0
+        for batch in cut.piece():
+            pending.append(batch)
+            pending_bytes += batch.nbytes
+            if pending_bytes >= row_group_bytes:
+                yield _Work(file, partial(iter, pending), frozenset(bloom_filters), _taken(done))
+                pending, pending_bytes = [], 0
+        if pending:
+            yield _Work(file, partial(iter, pending), frozenset(bloom_filters), _taken(done))
+        file += 1
+
+
+def _taken(done: list[int]) -> tuple[int, ...]:
+    taken = tuple(done)
+    done.clear()
+    return taken
 
 
 def _remove(storage: Storage, key: str) -> None:
@@ -84,7 +225,7 @@ def output_key(task: RewriteTask) -> str:
     return "/".join([*directories, name])
 
 
-def _output(task: RewriteTask, storage: Storage, key: str, written: Written) -> OutputFile:
+def _output(task: RewriteTask, storage: Storage, key: str, stats: StatsCollector) -> OutputFile:
     info = storage.head(key)
     assert info is not None
     return OutputFile(
@@ -92,16 +233,14 @@ def _output(task: RewriteTask, storage: Storage, key: str, written: Written) -> 
         key,
         info.size,
         info.modification_time_ms,
-        written.num_records,
-        written.stats,
+        stats.num_records,
+        stats.finish(),
         task.output_tags,
     )
 
 
-def _rows_of_a_file(task: RewriteTask, storage: Storage) -> int | None:
-    """Return the rows of each file; ``None`` if one file takes all."""
-    if task.num_outputs <= 1:
-        return None
+def _rows_of_a_file(task: RewriteTask, storage: Storage) -> int:
+    """Return the rows of each file but the last."""
     rows = sum(DataFile(storage, source.key, task.mapping_mode).num_rows for source in task.sources)
     hidden = sum(int((source.deletion_vector or {}).get("cardinality", 0)) for source in task.sources)
     return max(1, -(-(rows - hidden) // task.num_outputs))
@@ -110,7 +249,7 @@ def _rows_of_a_file(task: RewriteTask, storage: Storage) -> int | None:
 class _Cut:
     """Cuts a stream of batches into pieces of a number of rows."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], rows: int | None) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], rows: int) -> None:
         self._batches, self._rows = batches, rows
         self._next: pa.RecordBatch | None = None
 
@@ -121,11 +260,10 @@ class _Cut:
 
     def piece(self) -> Iterator[pa.RecordBatch]:
         missing = self._rows
-        while self.has_more() and (missing is None or missing > 0):
+        while missing > 0 and self.has_more():
             batch, self._next = self._next, None
             assert batch is not None
-            if missing is not None:
-                if batch.num_rows > missing:
-                    batch, self._next = batch.slice(0, missing), batch.slice(missing)
-                missing -= batch.num_rows
+            if batch.num_rows > missing:
+                batch, self._next = batch.slice(0, missing), batch.slice(missing)
+            missing -= batch.num_rows
             yield batch

@@ -31,7 +31,11 @@ def found(
     source = pa.BufferReader(sink.getvalue())
     file = pq.ParquetFile(source)
     leaves = Leaves.of(file.schema, set(names or table.column_names))
-    return list(plan_reads(file.metadata, leaves, BATCH_ROWS, None if far else source.read_at))
+    return list(
+        plan_reads(
+            file.metadata, leaves, BATCH_ROWS, None if far else source.read_at, range(file.num_row_groups)
+        )
+    )
 
 
 def repeated(values: list[str], rows: int) -> pa.Array:
@@ -114,7 +118,7 @@ def test_a_dictionary_is_found_where_its_offset_is_not_written() -> None:
     )
     old_group = SimpleNamespace(num_rows=group.num_rows, column=lambda _: old_chunk)
     old = SimpleNamespace(num_row_groups=1, row_group=lambda _: old_group)
-    (one,) = plan_reads(old, Leaves((0,), (0,), ()), BATCH_ROWS, source.read_at)
+    (one,) = plan_reads(old, Leaves((0,), (0,), ()), BATCH_ROWS, source.read_at, range(1))
     assert BATCH_BYTES * 0.99 < one.most_rows * WIDE_BYTES <= BATCH_BYTES
     assert one.first_rows == one.most_rows
 

@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.checks.parquet_claims import claims
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted, run
+from tests.support.tables.encoded_file import encoded_file
 
 from delta_log import Table
-from delta_log.stats.file_stats import StatsCollector, stats_columns
+from delta_log.stats.file_stats import stats_columns
 from delta_log.table_config.schema import arrow_schema, parse_schema
-from delta_maintenance.rewrite.writer import DataFileWriter, WriterSettings
+from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 NAN, INF = float("nan"), float("inf")
 
@@ -64,13 +65,9 @@ LEAVES: dict[str, Callable[[float], dict[str, Any]]] = {
 def written(groups: Sequence[Sequence[dict[str, Any]]], bloom_filters: Sequence[str] = ()) -> bytes:
     """A file with these row groups."""
     schema = arrow_schema(SCHEMA, physical=True)
-    settings = WriterSettings("snappy", StatsCollector(stats_columns(SCHEMA)), 1)
-    file = io.BytesIO()
-    with DataFileWriter(file, schema, settings, bloom_filters=lambda: bloom_filters) as writer:
-        for rows in groups:
-            writer.write(pa.RecordBatch.from_pylist([*rows], schema))
-        writer.close()
-    return file.getvalue()
+    settings = WriterSettings("snappy", stats_columns(SCHEMA), row_group_bytes=1)
+    batches = [pa.RecordBatch.from_pylist([*rows], schema) for rows in groups]
+    return encoded_file(batches, schema, settings, bloom_filters)[0]
 
 
 def packed(path: str, value: float) -> bytes:
@@ -116,17 +113,15 @@ def test_a_nan_that_is_not_among_the_rows_takes_no_bounds_away() -> None:
     columns = [pa.nulls(1, field.type) for field in schema]
     columns[schema.get_field_index("st")] = hidden.slice(1)
     columns[schema.get_field_index("list")] = lists.slice(1)
-    file = io.BytesIO()
-    settings = WriterSettings("snappy", StatsCollector(stats_columns(SCHEMA)), 1)
-    with DataFileWriter(file, schema, settings) as writer:
-        writer.write(pa.record_batch(columns, schema))
-        columns[schema.get_field_index("st")] = hidden.slice(0, 1)
-        writer.write(pa.record_batch(columns, schema))
-        writer.close()
-    (shown, null) = claims(file.getvalue(), "st.x")
+    settings = WriterSettings("snappy", stats_columns(SCHEMA), row_group_bytes=1)
+    batches = [pa.record_batch(columns, schema)]
+    columns[schema.get_field_index("st")] = hidden.slice(0, 1)
+    batches.append(pa.record_batch(columns, schema))
+    content, _ = encoded_file(batches, schema, settings)
+    (shown, null) = claims(content, "st.x")
     assert shown.bounds == (packed("st.x", 2.0),) * 2
     assert (null.bounds, null.null_count, null.pages) == ((None, None), 1, (None,))
-    assert claims(file.getvalue(), "list.list.element.x")[0].bounds == (struct.pack("<f", 5.0),) * 2
+    assert claims(content, "list.list.element.x")[0].bounds == (struct.pack("<f", 5.0),) * 2
 
 
 @pytest.mark.parametrize("path", LEAVES)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.support.runs.maintenance_runs import run
 from tests.support.tables.rewritable_tables import File, GeneratedTable
@@ -12,12 +14,15 @@ from tests.support.tables.rewritable_tables import File, GeneratedTable
 from delta_log import Table
 from delta_log.errors import CorruptLog
 from delta_log.storage.storage import Storage
+from delta_log.table_config.schema import StructType
 from delta_log.testing import FaultyStorage
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
-from delta_maintenance.rewrite import live_rows
+from delta_maintenance.rewrite import sources
 from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.sources import Sources, SourceSlice
+from delta_maintenance.rewrite.task import RewriteTask
 
 _WIDE = 1 << 20
 _WIDE_IN_DICTIONARY = 20_000
@@ -40,7 +45,19 @@ class DistantStorage(FaultyStorage):
             self._together.wait(60)
 
 
-def forty_files(directory: Path) -> tuple[GeneratedTable, LiveRows]:
+class Reading:
+    """Reads the live rows of all sources of a task, one source after the other."""
+
+    def __init__(self, task: RewriteTask, storage: Storage, stored: StructType) -> None:
+        self.task, self.stored = task, stored
+        self.sources = Sources(task, storage)
+        self.rows = LiveRows(task, storage, stored)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.rows.batches(SourceSlice(opened) for opened in self.sources)
+
+
+def forty_files(directory: Path) -> tuple[GeneratedTable, Reading]:
     """File ``n`` has the row ``n``; and a row that is deleted."""
     files = [
         File(("int",), [{"int": number}, {"int": -1}], frozenset({1}), None, False, True, row_group=24)
@@ -52,39 +69,39 @@ def forty_files(directory: Path) -> tuple[GeneratedTable, LiveRows]:
     snapshot = opened.snapshot()
     plan = plan_optimize(snapshot, OptimizeOptions(full=True), 1)
     (task,) = tasks_of(plan, snapshot, "run", opened.uri)
-    return table, LiveRows(task, opened.storage, table.schema)
+    return table, Reading(task, opened.storage, table.schema)
 
 
 def test_over_a_network_eight_files_are_opened_at_a_time_and_rows_keep_their_order(tmp_path: Path) -> None:
     _, live = forty_files(tmp_path)
     expected = [value for batch in live for value in batch.column("int").to_pylist()]
     assert sorted(expected) == list(range(_FILES))
-    assert live.storage.concurrency == 1
+    assert live.sources.storage.concurrency == 1
     # Every reader waits until eight are there.
-    distant = LiveRows(live.task, DistantStorage(live.storage, at_once=8), live.stored)
+    distant = Reading(live.task, DistantStorage(live.sources.storage, at_once=8), live.stored)
     assert [value for batch in distant for value in batch.column("int").to_pylist()] == expected
-    assert (distant.rows_in, distant.rows_deleted) == (2 * _FILES, _FILES)
+    assert (distant.sources.rows_in, distant.sources.rows_deleted) == (2 * _FILES, _FILES)
 
 
 def test_no_more_than_a_few_files_wait_for_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, live = forty_files(tmp_path)
-    storage = DistantStorage(live.storage)
-    for read, _ in enumerate(LiveRows(live.task, storage, live.stored), 1):
+    storage = DistantStorage(live.sources.storage)
+    for read, _ in enumerate(Reading(live.task, storage, live.stored), 1):
         assert storage.opened <= read + 16
     assert storage.opened == _FILES
-    monkeypatch.setattr(live_rows, "_BYTES_AHEAD", 3 * live.task.sources[0].size_bytes)
-    storage = DistantStorage(live.storage)
-    for read, _ in enumerate(LiveRows(live.task, storage, live.stored), 1):
+    monkeypatch.setattr(sources, "_BYTES_AHEAD", 3 * live.task.sources[0].size_bytes)
+    storage = DistantStorage(live.sources.storage)
+    for read, _ in enumerate(Reading(live.task, storage, live.stored), 1):
         assert storage.opened <= read + 4
 
 
 def test_who_stops_reading_leaves_nothing_going_on(tmp_path: Path) -> None:
     _, live = forty_files(tmp_path)
     before = threading.active_count()
-    storage = DistantStorage(live.storage)
-    batches = iter(LiveRows(live.task, storage, live.stored))
+    storage = DistantStorage(live.sources.storage)
+    batches = iter(Reading(live.task, storage, live.stored))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
@@ -97,10 +114,10 @@ def test_a_source_that_is_gone_is_named_though_others_were_opened_before_it_was_
     _, live = forty_files(tmp_path)
     gone = live.task.sources[9]
     (tmp_path / gone.key).unlink()
-    distant = LiveRows(live.task, DistantStorage(live.storage), live.stored)
+    distant = Reading(live.task, DistantStorage(live.sources.storage), live.stored)
     with pytest.raises(CorruptLog, match=gone.key):
         list(distant)
-    assert distant.source_rows == [2] * 9
+    assert distant.sources.source_rows == [2] * 9
 
 
 def test_batches_of_wide_rows_are_short_and_none_is_lost(tmp_path: Path) -> None:
@@ -112,12 +129,12 @@ def test_batches_of_wide_rows_are_short_and_none_is_lost(tmp_path: Path) -> None
     snapshot = opened.snapshot()
     plan = plan_optimize(snapshot, OptimizeOptions(full=True), 1)
     (task,) = tasks_of(plan, snapshot, "run", opened.uri)
-    live = LiveRows(task, opened.storage, table.schema)
+    live = Reading(task, opened.storage, table.schema)
     batches = list(live)
     assert max(batch.nbytes for batch in batches) <= 20 * _WIDE
     found = [text[:3] for batch in batches for text in batch.column("text").to_pylist()]
     assert found == 2 * [f"{number:03}" for number in range(24) if number not in (0, 21)]
-    assert (live.source_rows, live.rows_deleted) == ([24, 24], 4)
+    assert (live.sources.source_rows, live.sources.rows_deleted) == ([24, 24], 4)
     assert run(tmp_path, full=True).status == "committed"
     assert opened.snapshot().to_arrow().num_rows == 44
 
@@ -136,7 +153,7 @@ def test_batches_are_short_where_a_dictionary_holds_few_wide_texts(tmp_path: Pat
     snapshot = opened.snapshot()
     plan = plan_optimize(snapshot, OptimizeOptions(full=True), 1)
     (task,) = tasks_of(plan, snapshot, "run", opened.uri)
-    batches = list(LiveRows(task, opened.storage, table.schema))
+    batches = list(Reading(task, opened.storage, table.schema))
     assert max(batch.nbytes for batch in batches) <= 32 * _WIDE
     expected = [rows[row] for row in range(2000) if row not in (5, 1995)]
     assert [text for batch in batches for text in batch.column(0).to_pylist()] == 2 * [

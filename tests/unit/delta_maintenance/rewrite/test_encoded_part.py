@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.runs.maintenance_runs import keys, run
+from tests.support.tables.encoded_file import encoded_file
 from tests.support.tables.rewritable_tables import COLUMNS, GeneratedTable
 from tests.support.tables.written_log import add, write_log
 
@@ -22,7 +22,7 @@ from delta_log import Table
 from delta_log.errors import InvalidRequest
 from delta_log.stats.file_stats import StatsCollector, stats_columns
 from delta_log.table_config.schema import PrimitiveType, StructType, arrow_schema, parse_schema
-from delta_maintenance.rewrite.writer import CODEC_PROPERTY, DataFileWriter, WriterSettings
+from delta_maintenance.rewrite.writer_settings import CODEC_PROPERTY, WriterSettings
 
 NAMES = tuple(COLUMNS)
 ROWS = st.lists(st.fixed_dictionaries({name: st.none() | COLUMNS[name][1] for name in NAMES}), max_size=12)
@@ -32,17 +32,20 @@ def schema_of(names: tuple[str, ...]) -> StructType:
     return GeneratedTable(names, "none", False, False).schema
 
 
+_TEXTS = pa.record_batch([pa.array(["x" * 1_000] * 100)], arrow_schema(schema_of(("text",))))
+
+
 def written(
-    batches: list[pa.RecordBatch], schema: StructType, row_group_bytes: int = 128 << 20
+    batches: list[pa.RecordBatch],
+    schema: StructType,
+    row_group_bytes: int = 128 << 20,
+    bloom_filters: frozenset[str] = frozenset(),
+    codec: str = "snappy",
 ) -> tuple[pq.ParquetFile, str]:
     """What is in the file, and the statistics for the log."""
-    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)), row_group_bytes)
-    file = io.BytesIO()
-    with DataFileWriter(file, arrow_schema(schema, physical=True), settings) as writer:
-        for batch in batches:
-            writer.write(batch)
-        stats = writer.close().stats
-    return pq.ParquetFile(io.BytesIO(file.getvalue())), stats
+    settings = WriterSettings(codec, stats_columns(schema), row_group_bytes=row_group_bytes)
+    content, stats = encoded_file(batches, arrow_schema(schema, physical=True), settings, bloom_filters)
+    return pq.ParquetFile(io.BytesIO(content)), stats
 
 
 @settings(max_examples=60)
@@ -141,16 +144,11 @@ def test_bloom_filters_are_kept(tmp_path: Path) -> None:
 
 def test_a_bloom_filter_is_made_of_asked_leaves_alone() -> None:
     schema = schema_of(("text", "struct", "list"))
-    file = io.BytesIO()
-    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)))
-    wanted = {"struct.a", "list.list.element", "somewhere.else"}
-    with DataFileWriter(
-        file, arrow_schema(schema, physical=True), settings, bloom_filters=lambda: wanted
-    ) as writer:
-        row = {"text": "t", "struct": {"a": "s", "b": None}, "list": [1.5]}
-        writer.write(pa.Table.from_pylist([row] * 9, arrow_schema(schema, physical=True)).to_batches()[0])
-        writer.close()
-    group = pq.ParquetFile(file).metadata.row_group(0)
+    wanted = frozenset({"struct.a", "list.list.element", "somewhere.else"})
+    row = {"text": "t", "struct": {"a": "s", "b": None}, "list": [1.5]}
+    batches = pa.Table.from_pylist([row] * 9, arrow_schema(schema, physical=True)).to_batches()
+    file, _ = written(batches, schema, bloom_filters=wanted)
+    group = file.metadata.row_group(0)
     chunks = [group.column(number) for number in range(group.num_columns)]
     found = {chunk.path_in_schema for chunk in chunks if chunk.bloom_filter_offset is not None}
     assert found == {"struct.a", "list.list.element"}
@@ -163,11 +161,8 @@ def test_a_bloom_filter_is_made_of_asked_leaves_alone() -> None:
 def test_the_codec_is_that_of_the_table(name: str | None, codec: str) -> None:
     schema = schema_of(("text",))
     settings = WriterSettings.of({} if name is None else {CODEC_PROPERTY: name}, schema, [])
-    file = io.BytesIO()
-    with DataFileWriter(file, arrow_schema(schema, physical=True), settings) as writer:
-        _texts(writer)
-        writer.close()
-    assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == codec
+    file, _ = written([_TEXTS], schema, codec=settings.codec)
+    assert file.metadata.row_group(0).column(0).compression == codec
 
 
 def test_a_codec_that_cannot_be_written_is_refused_by_name() -> None:
@@ -177,62 +172,9 @@ def test_a_codec_that_cannot_be_written_is_refused_by_name() -> None:
 
 def test_a_row_group_ends_when_it_is_large_enough() -> None:
     schema = schema_of(("text",))
-    batches = [pa.record_batch([pa.array(["x" * 1_000] * 100)], arrow_schema(schema)) for _ in range(10)]
-    file, _ = written(batches, schema, row_group_bytes=300_000)
+    file, _ = written([_TEXTS] * 10, schema, row_group_bytes=300_000)
     sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     assert sizes == [300, 300, 300, 100]
-
-
-class _Slow(io.BytesIO):
-    """Blocks every write until it is allowed, and then fails where it is told to."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        super().__init__()
-        self.allowed, self.error = threading.Event(), error
-
-    def write(self, data: Any) -> int:
-        assert self.allowed.wait(60)
-        if self.error is not None:
-            raise self.error
-        return super().write(data)
-
-
-def _texts(writer: DataFileWriter) -> None:
-    writer.write(pa.record_batch([pa.array(["x" * 1_000] * 100)], arrow_schema(schema_of(("text",)))))
-
-
-def _to(file: io.BytesIO) -> DataFileWriter:
-    schema = schema_of(("text",))
-    settings = WriterSettings("snappy", StatsCollector(stats_columns(schema)), 200_000)
-    return DataFileWriter(file, arrow_schema(schema, physical=True), settings)
-
-
-def test_the_next_row_group_is_collected_while_one_is_written() -> None:
-    file = _Slow()
-    with _to(file) as writer:
-        for _ in range(3):  # one group and a half, though nothing can be written yet
-            _texts(writer)
-        assert not file.getvalue()
-        file.allowed.set()
-        assert writer.close().num_records == 300
-    assert pq.ParquetFile(io.BytesIO(file.getvalue())).metadata.num_row_groups == 2
-
-
-@pytest.mark.parametrize("batches", [1, 2, 3, 9])
-def test_what_goes_wrong_while_a_row_group_is_written_is_told(batches: int) -> None:
-    before = threading.active_count()
-    file = _Slow(OSError(28, "No space left on device"))
-    file.allowed.set()
-
-    def write_all() -> None:
-        with _to(file) as writer:
-            for _ in range(batches):
-                _texts(writer)
-            writer.close()
-
-    with pytest.raises(OSError, match="No space left"):
-        write_all()
-    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("kind", ["decimal(5,2)", "decimal(18,4)", "decimal(38,0)", "decimal(30,30)"])

@@ -1,0 +1,276 @@
+"""Puts a Parquet file together from row groups that are encoded already.
+
+The bytes of the pages are copied as they are. What else a footer says of a row group is copied, too, but for the places of its
+parts, which are those of the new file:
+
+===============================  ===============================================================================
+part                             place in the new file
+===============================  ===============================================================================
+pages of a row group             behind each other, in the order of the row groups
+Bloom filters of a row group     behind its pages
+column indexes, offset indexes   behind the last row group, where readers expect them
+footer                           the end
+===============================  ===============================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from delta_log.parquet.chunk_form import Path
+from delta_log.parquet.footer import (
+    BLOOM_FILTER,
+    COLUMN_INDEX,
+    END_BYTES,
+    MAGIC,
+    OFFSET_INDEX,
+    ColumnChunk,
+    Footer,
+    RowGroup,
+    footer_length,
+)
+from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.parquet.thrift_fields import Fields, encoded_integer, integer
+
+# Fields of OffsetIndex, of PageLocation and of BloomFilterHeader.
+_PAGE_LOCATIONS, _PAGE_OFFSET, _BLOOM_BYTES = 1, 1, 1
+#: Ranges with less between them are read together.
+_GAP_BYTES = 64 << 10
+#: The longest header of a Bloom filter whose length the footer does not tell.
+_BLOOM_HEADER_BYTES = 64
+
+#: A list of one page, or of fewer than fifteen, and nothing else, as writers write it that know no later fields.
+_FEW_PAGES = re.compile(
+    rb"\x19[\x0c-\xec](?:\x16[\x80-\xff]*[\x00-\x7f]\x15[\x80-\xff]*[\x00-\x7f]\x16[\x80-\xff]*[\x00-\x7f]\x00)*\x00"
+)
+_PAGE = re.compile(
+    rb"\x16([\x80-\xff]*[\x00-\x7f])(\x15[\x80-\xff]*[\x00-\x7f]\x16[\x80-\xff]*[\x00-\x7f]\x00)"
+)
+
+_Range = tuple[int, int]
+#: The fields that name the offset and the length of a part.
+_Place = tuple[Path, Path]
+
+
+class Source(Protocol):
+    """The bytes of a file that row groups are taken from."""
+
+    def read(self, start: int, length: int) -> bytes:
+        """Read bytes, fewer only at the end of the file."""
+
+    def copy_to(self, sink: Sink, start: int, length: int) -> None:
+        """Write bytes to a new file.
+
+        :raises CorruptThrift: the file has fewer bytes.
+        """
+
+
+class Sink(Protocol):
+    """The new file."""
+
+    def write(self, data: bytes | memoryview) -> object: ...
+
+
+class BufferSource:
+    """A file in memory.
+
+    :param content: an object with Python's buffer interface, for example an Arrow buffer.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self._content = memoryview(content).cast("B")
+
+    def footer(self) -> Footer:
+        """
+        :raises CorruptThrift: the content does not end with a plain footer.
+        """
+        length = footer_length(bytes(self._content[-END_BYTES:])) + END_BYTES
+        return Footer.from_end(bytes(self._content[-length:]))
+
+    def read(self, start: int, length: int) -> bytes:
+        return bytes(self._content[start : start + length])
+
+    def copy_to(self, sink: Sink, start: int, length: int) -> None:
+        if start + length > len(self._content):
+            raise CorruptThrift(start, f"{length} bytes are to follow, and the file ends before")
+        sink.write(self._content[start : start + length])
+
+
+@dataclass(frozen=True, slots=True)
+class Distrust:
+    """Statements about leaves of a row group that the new file must leave out, since they would mislead readers.
+
+    :param bounds: numbers of the leaves whose bounds are wrong.
+    :param membership: numbers of the leaves whose dictionary and Bloom filter do not tell which values there are.
+    """
+
+    bounds: Collection[int] = frozenset()
+    membership: Collection[int] = frozenset()
+
+
+@dataclass(slots=True)
+class AssembledFile:
+    """A new file. Call :meth:`append` for each source in order, then :meth:`finish`.
+
+    :param like: a footer with the columns of all sources, for what the new footer says of the file; by default that of the
+        first source.
+    :ivar size_bytes: bytes written so far.
+    """
+
+    sink: Sink
+    like: Footer | None = None
+    size_bytes: int = field(default=0, init=False)
+    _groups: list[RowGroup] = field(default_factory=list)
+    #: Chunks of the new file, each with its index.
+    _offset_indexes: list[tuple[ColumnChunk, bytes]] = field(default_factory=list)
+    _column_indexes: list[tuple[ColumnChunk, bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._write(MAGIC)
+
+    @property
+    def num_row_groups(self) -> int:
+        return len(self._groups)
+
+    def append(
+        self,
+        source: Source,
+        footer: Footer,
+        distrust: Sequence[Distrust] = (),
+        row_groups: range | None = None,
+    ) -> None:
+        """Copy row groups of a file.
+
+        :param footer: of the file. All files have the same columns.
+        :param distrust: for each of these row groups; empty: everything is trusted.
+        :param row_groups: consecutive row groups; by default all.
+        :raises CorruptThrift: the footer is wrong about the places of parts.
+        """
+        if self.like is None:
+            self.like = footer
+        groups = footer.row_groups
+        if row_groups is not None:
+            groups = groups[row_groups.start : row_groups.stop]
+        small = _SmallParts(source, groups)
+        for number, group in enumerate(groups):
+            leave_out = distrust[number] if distrust else Distrust()
+            start, end = group.extent
+            begin, by = self.size_bytes, self.size_bytes - start
+            source.copy_to(self.sink, start, end - start)
+            self.size_bytes += end - start
+            chunks = []
+            for leaf, chunk in enumerate(group.chunks):
+                moved = chunk.moved(by)
+                if leaf in leave_out.bounds:
+                    moved = moved.without_bounds()
+                if leaf in leave_out.membership:
+                    moved = moved.without_membership()
+                self._keep(chunk, moved, by, small)
+                chunks.append(moved)
+            self._groups.append(group.moved(begin, chunks))
+
+    def finish(self, key_values: Mapping[str, str]) -> None:
+        """Write the rest of the file. The caller closes it.
+
+        :param key_values: the key-value metadata.
+        """
+        assert self.like is not None
+        # All column indexes stand before the first offset index, as other writers have them.
+        for place, indexes in ((COLUMN_INDEX, self._column_indexes), (OFFSET_INDEX, self._offset_indexes)):
+            for chunk, content in indexes:
+                self._put(chunk, place, content)
+        self._write(self.like.with_row_groups(self._groups, key_values).to_end())
+
+    def _keep(self, chunk: ColumnChunk, moved: ColumnChunk, by: int, small: _SmallParts) -> None:
+        """Keep the indexes and the Bloom filter of a chunk, so far as its new form names them."""
+        places = moved.form.places
+        if BLOOM_FILTER[0] in places:
+            self._put(moved, BLOOM_FILTER, small.of(chunk, BLOOM_FILTER))
+        if OFFSET_INDEX[0] in places:
+            self._offset_indexes.append((moved, _moved_offset_index(small.of(chunk, OFFSET_INDEX), by)))
+        if COLUMN_INDEX[0] in places:
+            self._column_indexes.append((moved, small.of(chunk, COLUMN_INDEX)))
+
+    def _put(self, chunk: ColumnChunk, place: _Place, content: bytes) -> None:
+        """Write a part, and put its place into the chunk that names it."""
+        offset, length = place
+        chunk.put_number(offset, self.size_bytes)
+        if length in chunk.form.places:
+            chunk.put_number(length, len(content))
+        self._write(content)
+
+    def _write(self, data: bytes) -> None:
+        self.sink.write(data)
+        self.size_bytes += len(data)
+
+
+def _moved_offset_index(content: bytes, by: int) -> bytes:
+    if _FEW_PAGES.fullmatch(content):
+        return _PAGE.sub(
+            lambda page: b"\x16" + encoded_integer(integer(page[1]) + by) + page[2],
+            content,
+        )
+    index = Fields.from_bytes(content, {_PAGE_LOCATIONS: {}})
+    for page in index.structs(_PAGE_LOCATIONS):
+        page.put_number(_PAGE_OFFSET, page.required_number(_PAGE_OFFSET) + by)
+    return index.to_bytes()
+
+
+class _SmallParts:
+    """The page indexes and Bloom filters of some row groups, read in few ranges."""
+
+    def __init__(self, source: Source, groups: Sequence[RowGroup]) -> None:
+        self._source = source
+        self._parts: dict[_Range, bytes] = {}
+        #: Of Bloom filters whose length the footer does not tell, by their offset.
+        self._lengths: dict[int, int] = {}
+        ranges = {
+            self._range(chunk, place)
+            for group in groups
+            for chunk in group.chunks
+            for place in (OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER)
+            if place[0] in chunk.form.places
+        }
+        together: list[_Range] = []
+        for part in sorted(ranges):
+            if together and part[0] - _end(together) > _GAP_BYTES:
+                self._read(together)
+                together = []
+            together.append(part)
+        if together:
+            self._read(together)
+
+    def _read(self, together: list[_Range]) -> None:
+        start = together[0][0]
+        content = self._source.read(start, _end(together) - start)
+        for part in together:
+            found = content[part[0] - start : part[0] - start + part[1]]
+            if len(found) != part[1]:
+                raise CorruptThrift(part[0], "an index or a Bloom filter lies outside of the file")
+            self._parts[part] = found
+
+    def of(self, chunk: ColumnChunk, place: _Place) -> bytes:
+        """Return the part that two fields of a chunk name."""
+        return self._parts[self._range(chunk, place)]
+
+    def _range(self, chunk: ColumnChunk, place: _Place) -> _Range:
+        start, length = chunk.required_number(place[0]), chunk.number(place[1])
+        if length is None and place == BLOOM_FILTER:
+            length = self._bloom_filter_length(start)
+        if start < len(MAGIC) or length is None or length < 0:
+            raise CorruptThrift(0, f"an index or a Bloom filter of {length} bytes would begin at {start}")
+        return start, length
+
+    def _bloom_filter_length(self, start: int) -> int:
+        """Return the length of a Bloom filter, with its header, which begins with the length of what follows."""
+        if start not in self._lengths:
+            header, end = Fields.first_of(self._source.read(max(0, start), _BLOOM_HEADER_BYTES), {})
+            self._lengths[start] = end + header.required_number(_BLOOM_BYTES)
+        return self._lengths[start]
+
+
+def _end(ranges: Sequence[_Range]) -> int:
+    return max(start + length for start, length in ranges)

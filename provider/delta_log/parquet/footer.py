@@ -1,0 +1,355 @@
+"""The footer of a Parquet file, read as deep as the moving of row groups needs.
+
+The numbers of fields are those of ``parquet.thrift``. Everything that this module does not name keeps its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from delta_log.parquet import chunk_form as form
+from delta_log.parquet.chunk_form import ChunkForm, Path, Values
+from delta_log.parquet.thrift_compact import I32, LIST, STRUCT, CorruptThrift
+from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, list_head, varint
+
+MAGIC = b"PAR1"
+#: The footer's length, followed by the magic number.
+END_BYTES = 8
+
+# Fields of FileMetaData.
+_VERSION, _SCHEMA, _FILE_ROWS, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION = range(
+    1, 9
+)
+# Fields of KeyValue.
+_KEY, _VALUE = 1, 2
+# Fields of RowGroup.
+_COLUMNS, _TOTAL_BYTES, _NUM_ROWS, _GROUP_OFFSET, _ORDINAL = 1, 2, 3, 5, 7
+#: Places of parts that readers find through a column chunk: their offset and their length.
+OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER = form.OFFSET_INDEX, form.COLUMN_INDEX, form.BLOOM_FILTER
+
+_FORMAT_VERSION = 2
+#: The order of values that their type defines, for one leaf.
+_TYPE_ORDER = b"\x1c\0\0"
+_ZERO = encoded_integer(0)
+#: Forms that the chunks of one leaf may have before the oldest are forgotten.
+_MOST_FORMS = 16
+
+
+@dataclass(slots=True)
+class ColumnChunk:
+    """The values of one leaf in one row group.
+
+    :param form: what the chunk says but for its numbers and bounds.
+    """
+
+    form: ChunkForm
+    values: Values
+
+    def number(self, path: Path) -> int | None:
+        """Return the number of a field; ``None`` if it is absent."""
+        place = self.form.places.get(path)
+        return None if place is None else integer(self.values[place])
+
+    def required_number(self, path: Path) -> int:
+        """
+        :raises CorruptThrift: the field is absent.
+        """
+        found = self.number(path)
+        if found is None:
+            raise CorruptThrift(0, f"a column chunk has no field {path[-1]}")
+        return found
+
+    def put_number(self, path: Path, value: int) -> None:
+        """Set the number of a field that is there."""
+        self.values[self.form.places[path]] = encoded_integer(value)
+
+    @property
+    def start(self) -> int:
+        """The offset of its first page."""
+        first = self.required_number(form.DATA_PAGE)
+        # Some writers say 0 where there is no dictionary.
+        return min(first, self.number(form.DICTIONARY_PAGE) or first)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its pages."""
+        return self.required_number(form.COMPRESSED_BYTES)
+
+    @property
+    def num_values(self) -> int:
+        """Its values, nulls included."""
+        return self.required_number(form.NUM_VALUES)
+
+    @property
+    def null_count(self) -> int | None:
+        return self.number(form.NULL_COUNT)
+
+    @property
+    def bounds(self) -> tuple[bytes, bytes] | None:
+        """The lower and the upper bound, as encoded for the type; ``None`` if one is absent."""
+        places = self.form.places
+        low, high = places.get(form.LOW), places.get(form.HIGH)
+        if low is None or high is None:
+            return None
+        return _content(self.values[low]), _content(self.values[high])
+
+    def moved(self, by: int) -> ColumnChunk:
+        """Return the chunk for a file in which its pages lie ``by`` bytes further on."""
+        values, places = self.values.copy(), self.form.places
+        for path in (form.DATA_PAGE, form.INDEX_PAGE, form.DICTIONARY_PAGE):
+            place = places.get(path)
+            if place is not None and values[place] != _ZERO:
+                values[place] = encoded_integer(integer(values[place]) + by)
+        # Deprecated: writers should say 0.
+        place = places.get(form.FILE_OFFSET)
+        if place is not None:
+            values[place] = _ZERO
+        return ColumnChunk(self.form, values)
+
+    def without_indexes(self) -> ColumnChunk:
+        """Return the chunk without the places of its page indexes."""
+        return self._edited("without indexes")
+
+    def without_old_bounds(self) -> ColumnChunk:
+        """Return the chunk without bounds of the deprecated form, whose order depends on the writer."""
+        return self._edited("without old bounds")
+
+    def without_bounds(self) -> ColumnChunk:
+        """Return the chunk without bounds and column index, so that no reader skips it for its values."""
+        return self._edited("without bounds")
+
+    def without_membership(self) -> ColumnChunk:
+        """Return the chunk without what tells a reader that the dictionary or the Bloom filter covers all values.
+
+        parquet-java looks a value up in the dictionary if ``encoding_stats`` says that all pages use it.
+        """
+        return self._edited("without membership")
+
+    def _edited(self, edit: str) -> ColumnChunk:
+        return ColumnChunk(*self.form.edited(edit, self.values))
+
+    def to_bytes(self) -> bytes:
+        return self.form.to_bytes(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group, and the column chunks that it consists of, in the order of the leaves."""
+
+    fields: Fields
+
+    @property
+    def chunks(self) -> list[ColumnChunk]:
+        found = self.fields.get(_COLUMNS, (LIST, []))[1]
+        assert isinstance(found, list)
+        return found
+
+    @property
+    def num_rows(self) -> int:
+        return self.fields.required_number(_NUM_ROWS)
+
+    @property
+    def uncompressed_bytes(self) -> int:
+        return self.fields.required_number(_TOTAL_BYTES)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The offsets of its first page and behind its last page.
+
+        :raises CorruptThrift: it has no column chunks, or they lie in front of the file.
+        """
+        ranges = [(chunk.start, chunk.size_bytes) for chunk in self.chunks]
+        if not ranges:
+            raise CorruptThrift(0, "a row group has no column chunks")
+        start, end = min(ranges)[0], max(start + size for start, size in ranges)
+        if not len(MAGIC) <= start <= end:
+            raise CorruptThrift(0, f"a row group would begin at {start} and end at {end}")
+        return start, end
+
+    def moved(self, start: int, chunks: Iterable[ColumnChunk]) -> RowGroup:
+        """Return the row group for another file.
+
+        :param start: the offset of its first page.
+        :param chunks: the moved ones.
+        """
+        group = Fields(self.fields)
+        group[_COLUMNS] = (LIST, list(chunks))
+        if _GROUP_OFFSET in group:
+            group.put_number(_GROUP_OFFSET, start)
+        # Only encryption needs it, and parquet-rs refuses a file in which some row groups have one and others do not.
+        group.drop(_ORDINAL)
+        return RowGroup(group)
+
+
+@dataclass(slots=True)
+class FooterMemory:
+    """What footers that were read before had in common with the next ones. Most files of a table are written alike.
+
+    :ivar forms: of the chunks of each leaf; the one that was met last is the first.
+    """
+
+    forms: dict[int, list[ChunkForm]] = field(default_factory=dict)
+    _bytes: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> Shape:
+        """How to read a footer with this memory."""
+        return {
+            _SCHEMA: partial(self._raw, _SCHEMA),
+            _ROW_GROUPS: {_COLUMNS: self._chunks},
+            _KEY_VALUES: partial(self._raw, _KEY_VALUES),
+            _COLUMN_ORDERS: partial(self._raw, _COLUMN_ORDERS),
+        }
+
+    def _raw(self, number: int, data: bytes, at: int, kind: int) -> tuple[bytes, int]:
+        """Return the bytes of a long field, which are compared before they are read."""
+        if kind != LIST:
+            raise CorruptThrift(at, f"field {number} holds no list")
+        known = self._bytes.get(number)
+        if known is not None and data.startswith(known, at):
+            return known, at + len(known)
+        end = end_of(data, at, kind)
+        self._bytes[number] = data[at:end]
+        return data[at:end], end
+
+    def _chunks(self, data: bytes, at: int, kind: int) -> tuple[list[ColumnChunk], int]:
+        item_kind, count, at = list_head(data, at) if kind == LIST else (0, 1, at)
+        if count and item_kind != STRUCT:
+            raise CorruptThrift(at, "a row group has no list of column chunks")
+        chunks = []
+        for leaf in range(count):
+            chunk, at = self._chunk(leaf, data, at)
+            chunks.append(chunk)
+        return chunks, at
+
+    def _chunk(self, leaf: int, data: bytes, at: int) -> tuple[ColumnChunk, int]:
+        known = self.forms.setdefault(leaf, [])
+        for number, candidate in enumerate(known):
+            found = candidate.match(data, at)
+            if found is not None:
+                if number:
+                    known.insert(0, known.pop(number))
+                return ColumnChunk(candidate, found[0]), found[1]
+        read, values, end = ChunkForm.read(data, at)
+        known.insert(0, read)
+        del known[_MOST_FORMS:]
+        return ColumnChunk(read, values), end
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The footer of one file (``FileMetaData``)."""
+
+    fields: Fields
+
+    @classmethod
+    def from_bytes(cls, data: bytes, memory: FooterMemory | None = None) -> Footer:
+        """Read a footer, without the length and the magic number that follow it.
+
+        :raises CorruptThrift: the bytes are no footer.
+        """
+        return cls(Fields.from_bytes(data, (memory or FooterMemory()).shape))
+
+    @classmethod
+    def from_end(cls, end: bytes, memory: FooterMemory | None = None) -> Footer:
+        """Read the footer from the last bytes of a file.
+
+        :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
+        """
+        start = len(end) - footer_length(end[-END_BYTES:]) - END_BYTES
+        if start < 0:
+            raise CorruptThrift(0, f"the footer begins {-start} bytes before these")
+        return cls.from_bytes(end[start:-END_BYTES], memory)
+
+    @property
+    def schema_bytes(self) -> bytes:
+        """The schema as encoded."""
+        found: bytes = self.fields.get(_SCHEMA, (LIST, b""))[1]
+        return found
+
+    @property
+    def schema(self) -> list[Fields]:
+        """The ``SchemaElement`` structs, depth first; the first is the root."""
+        return self._structs(_SCHEMA)
+
+    @property
+    def num_rows(self) -> int:
+        return self.fields.required_number(_FILE_ROWS)
+
+    @property
+    def row_groups(self) -> list[RowGroup]:
+        return [RowGroup(group) for group in self.fields.structs(_ROW_GROUPS)]
+
+    @property
+    def created_by(self) -> str:
+        """The writer, as it names itself; empty if it does not."""
+        return (self.fields.binary(_CREATED_BY) or b"").decode("utf-8", "replace")
+
+    @property
+    def key_values(self) -> dict[str, str]:
+        """The key-value metadata."""
+        return {
+            (pair.binary(_KEY) or b"").decode("utf-8", "replace"): (pair.binary(_VALUE) or b"").decode(
+                "utf-8", "replace"
+            )
+            for pair in self._structs(_KEY_VALUES)
+        }
+
+    @property
+    def has_type_orders(self) -> bool:
+        """Whether the writer compared the values of all leaves as their types define, for the bounds."""
+        raw: Any = self.fields.get(_COLUMN_ORDERS, (LIST, b""))[1]
+        if not raw:
+            return False
+        _, count, at = list_head(raw, 0)
+        return bool(raw[at:] == _TYPE_ORDER * count)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether columns are encrypted, and the plain footer is signed."""
+        return _ENCRYPTION in self.fields
+
+    def with_row_groups(self, groups: list[RowGroup], key_values: Mapping[str, str]) -> Footer:
+        """Return a footer of the same schema for other row groups."""
+        fields = Fields(self.fields)
+        fields.put_number(_VERSION, _FORMAT_VERSION, I32)
+        fields.put_number(_FILE_ROWS, sum(group.num_rows for group in groups))
+        fields.put_structs(_ROW_GROUPS, [group.fields for group in groups])
+        pairs = []
+        for key, value in key_values.items():
+            pair = Fields()
+            pair.put_binary(_KEY, key.encode())
+            pair.put_binary(_VALUE, value.encode())
+            pairs.append(pair)
+        fields.put_structs(_KEY_VALUES, pairs)
+        return Footer(fields)
+
+    def to_end(self) -> bytes:
+        """Return the end of a file: the footer, its length and the magic number."""
+        content = self.fields.to_bytes()
+        return content + len(content).to_bytes(4, "little") + MAGIC
+
+    def _structs(self, number: int) -> list[Fields]:
+        kind, raw = self.fields.get(number, (LIST, b"\0"))
+        if not isinstance(raw, bytes):
+            return self.fields.structs(number)
+        alone = Fields({number: (kind, raw)})
+        return Fields.from_bytes(alone.to_bytes(), {number: {}}).structs(number)
+
+
+def footer_length(end: bytes) -> int:
+    """Return the length of the footer that the last eight bytes of a file tell.
+
+    :raises CorruptThrift: the bytes are not the end of a Parquet file with a plain footer.
+    """
+    if len(end) != END_BYTES or end[-4:] != MAGIC:
+        raise CorruptThrift(len(end), "the file does not end with a plain footer")
+    return int.from_bytes(end[:4], "little")
+
+
+def _content(value: bytes) -> bytes:
+    """Return a binary value without its length."""
+    return value[1:] if value[0] < 128 else value[varint(value, 0)[1] :]

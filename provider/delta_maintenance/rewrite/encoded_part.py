@@ -1,0 +1,151 @@
+"""Encodes rows as a part of a data file: a Parquet file in memory, with row groups of bounded size and the rows' statistics.
+
+Many small row groups cost every later reader, so the encoder collects rows until a row group is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delta_log.arrow.row_hash import RowHash
+from delta_log.parquet.assembled_file import AssembledFile, BufferSource, Distrust
+from delta_log.stats.file_stats import StatsCollector
+from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
+from delta_maintenance.rewrite.float_leaves import FloatLeaves
+from delta_maintenance.rewrite.footer_stats import FooterStats
+from delta_maintenance.rewrite.writer_settings import WriterSettings
+
+#: Spark's value.
+_BLOOM_FALSE_POSITIVES = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPart:
+    """Rows that are encoded as a Parquet file in memory.
+
+    :param stats: of the rows.
+    :param distrust: for each row group, what its footer must not say.
+    :param read: the checksum of the rows, if it was asked for.
+    """
+
+    content: pa.Buffer
+    stats: StatsCollector
+    distrust: tuple[Distrust, ...]
+    read: RowHash
+
+    def append_to(self, file: AssembledFile) -> None:
+        """Put the row groups behind those of a new file."""
+        source = BufferSource(self.content)
+        file.append(source, source.footer(), self.distrust)
+
+
+class PartEncoder:
+    """Encodes batches of one physical schema.
+
+    :param schema: of the batches.
+    :param bloom_filters: paths of the leaves that get a Bloom filter.
+    :param hashes_rows: compute the checksum of the rows.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        settings: WriterSettings,
+        bloom_filters: Collection[str] = frozenset(),
+        *,
+        hashes_rows: bool = False,
+    ) -> None:
+        self._settings, self._bloom_filters, self._hashes_rows = settings, bloom_filters, hashes_rows
+        # All columns are optional, as in the files of every Delta writer: constraints are in the log, not in the files.
+        self._read_schema, self._schema = schema, pa.schema([_nullable(field) for field in schema])
+        self._stats = FooterStats(settings.new_stats(), self._schema)
+        self._float_leaves = FloatLeaves()
+        self._distrust: list[Distrust] = []
+        self._footers: list[pq.FileMetaData] = []
+        self._sink = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
+        self._read = RowHash()
+
+    def encode(self, batches: Iterable[pa.RecordBatch]) -> EncodedPart:
+        """Encode all rows. Without rows, the part has no row group."""
+        pending: list[pa.RecordBatch] = []
+        pending_bytes = 0
+        for batch in batches:
+            if self._hashes_rows:
+                self._read = self._read.plus(RowHash.of(batch))
+            pending.append(batch)
+            pending_bytes += batch.nbytes
+            if pending_bytes >= self._settings.row_group_bytes:
+                full, pending, pending_bytes = pending, [], 0
+                self._write_row_group(full)
+        if pending or self._writer is None:
+            self._write_row_group(pending)
+        assert self._writer is not None
+        self._writer.close()
+        self._stats.finish(self._footers[0])
+        return EncodedPart(self._sink.getvalue(), self._stats.collector, tuple(self._distrust), self._read)
+
+    def _write_row_group(self, batches: list[pa.RecordBatch]) -> None:
+        read = pa.Table.from_batches(batches, self._read_schema)
+        batches.clear()
+        group = pa.Table.from_arrays(_relabelled(read, self._schema), schema=self._schema)
+        self._stats.update(group)
+        if self._writer is None:
+            self._writer = self._open_writer(group)
+        if group.num_rows:
+            self._distrust.append(self._float_leaves.distrust(group))
+            self._writer.write_table(group, row_group_size=group.num_rows)
+
+    def _open_writer(self, group: pa.Table) -> pq.ParquetWriter:
+        dictionaries, bloom_filters = dictionary_columns(group), self._bloom_filter_options(group.num_rows)
+        self._float_leaves = FloatLeaves.of(self._schema, {*dictionaries, *(bloom_filters or ())})
+        return pq.ParquetWriter(
+            self._sink,
+            self._schema,
+            compression=self._settings.codec,
+            use_dictionary=dictionaries,
+            store_decimal_as_integer=True,
+            write_page_index=True,
+            # Spark ignores Arrow's own schema, and the Parquet schema has the field ids.
+            store_schema=False,
+            metadata_collector=self._footers,
+            bloom_filter_options=bloom_filters,
+        )
+
+    def _bloom_filter_options(self, rows: int) -> dict[str, Any] | None:
+        if not self._bloom_filters:
+            return None
+        paths = {path for field in self._schema for path in leaf_paths(field)}
+        return {
+            path: {"ndv": max(1, rows), "fpp": _BLOOM_FALSE_POSITIVES}
+            for path in sorted(paths & set(self._bloom_filters))
+        }
+
+
+def _relabelled(table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:
+    """Give columns types that differ only in nullability; the buffers stay."""
+    return [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _nullable_type(field.type), True, field.metadata)
+
+
+def _nullable_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(member) for member in kind])
+    if pa.types.is_map(kind):
+        # The format requires keys to be non-null.
+        key = pa.field("key", _nullable_type(kind.key_type), False, kind.key_field.metadata)
+        return pa.map_(key, _nullable(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_field))
+    return kind

@@ -1,0 +1,109 @@
+"""Opens the sources of a bin in their order, and counts their rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from delta_log.data.data_file import DataFile
+from delta_log.data.deletion_vector import read_deletion_vector
+from delta_log.data.row_bitmap import RowBitmap
+from delta_log.errors import CorruptLog
+from delta_log.log.actions import DeletionVector
+from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
+from delta_maintenance.rewrite.task import RewriteTask, SourceFile
+
+#: Over a network: files that are opened at once, and the most files and bytes that wait for their turn. A small file is read
+#: whole when it is opened, so opening files one after the other would cost the time of a request for each.
+_OPENED_AT_ONCE = 8
+_FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSource:
+    """A source, its data file, and its deleted rows."""
+
+    source: SourceFile
+    data_file: DataFile
+    hidden: RowBitmap | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSlice:
+    """Consecutive row groups of a source.
+
+    :param row_groups: ``None``: all.
+    """
+
+    opened: OpenedSource
+    row_groups: range | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no row group of the source comes after these."""
+        return self.row_groups is None or self.row_groups.stop == self.opened.data_file.num_row_groups
+
+
+@dataclass(slots=True)
+class Sources:
+    """Iterates over the opened sources of a task, and counts their rows.
+
+    :ivar source_rows: physical rows of each source so far.
+    :ivar rows_deleted: rows of these that deletion vectors hide.
+    """
+
+    task: RewriteTask
+    storage: Storage
+    source_rows: list[int] = field(default_factory=list)
+    rows_deleted: int = 0
+
+    @property
+    def rows_in(self) -> int:
+        return sum(self.source_rows)
+
+    def __iter__(self) -> Iterator[OpenedSource]:
+        """
+        :raises CorruptLog: a source is missing, broken, or not what its statistics say.
+        """
+        for opened in self._in_order():
+            _check_records(opened)
+            self.rows_deleted += len(opened.hidden) if opened.hidden is not None else 0
+            self.source_rows.append(opened.data_file.num_rows)
+            yield opened
+
+    def _in_order(self) -> Iterator[OpenedSource]:
+        """Yield the opened sources. Over a network, a few are opened ahead."""
+        if self.storage.concurrency < 2:
+            yield from map(self._open, self.task.sources)
+            return
+        waiting: deque[tuple[int, Future[OpenedSource]]] = deque()
+        with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:
+            try:
+                for source in self.task.sources:
+                    read = min(source.size_bytes, READ_AHEAD_BYTES)
+                    while len(waiting) == _FILES_AHEAD or sum(size for size, _ in waiting) > _BYTES_AHEAD:
+                        yield waiting.popleft()[1].result()
+                    waiting.append((read, pool.submit(self._open, source)))
+                while waiting:
+                    yield waiting.popleft()[1].result()
+            finally:
+                for _, unwanted in waiting:
+                    unwanted.cancel()
+
+    def _open(self, source: SourceFile) -> OpenedSource:
+        data_file = DataFile(self.storage, source.key, self.task.mapping_mode)
+        hidden = None
+        if source.deletion_vector is not None:
+            descriptor = DeletionVector.from_row(source.deletion_vector)
+            hidden = read_deletion_vector(descriptor, self.storage)
+        return OpenedSource(source, data_file, hidden)
+
+
+def _check_records(opened: OpenedSource) -> None:
+    source, num_rows = opened.source, opened.data_file.num_rows
+    if source.num_records is not None and source.num_records != num_rows:
+        raise CorruptLog(
+            source.key, f"its statistics say {source.num_records} rows, but the file has {num_rows}"
+        )

@@ -1,0 +1,72 @@
+"""The settings of a table under which its data files are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from delta_log.errors import InvalidRequest
+from delta_log.stats.file_stats import (
+    DEFAULT_STRING_PREFIX_LENGTH,
+    StatsCollector,
+    StatsColumn,
+    stats_columns,
+    string_prefix_length,
+)
+from delta_log.table_config.schema import StructType
+
+CODEC_PROPERTY = "delta.parquet.compression.codec"
+_CODECS = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "lz4raw": "lz4",  # the spelling of Spark 3.5.0
+    "brotli": "brotli",
+    "none": "none",
+    "uncompressed": "none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """A table's settings for its new files.
+
+    :param stats_columns: the leaves that have statistics.
+    :param string_prefix_length: of the bounds of strings.
+    :param tight_bounds: the value of ``tightBounds``; ``None`` leaves it out.
+    :param row_group_bytes: decoded bytes of a row group.
+    """
+
+    codec: str
+    stats_columns: Sequence[StatsColumn]
+    string_prefix_length: int = DEFAULT_STRING_PREFIX_LENGTH
+    tight_bounds: bool | None = None
+    row_group_bytes: int = 128 << 20
+
+    @staticmethod
+    def codec_of(configuration: Mapping[str, str]) -> str:
+        """Return the codec of the table's property, else zstd."""
+        name = configuration.get(CODEC_PROPERTY, "zstd").lower()
+        if name not in _CODECS:
+            raise InvalidRequest(
+                f"The table's property {CODEC_PROPERTY} is {name!r}, and files cannot be written so here. Nothing was "
+                f"written. Set it to one of {', '.join(sorted(_CODECS))}."
+            )
+        return _CODECS[name]
+
+    @classmethod
+    def of(
+        cls, configuration: Mapping[str, str], stored: StructType, reader_features: Sequence[str]
+    ) -> WriterSettings:
+        return cls(
+            cls.codec_of(configuration),
+            stats_columns(stored, properties=configuration),
+            string_prefix_length(configuration),
+            True if "deletionVectors" in reader_features else None,
+        )
+
+    def new_stats(self) -> StatsCollector:
+        """Return an empty collector of a file's statistics."""
+        return StatsCollector(self.stats_columns, self.string_prefix_length, self.tight_bounds)
