@@ -6,8 +6,8 @@ interleaving and every date without patching.
 
 from __future__ import annotations
 
+import os
 import random
-import secrets
 import time
 import uuid
 from collections.abc import Callable
@@ -31,6 +31,6 @@ class Runtime:
 
     now_ms: Callable[[], int] = _now_ms
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
-    new_secret: Callable[[], str] = lambda: secrets.token_hex(32)
+    new_secret: Callable[[], str] = lambda: os.urandom(32).hex()
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep

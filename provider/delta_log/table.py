@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import InvalidRequest, NotATable
 from delta_log.log.log_segment import find_log_segment, list_log
@@ -16,8 +16,10 @@ from delta_log.snapshot.version_checksum import VersionChecksum, read_version_ch
 from delta_log.storage.opening import open_storage
 from delta_log.storage.schemes import family_of, same_store, scheme_of
 from delta_log.storage.storage import Storage
-from delta_log.tail import commit_follower
-from delta_log.tail.commit_summary import CommitFilter, CommitSummary
+
+if TYPE_CHECKING:
+    from delta_log.tail.commit_follower import Start
+    from delta_log.tail.commit_summary import CommitSummary
 
 
 class Table:
@@ -90,7 +92,7 @@ class Table:
 
     def tail(
         self,
-        start: commit_follower.Start = "latest",
+        start: Start = "latest",
         *,
         data_change_only: bool = True,
         operations: Iterable[str] | None = None,
@@ -112,6 +114,10 @@ class Table:
         :raises LogCleaned: commits that were not read yet were deleted.
         :raises LogReplaced: the table was made anew.
         """
+        # Imported here, since most programs that open a table do not follow it.
+        from delta_log.tail import commit_follower
+        from delta_log.tail.commit_summary import CommitFilter
+
         chosen = CommitFilter.of(
             data_change_only=data_change_only, operations=operations, partitions=partitions, min_rows=min_rows
         )

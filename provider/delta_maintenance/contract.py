@@ -69,6 +69,8 @@ CHECKPOINT_POLICIES = ("classic", "v2")
 CHECKPOINT_TOP_FORMATS = ("json", "parquet")
 HOT_PARTITIONS = ("last", "wait")
 VERIFICATIONS = ("counts", "full")
+#: Which row groups a rewrite copies as bytes.
+REWRITES = ("auto", "copy", "encode")
 BROKEN_SOURCES = ("fail", "skip")
 
 #: How a job ends; a report with another status is refused.

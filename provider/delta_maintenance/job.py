@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from delta_log.errors import DeltaLogError, StorageError
@@ -20,13 +21,9 @@ from delta_maintenance.contract import ContractError, JobReport, JobSpec
 from delta_maintenance.engine.engines import Engines
 from delta_maintenance.errors import error_report
 from delta_maintenance.job_context import JobContext
-from delta_maintenance.log_upkeep import checkpoint, log_cleanup, log_compaction
 from delta_maintenance.operations import OPERATIONS
-from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
-from delta_maintenance.vacuum import restore as restore_quarantine
-from delta_maintenance.vacuum import run as vacuum
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +44,16 @@ class JobSite:
     run_key: RunKey | None = None
 
 
-#: What carries out each operation of :data:`~delta_maintenance.operations.OPERATIONS`.
-RUN: dict[str, Callable[[JobSpec, JobContext], JobReport]] = {
-    "optimize": optimize.run,
-    "purge": optimize.run,
-    "checkpoint": checkpoint.run,
-    "vacuum": vacuum.run,
-    "restore-quarantine": restore_quarantine.run,
-    "cleanup-log": log_cleanup.run,
-    "compact-log": log_compaction.run,
+#: The module whose ``run`` carries out each operation of :data:`~delta_maintenance.operations.OPERATIONS`. A job loads the
+#: one that it needs.
+RUN: dict[str, str] = {
+    "optimize": "delta_maintenance.optimize.run",
+    "purge": "delta_maintenance.optimize.run",
+    "checkpoint": "delta_maintenance.log_upkeep.checkpoint",
+    "vacuum": "delta_maintenance.vacuum.run",
+    "restore-quarantine": "delta_maintenance.vacuum.restore",
+    "cleanup-log": "delta_maintenance.log_upkeep.log_cleanup",
+    "compact-log": "delta_maintenance.log_upkeep.log_compaction",
 }
 
 
@@ -95,7 +93,8 @@ def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporte
         started_ms,
     )
     try:
-        return RUN[spec.operation](spec, context)
+        run: Callable[[JobSpec, JobContext], JobReport] = import_module(RUN[spec.operation]).run
+        return run(spec, context)
     except OSError as error:
         return failure(spec, _storage_error(error, table), started_ms, site.runtime.now_ms())
     except Exception as error:  # noqa: BLE001 - it becomes part of the report

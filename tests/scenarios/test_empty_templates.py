@@ -50,7 +50,7 @@ REFUSING = {
 }
 #: Those that protect nothing: an empty text means that they are absent.
 ABSENT = {
-    "optimize": "target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary min_file_size max_file_size",
+    "optimize": "target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary min_file_size max_file_size rewrite",
     "vacuum": "inventory output_uri purge_quarantine_hours parallelism spark_conf spark_binary",
     "checkpoint": "policy top_format",
     "version": "min_rows",

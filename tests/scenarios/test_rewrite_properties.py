@@ -43,6 +43,9 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "full": ("optimize", {"full": True, "target_size_bytes": 2000, "min_file_size_bytes": 0}),
     "purge": ("purge", {"target_size_bytes": 2000}),
     "purge, verified": ("purge", {"verify": "full", "batch_size_bytes": 1}),
+    "copied": ("optimize", {"rewrite": "copy"}),
+    "copied, verified": ("optimize", {"rewrite": "copy", "verify": "full", "full": True}),
+    "decoded": ("optimize", {"rewrite": "encode"}),
 }
 
 
@@ -67,7 +70,7 @@ def test_rows_types_ids_and_times_are_kept_and_a_second_run_does_nothing(
         assert (after.metadata, after.protocol) == (before.metadata, before.protocol)
         for version in range(1, after.version + 1):
             check_commit(path, version, table)
-            check_added_files(path, version)
+            check_added_files(path, version, copied=options.get("rewrite") == "copy")
         if operation == "purge":
             assert after.num_deletion_vectors == 0
         again = run(path, operation, run_id="again", **options)

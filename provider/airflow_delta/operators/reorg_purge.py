@@ -38,6 +38,7 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
         quiet_minutes: int | str | None
         hot_partitions: str | None
         batch_size: int | str | None
+        rewrite: str | None
         verify: str | None
         on_broken_source: str | None
         remap: bool | str
@@ -65,6 +66,7 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
             quiet_minutes: int | str | None = None,
             hot_partitions: str | None = None,
             batch_size: int | str | None = None,
+            rewrite: str | None = None,
             verify: str | None = None,
             on_broken_source: str | None = None,
             remap: bool | str = False,

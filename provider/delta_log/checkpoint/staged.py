@@ -309,6 +309,9 @@ class _Published(WrappedStorage):
     def open_write(self, key: str) -> Any:
         raise self._refusal()
 
+    def read_into(self, file: Any, key: str, start: int, length: int) -> int:
+        raise self._refusal()
+
     def put(self, key: str, data: bytes) -> None:
         raise self._refusal()
 

@@ -7,6 +7,7 @@ only if it holds old ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -34,10 +35,7 @@ class LegacyCalendar:
     @classmethod
     def of(cls, parquet: pq.ParquetFile) -> LegacyCalendar | None:
         """Read the marks of a file; ``None`` if it holds no such values."""
-        keys = parquet.metadata.metadata or {}
-        version = _spark_version(parquet)
-        dates = _LEGACY_DATE_KEY in keys or version < (3, 0)
-        int96 = _LEGACY_INT96_KEY in keys or version < (3, 1)
+        dates, int96 = may_be_julian(parquet.metadata.metadata or {}, parquet.metadata.created_by or "")
         if not (dates or int96):
             return None
         schema = parquet.schema
@@ -66,12 +64,20 @@ class LegacyCalendar:
                 )
 
 
-def _spark_version(parquet: pq.ParquetFile) -> tuple[int, ...]:
+def may_be_julian(keys: Mapping[bytes, bytes], created_by: str) -> tuple[bool, bool]:
+    """Tell whether a file may hold dates of the Julian calendar, and whether INT96 timestamps may be of it.
+
+    :param keys: the file's key-value metadata.
+    """
+    version = _spark_version(keys, created_by)
+    return _LEGACY_DATE_KEY in keys or version < (3, 0), _LEGACY_INT96_KEY in keys or version < (3, 1)
+
+
+def _spark_version(keys: Mapping[bytes, bytes], created_by: str) -> tuple[int, ...]:
     """Return the major and minor version of the Spark that wrote a file; a number above all for other writers."""
-    keys = parquet.metadata.metadata or {}
     stamp = keys.get(_SPARK_VERSION_KEY)
     if stamp is not None:
         return tuple(int(part) for part in stamp.split(b".")[:2] if part.isdigit() and len(part) < 5)
     # Spark before 2.4.6 wrote its schema and no version. Other writers that write the schema are not parquet-mr.
-    by_java = (parquet.metadata.created_by or "").startswith("parquet-mr")
+    by_java = created_by.startswith("parquet-mr")
     return (2, 4) if by_java and _SPARK_SCHEMA_KEY in keys else (9, 9)

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delta_log.errors import CorruptLog, StorageError
 from delta_log.log.actions import (
@@ -41,6 +40,9 @@ from delta_log.log.parquet_footer import (
     members_with_values,
 )
 from delta_log.storage.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _OTHER_ACTIONS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 _BATCH_ROWS = 1 << 17
@@ -210,6 +212,9 @@ class CheckpointReader:
             raise UnreadableCheckpoint(key, why, keys) from error
 
     def _open(self, key: str) -> pq.ParquetFile:
+        # Imported here: Arrow's Parquet brings all its file systems, and a short log has no checkpoint.
+        import pyarrow.parquet as pq
+
         if key not in self._small and 0 < self._sizes.get(key, 0) <= _SMALL_BYTES:
             self._small[key] = pa.py_buffer(self._storage.read(key))
         source = pa.BufferReader(self._small[key]) if key in self._small else self._storage.open_read(key)

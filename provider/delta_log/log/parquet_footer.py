@@ -11,10 +11,12 @@ may have. Such a column has no statistics here.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 #: A member that is present wherever its action is, for each action.
 _REQUIRED_LEAVES = frozenset(

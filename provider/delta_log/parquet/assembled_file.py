@@ -32,7 +32,7 @@ from delta_log.parquet.footer import (
     RowGroup,
     footer_length,
 )
-from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.parquet.thrift_compact import STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields, encoded_integer, integer
 
 # Fields of OffsetIndex, of PageLocation and of BloomFilterHeader.
@@ -42,7 +42,7 @@ _GAP_BYTES = 64 << 10
 #: The longest header of a Bloom filter whose length the footer does not tell.
 _BLOOM_HEADER_BYTES = 64
 
-#: A list of one page, or of fewer than fifteen, and nothing else, as writers write it that know no later fields.
+#: A list of fewer than fifteen pages and nothing else, as writers write it that know no later fields.
 _FEW_PAGES = re.compile(
     rb"\x19[\x0c-\xec](?:\x16[\x80-\xff]*[\x00-\x7f]\x15[\x80-\xff]*[\x00-\x7f]\x16[\x80-\xff]*[\x00-\x7f]\x00)*\x00"
 )
@@ -105,10 +105,12 @@ class Distrust:
 
     :param bounds: numbers of the leaves whose bounds are wrong.
     :param membership: numbers of the leaves whose dictionary and Bloom filter do not tell which values there are.
+    :param old_bounds: all bounds of the deprecated form that are not those of the present form, too.
     """
 
     bounds: Collection[int] = frozenset()
     membership: Collection[int] = frozenset()
+    old_bounds: bool = False
 
 
 @dataclass(slots=True)
@@ -146,7 +148,7 @@ class AssembledFile:
 
         :param footer: of the file. All files have the same columns.
         :param distrust: for each of these row groups; empty: everything is trusted.
-        :param row_groups: consecutive row groups; by default all.
+        :param row_groups: consecutive row groups; by default all. Those without rows are left out.
         :raises CorruptThrift: the footer is wrong about the places of parts.
         """
         if self.like is None:
@@ -156,6 +158,8 @@ class AssembledFile:
             groups = groups[row_groups.start : row_groups.stop]
         small = _SmallParts(source, groups)
         for number, group in enumerate(groups):
+            if not group.num_rows:
+                continue
             leave_out = distrust[number] if distrust else Distrust()
             start, end = group.extent
             begin, by = self.size_bytes, self.size_bytes - start
@@ -168,6 +172,8 @@ class AssembledFile:
                     moved = moved.without_bounds()
                 if leaf in leave_out.membership:
                     moved = moved.without_membership()
+                if leave_out.old_bounds and moved.has_own_old_bounds:
+                    moved = moved.without_old_bounds()
                 self._keep(chunk, moved, by, small)
                 chunks.append(moved)
             self._groups.append(group.moved(begin, chunks))
@@ -209,10 +215,11 @@ class AssembledFile:
 
 def _moved_offset_index(content: bytes, by: int) -> bytes:
     if _FEW_PAGES.fullmatch(content):
-        return _PAGE.sub(
-            lambda page: b"\x16" + encoded_integer(integer(page[1]) + by) + page[2],
-            content,
+        moved, count = _PAGE.subn(
+            lambda page: b"\x16" + encoded_integer(integer(page[1]) + by) + page[2], content
         )
+        if content[1] == count << 4 | STRUCT:
+            return moved
     index = Fields.from_bytes(content, {_PAGE_LOCATIONS: {}})
     for page in index.structs(_PAGE_LOCATIONS):
         page.put_number(_PAGE_OFFSET, page.required_number(_PAGE_OFFSET) + by)
@@ -230,6 +237,7 @@ class _SmallParts:
         ranges = {
             self._range(chunk, place)
             for group in groups
+            if group.num_rows
             for chunk in group.chunks
             for place in (OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER)
             if place[0] in chunk.form.places

@@ -24,13 +24,15 @@ Path = tuple[int, ...]
 _FILE_PATH, FILE_OFFSET, _META, _CRYPTO, _ENCRYPTED_META = 1, (2,), 3, 8, 9
 OFFSET_INDEX, COLUMN_INDEX = ((4,), (5,)), ((6,), (7,))
 # Fields of ColumnMetaData.
-_TYPE, _ENCODINGS, _CODEC, _STATISTICS, _ENCODING_STATS, _SIZES = 1, 2, 4, 12, 13, 16
+_TYPE, _ENCODINGS, _PATH, _CODEC, _STATISTICS, _ENCODING_STATS, _SIZES = 1, 2, 3, 4, 12, 13, 16
 NUM_VALUES, COMPRESSED_BYTES = (_META, 5), (_META, 7)
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE = (_META, 9), (_META, 10), (_META, 11)
 BLOOM_FILTER = ((_META, 14), (_META, 15))
 # Fields of Statistics: the bounds in the present and in the deprecated form, and whether they are exact.
 NULL_COUNT = (_META, _STATISTICS, 3)
 LOW, HIGH = (_META, _STATISTICS, 6), (_META, _STATISTICS, 5)
+#: Each bound of the deprecated form with its present one.
+OLD_BOUNDS = (((_META, _STATISTICS, 2), LOW), ((_META, _STATISTICS, 1), HIGH))
 _OLD_BOUNDS, _BOUNDS, _EXACT = (1, 2), (5, 6), (7, 8)
 
 #: Values that differ from chunk to chunk.
@@ -61,10 +63,12 @@ class ChunkForm:
     """What a column chunk says but for the values that differ.
 
     :param places: the number of each value, by its path.
+    :param leaf: the names of the leaf from the top down.
     :param encodings: numbers of ``Encoding``.
     """
 
     places: dict[Path, int]
+    leaf: tuple[bytes, ...]
     physical_type: int
     codec: int
     encodings: tuple[int, ...]
@@ -110,6 +114,7 @@ class ChunkForm:
         patterns.append(pattern + re.escape(data[last:end]))
         form = cls(
             {path: number for number, (path, _, _, _) in enumerate(found)},
+            meta.binaries(_PATH),
             physical_type,
             meta.required_number(_CODEC),
             _encodings(meta),

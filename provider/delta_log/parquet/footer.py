@@ -96,6 +96,15 @@ class ColumnChunk:
             return None
         return _content(self.values[low]), _content(self.values[high])
 
+    @property
+    def has_own_old_bounds(self) -> bool:
+        """Whether a bound of the deprecated form is not that of the present form, too."""
+        places, values = self.form.places, self.values
+        for old, new in form.OLD_BOUNDS:
+            if old in places and (new not in places or values[places[old]] != values[places[new]]):
+                return True
+        return False
+
     def moved(self, by: int) -> ColumnChunk:
         """Return the chunk for a file in which its pages lie ``by`` bytes further on."""
         values, places = self.values.copy(), self.form.places
@@ -289,14 +298,9 @@ class Footer:
         return (self.fields.binary(_CREATED_BY) or b"").decode("utf-8", "replace")
 
     @property
-    def key_values(self) -> dict[str, str]:
+    def key_values(self) -> dict[bytes, bytes]:
         """The key-value metadata."""
-        return {
-            (pair.binary(_KEY) or b"").decode("utf-8", "replace"): (pair.binary(_VALUE) or b"").decode(
-                "utf-8", "replace"
-            )
-            for pair in self._structs(_KEY_VALUES)
-        }
+        return {pair.binary(_KEY) or b"": pair.binary(_VALUE) or b"" for pair in self._structs(_KEY_VALUES)}
 
     @property
     def has_type_orders(self) -> bool:

@@ -101,6 +101,22 @@ class Fields(dict[int, tuple[int, Any]]):
             found.append(integer(value[start:at]))
         return tuple(found)
 
+    def binaries(self, field: int) -> tuple[bytes, ...]:
+        """Return the items of a list of binary values; none if the field is absent.
+
+        :raises CorruptThrift: the field holds something else.
+        """
+        kind, value = self.get(field, (LIST, b"\0"))
+        item_kind, count, at = list_head(value, 0) if kind == LIST else (0, 1, 0)
+        if count and item_kind != BINARY:
+            raise CorruptThrift(0, f"field {field} holds no list of bytes")
+        found = []
+        for _ in range(count):
+            length, start = varint(value, at)
+            at = start + length
+            found.append(value[start:at])
+        return tuple(found)
+
     def required_number(self, field: int) -> int:
         """Return the value of an integer field.
 

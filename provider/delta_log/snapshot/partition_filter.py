@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from delta_log.errors import InvalidRequest
 from delta_log.table_config.partition_values import parse_column
@@ -36,15 +35,25 @@ def matching_files(
     :param where: by logical names, on typed values.
     :raises InvalidRequest: the predicate does not fit the columns.
     """
-    rows = pa.array(np.arange(len(partition_values)))
     typed = typed_partition_values(partition_schema, partition_values)
     try:
-        kept = ds.dataset(pa.table([rows, *typed.columns], [_ROW, *typed.column_names])).to_table(
-            [_ROW], filter=where
-        )
+        return rows_where(typed, where, len(partition_values))
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise InvalidRequest(
             f"The predicate {where} does not fit the partition columns "
             f"({', '.join(partition_schema.names) or 'there are none'}): {error}."
         ) from error
-    return pc.is_in(rows, value_set=kept.column(0).combine_chunks())
+
+
+def rows_where(values: pa.Table, where: pc.Expression, num_rows: int) -> pa.BooleanArray:
+    """Whether a predicate is true for each row of typed partition values.
+
+    :param num_rows: the number of rows, which a table without columns does not know.
+    """
+    # Imported here, since most commands have no predicate, and a dataset brings Parquet and all file systems of Arrow.
+    import pyarrow.dataset as ds
+
+    rows = pa.array(np.arange(num_rows))
+    numbered = pa.table([rows, *values.columns], [_ROW, *values.column_names])
+    kept = ds.dataset(numbered).to_table([_ROW], filter=where).column(0)
+    return pc.is_in(rows, value_set=kept.combine_chunks())

@@ -19,8 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.arrow.prefetch import read_ahead
-from delta_log.data.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
-from delta_log.data.scan import ROW_TRACKING_SCHEMA, RowTracking, scan_files
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
@@ -331,6 +329,10 @@ class Snapshot:
         :param row_tracking: append ``_row_id`` and ``_row_commit_version``, the stable ids of the rows.
         :raises InvalidRequest: no such column, or row tracking is asked for and not enabled.
         """
+        # Imported here, since maintenance reads the log of a table more often than its rows.
+        from delta_log.data.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
+        from delta_log.data.scan import ROW_TRACKING_SCHEMA, RowTracking, scan_files
+
         schema = self.arrow_schema(columns)
         tracking = RowTracking.of(self.properties) if row_tracking else None
         if tracking is not None:

@@ -160,12 +160,18 @@ def truncate_max(text: str, limit: int) -> str | None:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Statistics of one column so far. ``bounded`` becomes false at a value for which no bound can be written."""
+    """Statistics of one column so far. ``bounded`` becomes false at a value for which no bound can be written.
+
+    :param null_count: ``None``: it cannot be told.
+    """
 
     bounded: bool
-    null_count: int = 0
+    null_count: int | None = 0
     low: Any = None
     high: Any = None
+
+    def count(self, nulls: int | None) -> None:
+        self.null_count = None if nulls is None or self.null_count is None else self.null_count + nulls
 
     def widen(self, low: Any, high: Any) -> None:
         self.low = low if self.low is None or low < self.low else self.low
@@ -204,32 +210,51 @@ class StatsCollector:
                 continue
             values = leaf_values(rows, column.path)
             if values is None:
-                gathered.null_count += rows.num_rows
+                gathered.count(rows.num_rows)
                 continue
             if pa.types.is_dictionary(values.type):
-                gathered.null_count += pc.count(values, mode="only_null").as_py()
+                gathered.count(pc.count(values, mode="only_null").as_py())
                 values = _distinct(values)
             else:
-                gathered.null_count += values.null_count
+                gathered.count(values.null_count)
             if gathered.bounded:
                 self._widen(gathered, column, values)
 
-    def add(self, path: tuple[str, ...], null_count: int, extremes: pa.Array | None) -> None:
+    def add(self, path: tuple[str, ...], null_count: int | None, extremes: pa.Array | None) -> None:
         """Add the known statistics of a column in more rows.
 
+        :param null_count: ``None``: it cannot be told.
         :param extremes: values of the column that include its least and its greatest.
         """
-        number = next(n for n, column in enumerate(self.columns) if column.path == path)
+        number = self._number(path)
         gathered = self._gathered[number]
-        gathered.null_count += null_count
+        gathered.count(null_count)
         if gathered.bounded and extremes is not None:
             self._widen(gathered, self.columns[number], extremes)
+
+    def leave_out(self, path: tuple[str, ...], *, nulls: bool = True) -> None:
+        """Write no bounds of a column, since those of some rows cannot be told, and with ``nulls`` no count of nulls."""
+        gathered = self._gathered[self._number(path)]
+        gathered.bounded = False
+        if nulls:
+            gathered.null_count = None
+
+    def include_bounds(self, other: StatsCollector) -> None:
+        """Add the bounds of those columns of other rows that the other collector has. Its counts are not added."""
+        for column, more in zip(other.columns, other._gathered, strict=True):
+            mine = self._gathered[self._number(column.path)]
+            mine.bounded = mine.bounded and more.bounded
+            if more.low is not None:
+                mine.widen(more.low, more.high)
+
+    def _number(self, path: tuple[str, ...]) -> int:
+        return next(n for n, column in enumerate(self.columns) if column.path == path)
 
     def include(self, other: StatsCollector) -> None:
         """Add the statistics of other rows of the file, gathered for the same columns."""
         self.num_records += other.num_records
         for mine, more in zip(self._gathered, other._gathered, strict=True):
-            mine.null_count += more.null_count
+            mine.count(more.null_count)
             mine.bounded = mine.bounded and more.bounded
             if more.low is not None:
                 mine.widen(more.low, more.high)
@@ -250,7 +275,8 @@ class StatsCollector:
         """Return the JSON text for ``add.stats``."""
         lows, highs, nulls = _Tree(), _Tree(), _Tree()
         for column, gathered in zip(self.columns, self._gathered, strict=True):
-            nulls.put(column.path, str(gathered.null_count))
+            if gathered.null_count is not None:
+                nulls.put(column.path, str(gathered.null_count))
             if gathered.bounded and gathered.low is not None:
                 rules = _BOUNDS[_kind(column.type)]
                 low = rules.render_low(gathered.low, self.string_prefix_length)

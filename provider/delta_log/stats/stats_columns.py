@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.stats.file_stats import StatsColumn
@@ -133,6 +132,8 @@ def _parse_lines(lines: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
         return pa.array([], kind)
     ends = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     start, stop = ends[0].as_py(), ends[-1].as_py()
+    import pyarrow.json as pj  # here, since statistics of a known layout do without
+
     table = pj.read_json(
         pa.BufferReader(data.slice(start, stop - start)),
         pj.ReadOptions(block_size=_BLOCK_BYTES),

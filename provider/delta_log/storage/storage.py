@@ -112,6 +112,10 @@ EnterDirectories = Callable[[Sequence[str]], Collection[str]]
 READ_AHEAD_BYTES = 4 << 20
 
 
+#: Bytes of one request where many are copied, and the most requests at once. Twice as many answers wait in memory.
+_PIECE_BYTES = 4 << 20
+_PIECES_AT_ONCE = 4
+
 #: Matches a key that no path of a log spells: with an empty segment, ``.``, ``..``, or a NUL.
 ODD_KEY = re.compile(r"(^|/)\.{0,2}(/|\Z)|\x00")
 
@@ -143,6 +147,22 @@ class Storage(ABC):
     @abstractmethod
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """Read bytes from ``start`` on, at most ``length``, up to the end of the file."""
+
+    def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
+        """Append bytes of a file to a new one, in little memory and by the shortest way that the store has.
+
+        :param file: from :meth:`open_write` of this storage.
+        :return: the number of bytes; fewer than ``length`` only at the end of the file.
+        """
+        pieces = [
+            (at, min(_PIECE_BYTES, start + length - at)) for at in range(start, start + length, _PIECE_BYTES)
+        ]
+        copied = 0
+        threads = min(self.concurrency, _PIECES_AT_ONCE, len(pieces))
+        for data in map_ordered(lambda piece: self.read(key, *piece), pieces, threads):
+            file.write(data)
+            copied += len(data)
+        return copied
 
     @abstractmethod
     def open_read(self, key: str) -> Any:

@@ -28,6 +28,9 @@ class WrappedStorage(Storage):
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
         return self._inner.read_many(keys)
 
+    def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
+        return self._inner.read_into(file, key, start, length)
+
     def open_read(self, key: str) -> Any:
         return self._inner.open_read(key)
 

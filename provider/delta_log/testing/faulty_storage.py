@@ -48,6 +48,9 @@ class FaultyStorage(WrappedStorage):
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
         return map(self.read, keys)
 
+    def read_into(self, file: Any, key: str, start: int, length: int) -> int:
+        return int(self._call("read", key, lambda: self._inner.read_into(file, key, start, length)))
+
     def open_read(self, key: str) -> Any:
         return self._call("open_read", key, lambda: self._inner.open_read(key))
 

@@ -383,6 +383,28 @@ class StorageContract:
                     file.write(body[start : start + cut])
             assert storage.read(f"part/{cut}") == body
 
+    def test_bytes_of_other_files_are_appended(self, storage: Storage) -> None:
+        storage = self.in_small_parts(storage)
+        large = self.large(1)
+        storage.put("large", large)
+        storage.put("small", b"0123456789")
+        with storage.open_write("new") as file:
+            file.write(b"head")
+            assert storage.read_into(file, "small", 3, 4) == 4
+            file.write(b"|")
+            assert storage.read_into(file, "large", 100, len(large) - 300) == len(large) - 300
+            assert storage.read_into(file, "small", 8, 100) == 2
+            assert storage.read_into(file, "small", 10, 5) == 0
+            assert storage.read_into(file, "small", 0, 0) == 0
+            file.write(b"tail")
+        assert storage.read("new") == b"head3456|" + large[100:-200] + b"89tail"
+
+    def test_bytes_of_a_missing_file_are_not_found(self, storage: Storage) -> None:
+        with suppress(FileNotFoundError), storage.open_write("new") as file:
+            storage.read_into(file, "absent", 0, 5)
+            raise AssertionError("a missing file was read")
+        assert storage.head("new") is None
+
     def test_a_failed_write_leaves_nothing(self, storage: Storage) -> None:
         self.in_small_parts(storage)
         for size in (4, self.large_bytes):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.printable import printable_logger
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
@@ -41,6 +40,9 @@ def look_after(
         _LOG.warning("%s: no checksum file for version %d: %s", storage.uri, snapshot.version, error)
     try:
         if is_checkpoint_due(snapshot, checkpointed):
+            # Imported here, since most commits are followed by none.
+            from delta_log.checkpoint.writer import write_checkpoint
+
             result = write_checkpoint(storage, snapshot, runtime)
             checkpointed = result.version
             for warning in result.warnings:

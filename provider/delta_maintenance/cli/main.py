@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from delta_log.printable import print_traceback, printable, printable_lines
 from delta_log.redaction import redact, redacted
+from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
 from delta_maintenance.cli.arguments import UsageError, make_parser, storage_options
 from delta_maintenance.contract import EXIT_DONE, ContractError, ErrorReport, JobSpec
 from delta_maintenance.operations import OPERATIONS
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _end(sys.stdout, "--json" in given, {"error": _described(error)}, "")
     with _output() as output:
         try:
+            if arguments is None:  # this process is ours, not that of a program that calls this function
+                load_arrow_without_pandas()
             result, text = options.command(options)
         except KeyboardInterrupt:
             result, text = {"error": {"type": "Interrupted", "message": "Interrupted.", "kind": "failed"}}, ""

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from delta_log.printable import printable_lines
-from delta_maintenance.log_upkeep.plan.log_cleanup import REASONS as LOG_REASONS
 from delta_maintenance.units import HOUR_MS, format_bytes, format_time
-from delta_maintenance.vacuum.plan.plan import REASONS as VACUUM_REASONS
 
 
 def render_plan(summary: Mapping[str, Any]) -> str:
@@ -110,8 +108,11 @@ def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
 
 
 def reason_lines(reasons: Mapping[str, Mapping[str, int]]) -> list[str]:
+    # Imported here, like the reasons below: the text of another operation needs neither.
+    from delta_maintenance.vacuum.plan.plan import REASONS
+
     return [
-        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {VACUUM_REASONS[reason]}"
+        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {REASONS[reason]}"
         for reason, counts in reasons.items()
     ]
 
@@ -127,8 +128,10 @@ def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:
 
 def log_cleanup_lines(plan: Mapping[str, Any], kinds: Mapping[str, Mapping[str, int]]) -> list[str]:
     """The lines after the first, of a plan or of a report."""
+    from delta_maintenance.log_upkeep.plan.log_cleanup import REASONS
+
     lines = [
-        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {LOG_REASONS[reason]}"
+        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {REASONS[reason]}"
         for reason, counts in kinds.items()
     ]
     if plan["anchorVersion"] is not None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_maintenance.bundle import PACKAGES
 from delta_maintenance.errors import ClusterIncomplete
 
 if TYPE_CHECKING:
@@ -86,6 +85,9 @@ def _ask_executors(
 
 
 def _probe(required: Sequence[str]) -> Callable[[], str]:
+    # Imported here: every job imports this module, and few make a bundle.
+    from delta_maintenance.bundle import PACKAGES
+
     packages = PACKAGES
 
     # A nested function is pickled by value: the executor may not have this module.

@@ -11,7 +11,6 @@ from delta_log.errors import InvalidRequest
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.engine.choice import EngineChoice, choose_engine, choose_lister
 from delta_maintenance.engine.engine import Engine
-from delta_maintenance.engine.local import LocalEngine
 
 if TYPE_CHECKING:
     from delta_maintenance.engine.spark import SparkEngine
@@ -53,6 +52,9 @@ class Engines:
         """
         if name != "local":
             return self.spark()
+        # Imported here: a job with nothing to do needs neither this engine nor Parquet.
+        from delta_maintenance.engine.local import LocalEngine
+
         return LocalEngine(
             self.storage_options,
             memory_limit_bytes=self.spec.memory_limit_bytes,

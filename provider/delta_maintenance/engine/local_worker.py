@@ -48,6 +48,10 @@ def _unwind(_signal: int, _frame: object) -> None:
 
 
 def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
+    from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
+
+    load_arrow_without_pandas()
+
     import pyarrow as pa
 
     from delta_log.storage.opening import open_storage

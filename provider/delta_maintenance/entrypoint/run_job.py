@@ -48,13 +48,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--spec", required=True, help="the job spec as JSON, or @FILE")
     text = parser.parse_args(arguments).spec
     _watch_parent()
+    from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
     from delta_maintenance.contract import ErrorReport
+    from delta_maintenance.engine.spark_session import is_spark_driver
 
     try:
         missing = _missing()
         if missing:
             return _print_report(_failed(text, _dependency_missing(missing)), nonce)
         signal.signal(signal.SIGTERM, _terminate)
+        if arguments is None and not is_spark_driver():  # this process is ours alone
+            load_arrow_without_pandas()
         report = _run(text, nonce)
     except Terminated:
         report = _failed(text, ErrorReport("Terminated", "The job was told to end."))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from delta_maintenance.contract import BROKEN_SOURCES, HOT_PARTITIONS, VERIFICATIONS
+from delta_maintenance.contract import BROKEN_SOURCES, HOT_PARTITIONS, REWRITES, VERIFICATIONS
 from delta_maintenance.options import (
     DRY_RUN,
     ENGINE,
@@ -158,6 +158,12 @@ class OptimizeOptions(Options):
         group=HOW_TO_RUN,
         flag="--batch-size",
         argument="batch_size",
+    )
+    rewrite: str = option(
+        Choice(REWRITES),
+        "auto: copy large row groups as bytes where nothing in them changes; copy: small ones, too; encode: none",
+        default="auto",
+        group=HOW_TO_RUN,
     )
     verify: str = option(
         Choice(VERIFICATIONS),

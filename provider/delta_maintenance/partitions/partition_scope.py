@@ -11,19 +11,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from delta_log.errors import CorruptLog
 from delta_log.log.data_path import HIVE_NULL
+from delta_log.snapshot.partition_filter import rows_where
 from delta_log.snapshot.snapshot import Snapshot
-from delta_maintenance.partitions.predicate import partition_predicate
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _MAPS = pa.map_(pa.string(), pa.string())
-_ROW = "\x00row"
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,9 @@ class PartitionScope:
 
     @classmethod
     def of(cls, snapshot: Snapshot, where: str) -> PartitionScope:
+        # Imported here, since most jobs have no predicate to parse.
+        from delta_maintenance.partitions.predicate import partition_predicate
+
         return cls(snapshot, partition_predicate(where, snapshot.schema, snapshot.partition_columns))
 
     def contains(self, directories: Sequence[str]) -> list[bool | None]:
@@ -82,10 +82,8 @@ class PartitionScope:
         except CorruptLog:
             # The directory only looks like that of a partition.
             return [False] if len(values) == 1 else [self._holds([entry])[0] for entry in values]
-        rows = pa.array(np.arange(len(values)))
-        table = pa.table([rows, *typed.columns], [_ROW, *typed.column_names])
-        kept = set(ds.dataset(table).to_table([_ROW], filter=self.predicate).column(0).to_pylist())
-        return [number in kept for number in range(len(values))]
+        holds: list[bool] = rows_where(typed, self.predicate, len(values)).to_pylist()
+        return holds
 
 
 def _unescape(text: str) -> str:

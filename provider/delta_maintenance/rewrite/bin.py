@@ -36,6 +36,9 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
+from delta_maintenance.rewrite.copied_file import CopiedFiles
+from delta_maintenance.rewrite.copying import CopyRules
+from delta_maintenance.rewrite.encoded_part import empty_footer
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.manifest_members import BIN_ID
@@ -108,9 +111,15 @@ def rewrite_bin(
         return finished
     schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
     stored = storable(schema.without(task.partition_columns))
-    sources, live = Sources(task, storage), LiveRows(task, storage, stored)
+    live = LiveRows(task, storage, stored)
     settings = WriterSettings.of(task.configuration, stored, task.reader_features)
-    outputs = write_outputs(task, sources, live, settings, threads, on_progress)
+    like = None
+    sources = Sources(task, storage)
+    if task.rewrite != "encode":
+        like = empty_footer(live.schema, settings)
+        num_row_ids = len(live.columns.fields) - len(stored.fields)
+        sources.copied_files = CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids))
+    outputs = write_outputs(task, sources, live, settings, threads, on_progress, like)
     keys = [output.key for output in outputs.files]
     with _removing(keys, storage):
         if outputs.rows != sources.rows_in - sources.rows_deleted:
@@ -133,6 +142,7 @@ def rewrite_bin(
         source_rows=tuple(sources.source_rows),
         rewrite_tag=task.rewrite_tag,
         num_outputs=task.num_outputs,
+        bytes_copied=outputs.bytes_copied,
     )
     return publish(manifest, storage, run_key)
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import AssembledFile, BufferSource, Distrust
+from delta_log.parquet.footer import Footer
 from delta_log.stats.file_stats import StatsCollector
 from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
 from delta_maintenance.rewrite.float_leaves import FloatLeaves
@@ -37,6 +38,10 @@ class EncodedPart:
     stats: StatsCollector
     distrust: tuple[Distrust, ...]
     read: RowHash
+
+    @property
+    def num_rows(self) -> int:
+        return self.stats.num_records
 
     def append_to(self, file: AssembledFile) -> None:
         """Put the row groups behind those of a new file."""
@@ -125,6 +130,11 @@ class PartEncoder:
             path: {"ndv": max(1, rows), "fpp": _BLOOM_FALSE_POSITIVES}
             for path in sorted(paths & set(self._bloom_filters))
         }
+
+
+def empty_footer(schema: pa.Schema, settings: WriterSettings) -> Footer:
+    """Return the footer that the encoder writes for no rows, with the columns as it stores them."""
+    return BufferSource(PartEncoder(schema, settings).encode(()).content).footer()
 
 
 def _relabelled(table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:

@@ -7,7 +7,7 @@ the row's physical position (deleted rows count) and the file's default version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -48,6 +48,19 @@ class LiveRows:
         memory = ColumnMemory()
         for part in slices:
             yield from self._batches_of(part, memory, on_all_processors)
+
+    def columns_of(self, part: SourceSlice, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows of a slice without deleted rows.
+
+        :param names: physical names.
+        """
+        columns = [column for column in self.columns.fields if column.physical_name in names]
+        schema = pa.schema([self.schema.field(column.physical_name) for column in columns])
+        data_file = DataFile(self._storage, part.opened.source.key, self._mapping_mode)
+        for rows in data_file.read(
+            columns, physical=True, row_groups=part.row_groups, on_all_processors=False
+        ):
+            yield pa.record_batch(list(rows.arrays), schema=schema)
 
     def _batches_of(
         self, part: SourceSlice, memory: ColumnMemory, on_all_processors: bool

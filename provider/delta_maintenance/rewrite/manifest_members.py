@@ -93,6 +93,7 @@ MANIFEST_MEMBERS: dict[str, Callable[[object], bool]] = {
     "elapsed_ms": _is_count,
     "rewrite_tag": _is_text,
     "num_outputs": _is_count,
+    "bytes_copied": _is_count,
 }
 
 

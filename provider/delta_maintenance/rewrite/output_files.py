@@ -26,9 +26,13 @@ from delta_log.data.data_file import DataFile
 from delta_log.errors import DeltaLogError
 from delta_log.log.data_path import encode_path, hive_directory
 from delta_log.parquet.assembled_file import AssembledFile
+from delta_log.parquet.footer import Footer
 from delta_log.stats.file_stats import StatsCollector
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema
+from delta_maintenance.rewrite.copied_part import CopiedPart
+from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
+from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.segments import Segment, segments
@@ -51,25 +55,32 @@ class Outputs:
     """The files that were written.
 
     :param read: the checksum of the rows that went in, if the task asks for ``verify="full"``.
+    :param bytes_copied: of the row groups that were copied.
     """
 
     files: tuple[OutputFile, ...]
     rows: int
     read: RowHash
+    bytes_copied: int = 0
+
+
+_Part = EncodedPart | CopiedPart
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A segment of the rows that a thread has to encode.
+    """A segment of the rows that a thread has to encode, or row groups to copy.
 
     :param file: the number of the new file that the rows belong to.
     :param sources_done: bytes of each source whose rows end with this segment.
+    :param copied: the row groups to copy; their rows are needed for a checksum only.
     """
 
     file: int
     batches: Callable[[], Iterable[pa.RecordBatch]]
     bloom_filters: frozenset[str]
     sources_done: tuple[int, ...]
+    copied: SourceSlice | None = None
 
 
 def write_outputs(
@@ -79,13 +90,16 @@ def write_outputs(
     settings: WriterSettings,
     threads: int = 1,
     on_progress: OnProgress | None = None,
+    like: Footer | None = None,
 ) -> Outputs:
     """Write all rows. A bin without rows has no file.
 
     :param live: reads the sources.
     :param threads: how many segments are encoded at once.
+    :param like: a footer of the writer, for files that begin with copied row groups.
     """
-    storage, key_values = sources.storage, spark_metadata(live.columns)
+    storage, key_values = sources.storage, {**spark_metadata(live.columns), **floats_note()}
+    bytes_copied = 0
     written: list[tuple[str, StatsCollector]] = []
     read = RowHash()
     if task.num_outputs > 1:
@@ -95,7 +109,18 @@ def write_outputs(
         work = _segments(task, sources, live, settings.row_group_bytes, threads)
         ahead = _PARTS_AHEAD
 
-    def encoded(part: _Work) -> EncodedPart:
+    def copied_part(part: SourceSlice, batches: Callable[[], Iterable[pa.RecordBatch]]) -> CopiedPart:
+        found = RowHash()
+        if task.verify == "full":
+            for batch in batches():
+                found = found.plus(RowHash.of(batch))
+        # Who asks for copies whatever their size wants them cheap, and has no bounds of these columns.
+        floats = _floats(part, live, settings) if task.rewrite == "auto" else None
+        return CopiedPart(part, found, floats)
+
+    def encoded(part: _Work) -> _Part:
+        if part.copied is not None:
+            return copied_part(part.copied, part.batches)
         encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=task.verify == "full")
         return encoder.encode(part.batches())
 
@@ -105,26 +130,44 @@ def write_outputs(
             key = output_key(task)
             # Registered first, since a file may exist although closing it failed.
             undo.callback(_remove, storage, key)
-            stats = settings.new_stats()
+            stats, copied = settings.new_stats(), CopiedStats(settings.new_stats(), live.schema)
             with storage.open_write(key) as file:
-                target = AssembledFile(file)
+                target = AssembledFile(file, like)
                 for _, part in of_one_file:
                     part.append_to(target)
-                    stats.include(part.stats)
+                    if isinstance(part, CopiedPart):
+                        bytes_copied += part.num_bytes
+                        part.add_stats_to(copied)
+                    else:
+                        stats.include(part.stats)
                     read = read.plus(part.read)
                 target.finish(key_values)
+            stats.include(copied.finish())
             written.append((key, stats))
         files = tuple(_output(task, storage, key, stats) for key, stats in written)
         undo.pop_all()
-    return Outputs(files, sum(stats.num_records for _, stats in written), read)
+    return Outputs(files, sum(stats.num_records for _, stats in written), read, bytes_copied)
+
+
+def _floats(part: SourceSlice, live: LiveRows, settings: WriterSettings) -> StatsCollector | None:
+    """Find the bounds of the float columns whose footer is not trusted."""
+    assert part.opened.copied is not None
+    distrust = part.opened.copied.copies.distrust
+    columns = unknown_floats(settings.stats_columns, live.schema, distrust) if distrust.bounds else []
+    if not columns:
+        return None
+    found = StatsCollector(columns)
+    for batch in live.columns_of(part, {column.path[0] for column in columns}):
+        found.update(batch)
+    return found
 
 
 def _with_rows(
-    parts: Iterable[tuple[_Work, EncodedPart]], on_progress: OnProgress | None
-) -> Iterator[tuple[_Work, EncodedPart]]:
+    parts: Iterable[tuple[_Work, _Part]], on_progress: OnProgress | None
+) -> Iterator[tuple[_Work, _Part]]:
     """Leave out parts without rows. Report the sources of a part when the next one is asked for."""
     for work, part in parts:
-        if part.stats.num_records:
+        if part.num_rows:
             yield work, part
         if on_progress is not None:
             for size_bytes in work.sources_done:
@@ -132,13 +175,13 @@ def _with_rows(
 
 
 def _in_order(
-    encode: Callable[[_Work], EncodedPart], work: Iterable[_Work], threads: int, ahead: int
-) -> Generator[tuple[_Work, EncodedPart], None, None]:
+    encode: Callable[[_Work], _Part], work: Iterable[_Work], threads: int, ahead: int
+) -> Generator[tuple[_Work, _Part], None, None]:
     """Yield the encoded parts in the order of the work, which the caller's thread takes.
 
     :param ahead: how many parts may wait for their turn while all threads work on others.
     """
-    begun: deque[tuple[_Work, Future[EncodedPart]]] = deque()
+    begun: deque[tuple[_Work, Future[_Part]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:
             for item in work:
@@ -159,7 +202,11 @@ def _segments(
 ) -> Iterator[_Work]:
     """Divide the sources of one new file. The threads that encode read them, too."""
     for segment in segments(sources, task.bytes_in, row_group_bytes, threads):
-        yield _Work(0, partial(live.batches, segment), _bloom_filters(segment), _done(segment))
+        batches, done = partial(live.batches, segment), _done(segment)
+        if segment[0].is_copied:
+            yield _Work(0, batches, frozenset(), done, segment[0])
+        else:
+            yield _Work(0, batches, _bloom_filters(segment), done)
 
 
 def _bloom_filters(segment: Segment) -> frozenset[str]:

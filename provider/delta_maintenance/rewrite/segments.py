@@ -1,12 +1,13 @@
 """Divides the sources of a bin into segments. Each segment is decoded and encoded on its own, so that all processors share a bin.
 
-A segment has about the rows of one row group of the new file. All segments of a bin are about equally large, so that the
+Row groups that are copied stand between segments, in their order. A segment has about the rows of one row group of the new file. All segments of a bin are about equally large, so that the
 threads end together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from delta_maintenance.rewrite.sources import OpenedSource, SourceSlice
 
@@ -27,22 +28,40 @@ def segments(
     segment: list[SourceSlice] = []
     size = limit = 0
     for opened in sources:
-        decoded = opened.data_file.row_group_bytes
-        # The first source tells how large the others will be, once they are decoded.
-        limit = limit or segment_bytes(
-            sum(decoded) * bytes_in // max(1, opened.source.size_bytes), row_group_bytes, threads
-        )
-        first = 0
-        for number, group_bytes in enumerate(decoded):
-            size += group_bytes
-            if size >= limit:
-                segment.append(_slice(opened, range(first, number + 1)))
-                yield segment
-                segment, size, first = [], 0, number + 1
-        if first < len(decoded) or not decoded:
-            segment.append(_slice(opened, range(first, len(decoded))))
+        for groups, is_copied in _ways(opened):
+            if is_copied:
+                if segment:
+                    yield segment
+                    segment, size = [], 0
+                yield [SourceSlice(opened, groups, is_copied=True)]
+                continue
+            decoded = opened.data_file.row_group_bytes
+            # The first source tells how large the others will be, once they are decoded.
+            limit = limit or segment_bytes(
+                sum(decoded) * bytes_in // max(1, opened.source.size_bytes), row_group_bytes, threads
+            )
+            first = groups.start
+            for number in groups:
+                size += decoded[number]
+                if size >= limit:
+                    segment.append(_slice(opened, range(first, number + 1)))
+                    yield segment
+                    segment, size, first = [], 0, number + 1
+            if first < groups.stop or not groups:
+                segment.append(_slice(opened, range(first, groups.stop)))
     if segment:
         yield segment
+
+
+def _ways(opened: OpenedSource) -> Iterator[tuple[range, bool]]:
+    """Yield consecutive row groups of a source that are all copied, or all decoded."""
+    if opened.copied is None:
+        yield range(opened.num_row_groups), False
+        return
+    stop = 0
+    for is_copied, reasons in groupby(opened.copied.copies.reasons, lambda reason: reason is None):
+        start, stop = stop, stop + len(list(reasons))
+        yield range(start, stop), is_copied
 
 
 def segment_bytes(decoded_bytes: int, row_group_bytes: int, threads: int) -> int:

@@ -13,6 +13,8 @@ from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import DeletionVector
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
+from delta_maintenance.rewrite.copied_file import CopiedFile, CopiedFiles
+from delta_maintenance.rewrite.copying import LARGE_BYTES, LARGE_ROWS
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 
 #: Over a network: files that are opened at once, and the most files and bytes that wait for their turn. A small file is read
@@ -23,11 +25,26 @@ _FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source, its data file, and its deleted rows."""
+    """A source, its rows, and its deleted rows.
+
+    :param decoded: the open data file; ``None``: all of it is copied.
+    :param copied: ``None``: all of it is decoded.
+    """
 
     source: SourceFile
-    data_file: DataFile
-    hidden: RowBitmap | None
+    num_rows: int
+    decoded: DataFile | None
+    hidden: RowBitmap | None = None
+    copied: CopiedFile | None = None
+
+    @property
+    def data_file(self) -> DataFile:
+        assert self.decoded is not None
+        return self.decoded
+
+    @property
+    def num_row_groups(self) -> int:
+        return len(self.copied.copies.reasons) if self.copied is not None else self.data_file.num_row_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +52,31 @@ class SourceSlice:
     """Consecutive row groups of a source.
 
     :param row_groups: ``None``: all.
+    :param is_copied: they are copied as bytes.
     """
 
     opened: OpenedSource
     row_groups: range | None = None
+    is_copied: bool = False
 
     @property
     def is_last(self) -> bool:
         """Whether no row group of the source comes after these."""
-        return self.row_groups is None or self.row_groups.stop == self.opened.data_file.num_row_groups
+        return self.row_groups is None or self.row_groups.stop == self.opened.num_row_groups
 
 
 @dataclass(slots=True)
 class Sources:
     """Iterates over the opened sources of a task, and counts their rows.
 
+    :param copied_files: opens files to copy from them.
     :ivar source_rows: physical rows of each source so far.
     :ivar rows_deleted: rows of these that deletion vectors hide.
     """
 
     task: RewriteTask
     storage: Storage
+    copied_files: CopiedFiles | None = None
     source_rows: list[int] = field(default_factory=list)
     rows_deleted: int = 0
 
@@ -70,7 +91,7 @@ class Sources:
         for opened in self._in_order():
             _check_records(opened)
             self.rows_deleted += len(opened.hidden) if opened.hidden is not None else 0
-            self.source_rows.append(opened.data_file.num_rows)
+            self.source_rows.append(opened.num_rows)
             yield opened
 
     def _in_order(self) -> Iterator[OpenedSource]:
@@ -93,16 +114,39 @@ class Sources:
                     unwanted.cancel()
 
     def _open(self, source: SourceFile) -> OpenedSource:
-        data_file = DataFile(self.storage, source.key, self.task.mapping_mode)
+        # A small file with many rows may have large row groups, which its footer tells only after it was opened.
+        data_file = None if self._asks_footer_first(source) else self._data_file(source)
+        copied = None
+        if data_file is None or data_file.num_rows >= LARGE_ROWS:
+            copied = self._copied(source)
+        if data_file is None and (copied is None or not copied.copies.is_whole or self.task.verify == "full"):
+            data_file = self._data_file(source)
         hidden = None
         if source.deletion_vector is not None:
             descriptor = DeletionVector.from_row(source.deletion_vector)
             hidden = read_deletion_vector(descriptor, self.storage)
-        return OpenedSource(source, data_file, hidden)
+        if data_file is not None:
+            return OpenedSource(source, data_file.num_rows, data_file, hidden, copied)
+        assert copied is not None
+        return OpenedSource(source, copied.footer.num_rows, None, hidden, copied)
+
+    def _asks_footer_first(self, source: SourceFile) -> bool:
+        if self.task.rewrite == "auto":
+            return source.size_bytes >= LARGE_BYTES
+        return self.task.rewrite == "copy"
+
+    def _copied(self, source: SourceFile) -> CopiedFile | None:
+        if self.copied_files is None or self.task.rewrite == "encode":
+            return None
+        found = self.copied_files.open(source)
+        return None if isinstance(found, str) else found
+
+    def _data_file(self, source: SourceFile) -> DataFile:
+        return DataFile(self.storage, source.key, self.task.mapping_mode)
 
 
 def _check_records(opened: OpenedSource) -> None:
-    source, num_rows = opened.source, opened.data_file.num_rows
+    source, num_rows = opened.source, opened.num_rows
     if source.num_records is not None and source.num_records != num_rows:
         raise CorruptLog(
             source.key, f"its statistics say {source.num_records} rows, but the file has {num_rows}"

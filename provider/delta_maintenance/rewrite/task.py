@@ -87,6 +87,7 @@ class RewriteTask:
     :param reader_features: of the table's protocol.
     :param verify: ``full``: read the new file back and compare a checksum of all columns.
     :param num_outputs: the number of files of about equal size that get the rows.
+    :param rewrite: which row groups are copied as bytes (:mod:`delta_maintenance.rewrite.copying`).
     :param begin_before_ms: milliseconds since the epoch after which no worker begins the task.
     :param planned_bytes: the live bytes of the sources, as the plan estimated them.
     """
@@ -105,6 +106,7 @@ class RewriteTask:
     rewrite_tag: str
     verify: str = "counts"
     num_outputs: int = 1
+    rewrite: str = "auto"
     begin_before_ms: int | None = None
     planned_bytes: int | None = None
 
@@ -141,6 +143,7 @@ class BinManifest:
     :param source_rows: physical rows of each source, in the order of the sources. The outputs hold the live rows in this order,
         so the place of each row is known. Empty: the writer of the manifest did not record them.
     :param num_outputs: the number of files that the task asked for.
+    :param bytes_copied: of row groups that were copied without decoding them.
     """
 
     bin_id: str
@@ -155,6 +158,7 @@ class BinManifest:
     rewrite_tag: str = ""
     source_rows: tuple[int, ...] = ()
     num_outputs: int = 1
+    bytes_copied: int = 0
     manifest_version: int = MANIFEST_VERSION
 
     @property

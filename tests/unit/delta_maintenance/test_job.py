@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from delta_maintenance.contract import JobSpec
@@ -10,6 +11,7 @@ from delta_maintenance.progress import SilentProgress
 
 def test_every_operation_is_carried_out_and_no_other() -> None:
     assert set(RUN) == set(OPERATIONS)
+    assert all(callable(import_module(module).run) for module in RUN.values())
 
 
 def test_an_unknown_operation_is_refused_by_a_report(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class PlannedTasks(Sequence[RewriteTask]):
             rewrite_tag=self._plan.rewrite_tag,
             verify=self._plan.options.verify,
             num_outputs=planned.num_outputs,
+            rewrite=self._plan.options.rewrite,
             # The first bin is begun in any case, so that every run makes progress.
             begin_before_ms=self._begin_before_ms if index % len(self) else None,
             planned_bytes=planned.live_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,10 +17,16 @@ _MIB = 1 << 20
 _ROW_GROUP_BYTES = 128 * _MIB
 
 
-def opened(name: str, row_groups: list[int]) -> OpenedSource:
-    """A source with row groups of these decoded bytes, a third of that in storage."""
+def opened(name: str, row_groups: list[int], copied: list[bool] | None = None) -> OpenedSource:
+    """A source with row groups of these decoded bytes, a third of that in storage.
+
+    :param copied: for each row group, whether it is copied.
+    """
     data_file: Any = SimpleNamespace(row_group_bytes=row_groups, num_row_groups=len(row_groups))
-    return OpenedSource(SourceFile(name, name, max(1, sum(row_groups) // 3)), data_file, None)
+    source = SourceFile(name, name, max(1, sum(row_groups) // 3))
+    reasons = [None if is_copied else "why" for is_copied in copied or ()]
+    copies: Any = SimpleNamespace(copies=SimpleNamespace(reasons=reasons)) if any(copied or ()) else None
+    return OpenedSource(source, 0, data_file, copied=copies)
 
 
 def divided(sources: list[OpenedSource], threads: int) -> list[list[tuple[str, int]]]:
@@ -53,6 +60,26 @@ def test_the_last_slice_of_each_source_and_no_other_ends_it(groups: list[list[in
     found = segments(sources, bytes_in, _ROW_GROUP_BYTES, threads)
     ended = [part.opened.source.key for segment in found for part in segment if part.is_last]
     assert ended == [str(number) for number in range(len(groups))]
+
+
+@given(SOURCES, st.integers(1, 8), st.randoms(use_true_random=False))
+def test_copied_row_groups_stand_alone_and_in_their_order(
+    groups: list[list[int]], threads: int, random: Random
+) -> None:
+    copied = [[random.random() < 0.5 for _ in sizes] for sizes in groups]
+    sources = [
+        opened(str(number), sizes, flags)
+        for number, (sizes, flags) in enumerate(zip(groups, copied, strict=True))
+    ]
+    expected = [(str(number), group) for number, sizes in enumerate(groups) for group in range(len(sizes))]
+    assert [place for segment in divided(sources, threads) for place in segment] == expected
+    bytes_in = sum(source.source.size_bytes for source in sources)
+    for segment in segments(sources, bytes_in, _ROW_GROUP_BYTES, threads):
+        for part in segment:
+            flags = copied[int(part.opened.source.key)]
+            numbers = part.row_groups or range(len(flags))
+            assert {flags[number] for number in numbers} <= {part.is_copied}
+        assert len(segment) == 1 or not any(part.is_copied for part in segment)
 
 
 @given(st.integers(0, 10**12), st.integers(1, 64))

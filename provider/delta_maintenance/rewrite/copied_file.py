@@ -1,0 +1,118 @@
+"""Opens a source to copy row groups from it: reads its footer, and decides what may be copied."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from delta_log.errors import CorruptLog
+from delta_log.log.data_path import is_external
+from delta_log.parquet.assembled_file import Sink
+from delta_log.parquet.footer import END_BYTES, Footer, FooterMemory, footer_length
+from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
+from delta_maintenance.rewrite.copying import NO_FOOTER, OTHER_SIZE, Copies, CopyRules, against_source
+from delta_maintenance.rewrite.task import RewriteTask, SourceFile
+
+#: Bytes from the end of a file on a disk that are read at once; most footers are smaller.
+_TAIL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """The bytes of a file in storage.
+
+    :param size_bytes: as the log says.
+    :param tail: the last bytes, which are read already.
+    """
+
+    storage: Storage
+    key: str
+    size_bytes: int
+    tail: bytes
+
+    def read(self, start: int, length: int) -> bytes:
+        offset = start - (self.size_bytes - len(self.tail))
+        if offset >= 0:
+            return self.tail[offset : offset + length]
+        return self.storage.read(self.key, start, length)
+
+    def copy_to(self, sink: Sink, start: int, length: int) -> None:
+        """Write bytes to a new file of the same storage.
+
+        :raises CorruptLog: the file was cut since it was opened.
+        """
+        if start >= self.size_bytes - len(self.tail):
+            data = self.read(start, length)
+            sink.write(data)
+            copied = len(data)
+        else:
+            copied = self.storage.read_into(sink, self.key, start, length)  # type: ignore[arg-type]
+        if copied != length:
+            raise CorruptLog(
+                self.key,
+                f"only {copied} of {length} bytes from {start} on are there, so it was cut meanwhile",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFile:
+    """A source from which row groups are copied."""
+
+    file: StoredFile
+    footer: Footer
+    copies: Copies
+
+
+@dataclass(slots=True)
+class CopiedFiles:
+    """Opens the sources of a task. Several threads may do so at once.
+
+    :param rules: ``None``: nothing is copied.
+    """
+
+    task: RewriteTask
+    storage: Storage
+    rules: CopyRules | None
+    _memory: FooterMemory = field(default_factory=FooterMemory)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def open(self, source: SourceFile) -> CopiedFile | str:
+        """Open a source, or say why nothing of it is copied.
+
+        A file that is missing, broken, or not as long as the log says is decoded, which tells what is wrong with it.
+        """
+        assert self.rules is not None
+        against = against_source(self.task, source)
+        if against is not None:
+            return against
+        if is_external(source.key):
+            return NO_FOOTER
+        try:
+            tail = self._tail(source)
+            if tail is None:
+                return OTHER_SIZE
+            with self._lock:
+                footer = Footer.from_end(tail, self._memory)
+                data_end = source.size_bytes - footer_length(tail[-END_BYTES:]) - END_BYTES
+                copies = self.rules.judge(footer, data_end)
+        except (CorruptThrift, FileNotFoundError):
+            return NO_FOOTER
+        if all(copies.reasons):
+            return next((reason for reason in copies.reasons if reason is not None), NO_FOOTER)
+        return CopiedFile(StoredFile(self.storage, source.key, source.size_bytes, tail), footer, copies)
+
+    def _tail(self, source: SourceFile) -> bytes | None:
+        """Read the end of a file with its whole footer; ``None`` if the file has another length."""
+        wanted = READ_AHEAD_BYTES if self.storage.concurrency > 1 else _TAIL_BYTES
+        for _ in range(2):
+            wanted = min(wanted, source.size_bytes)
+            # One byte more would be there if the file were longer.
+            tail = self.storage.read(source.key, source.size_bytes - wanted, wanted + 1)
+            if len(tail) != wanted:
+                return None
+            needed = footer_length(tail[-END_BYTES:]) + END_BYTES
+            if needed <= wanted:
+                return tail
+            wanted = needed
+        raise CorruptThrift(0, "the footer is longer than the file")

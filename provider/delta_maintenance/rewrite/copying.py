@@ -1,0 +1,245 @@
+"""Decides which row groups of a source may be copied as bytes, and says of the others why they are decoded.
+
+A row group is copied only if decoding and encoding it would change nothing but its layout: the columns are those that the writer
+would write, and each part of the footer is one that this module knows. Everything else is decoded.
+
+=========  =========================================================================================
+mode       row groups that are copied
+=========  =========================================================================================
+auto       of at least 16 MiB, or of 122,880 rows, since many small row groups cost every reader
+copy       all that may be
+encode     none
+=========  =========================================================================================
+
+Statistics of a copied row group stay where all readers understand them in one way. The rest is left out of the new footer:
+
+==================================================  ==============================================
+bounds                                              kept
+==================================================  ==============================================
+of files that do not say how values compare         never
+of the deprecated form                              where the present form says the same
+of float and double leaves                          from parquet-java and from this provider: both
+                                                    give none where there is a NaN
+claims of dictionaries and Bloom filters of these   from this provider: others may take 0.0 and
+                                                    -0.0 for two values
+==================================================  ==============================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from delta_log.data.legacy_calendar import may_be_julian
+from delta_log.parquet.assembled_file import Distrust
+from delta_log.parquet.chunk_form import ChunkForm
+from delta_log.parquet.footer import MAGIC, Footer, RowGroup
+from delta_log.parquet.schema_elements import DOUBLE, FLOAT, Leaf, columns_of, leaves_of
+from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_maintenance.rewrite.task import RewriteTask, SourceFile
+from delta_maintenance.rewrite.writer_settings import CODEC_PROPERTY, WriterSettings
+
+#: From these on, a row group is large enough for ``auto``: DuckDB's row groups have so many rows.
+LARGE_BYTES, LARGE_ROWS = 16 << 20, 122_880
+
+#: In the footer of each file that this provider writes: chunks of floats with a NaN have no bounds, and those with a zero make
+#: no claim about the values in their dictionaries and Bloom filters.
+FLOATS_KEY, FLOATS_ARE_TRUE = "delta-maintenance.floats", "1"
+
+#: Numbers of ``CompressionCodec`` by our names for codecs.
+_CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
+#: Numbers of ``Encoding``: plain, dictionaries, levels, deltas, and split streams.
+_ENCODINGS = frozenset({0, 2, 3, 4, 5, 6, 7, 8, 9})
+_JAVA = re.compile(r"parquet-mr version 1\.(\d+)\.")
+_FIRST_JAVA = 10
+#: Other writers whose statistics follow the present rules.
+_WRITERS = re.compile(
+    r"parquet-mr compatible Photon|parquet-cpp-arrow version|parquet-rs version|delta-rs|DuckDB|Polars|Trino version"
+)
+
+# Reasons against copying.
+DELETED_ROWS = "some of its rows are deleted"
+SEVERAL_FILES = "its rows are divided between several new files"
+OTHER_COLUMNS = "its columns are not stored as the table stores them today"
+UNKNOWN_WRITER = "the rules by which its writer makes statistics are not known"
+JULIAN = "it may hold dates of the Julian calendar"
+ENCRYPTED = "it is encrypted"
+ELSEWHERE = "a part of it is in another file"
+OTHER_CODEC = "it has another codec than the table's"
+UNKNOWN_CODEC = "its codec is not known"
+UNKNOWN_ENCODING = "one of its encodings is not known"
+ROW_IDS = "it does not hold the ids of all its rows"
+SMALL = "its row groups are small"
+ODD_FOOTER = "its footer contradicts itself"
+NO_FOOTER = "its footer cannot be read"
+OTHER_SIZE = "it has another size than the log says"
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What may be copied of a file.
+
+    :param reasons: why each row group is decoded; ``None``: it is copied. Row groups without rows are copied.
+    :param distrust: what the new file leaves out of each copied row group.
+    """
+
+    reasons: tuple[str | None, ...]
+    distrust: Distrust = field(default_factory=Distrust)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole file is copied."""
+        return not any(self.reasons)
+
+
+@dataclass(slots=True)
+class CopyRules:
+    """Judges the sources of one task.
+
+    :param mode: ``auto`` or ``copy``.
+    :param like: the footer that the writer writes.
+    :param codec: the number that the table's property names; ``None``: the table names none.
+    :param num_row_ids: how many of the last columns keep row ids and versions.
+    """
+
+    mode: str
+    like: Footer
+    codec: int | None = None
+    num_row_ids: int = 0
+    _leaves: list[Leaf] = field(init=False)
+    _floats: frozenset[int] = field(init=False)
+    #: Whether columns are right, by the bytes of the schema.
+    _schemas: dict[bytes, bool] = field(default_factory=dict)
+    _chunks: dict[tuple[int, ChunkForm], str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._leaves = leaves_of(self.like.schema)
+        self._floats = frozenset(
+            number for number, leaf in enumerate(self._leaves) if leaf.physical_type in (FLOAT, DOUBLE)
+        )
+
+    @classmethod
+    def of(cls, task: RewriteTask, like: Footer, num_row_ids: int) -> CopyRules:
+        """Take the rules of a task."""
+        named = CODEC_PROPERTY in task.configuration
+        codec = _CODECS[WriterSettings.codec_of(task.configuration)] if named else None
+        return cls(task.rewrite, like, codec, num_row_ids)
+
+    def judge(self, footer: Footer, data_end: int) -> Copies:
+        """Decide about a file without deleted rows.
+
+        :param data_end: the offset of the footer.
+        """
+        try:
+            groups = footer.row_groups
+            against = self._against_file(footer)
+            if against is None:
+                against = self._against_places(footer, groups, data_end)
+            if against is not None:
+                return Copies((against,) * len(groups))
+            reasons = tuple(self._against_group(group) for group in groups)
+        except CorruptThrift:
+            return Copies((ODD_FOOTER,) * max(1, len(footer.row_groups)))
+        return Copies(reasons, self._distrust(footer))
+
+    def _against_file(self, footer: Footer) -> str | None:
+        if footer.is_signed:
+            return ENCRYPTED
+        schema = footer.schema_bytes
+        if schema not in self._schemas:
+            self._schemas[schema] = columns_of(footer.schema) == columns_of(self.like.schema)
+        if not self._schemas[schema]:
+            return OTHER_COLUMNS
+        if not knows_writer(footer.created_by):
+            return UNKNOWN_WRITER
+        return JULIAN if may_be_julian(footer.key_values, footer.created_by)[0] else None
+
+    def _against_places(self, footer: Footer, groups: list[RowGroup], data_end: int) -> str | None:
+        """Compare what the footer says of the places of pages, and of the numbers of values."""
+        if footer.num_rows != sum(group.num_rows for group in groups):
+            return ODD_FOOTER
+        extents = []
+        for group in groups:
+            rows, chunks = group.num_rows, group.chunks
+            if len(chunks) != len(self._leaves) or rows < 0:
+                return ODD_FOOTER
+            if not rows:
+                continue
+            places = []
+            for leaf, chunk in zip(self._leaves, chunks, strict=True):
+                start, size = chunk.start, chunk.size_bytes
+                if size <= 0 or (chunk.num_values != rows and not leaf.is_repeated):
+                    return ODD_FOOTER
+                places.append((start, start + size))
+            places.sort()
+            # Bytes between chunks would be something that this module does not know.
+            if any(end != start for (_, end), (start, _) in pairwise(places)):
+                return ODD_FOOTER
+            extents.append((places[0][0], places[-1][1]))
+        extents.sort()
+        bounds = [(0, len(MAGIC)), *extents, (data_end, data_end)]
+        fits = all(end <= start for (_, end), (start, _) in pairwise(bounds))
+        return None if fits else ODD_FOOTER
+
+    def _against_group(self, group: RowGroup) -> str | None:
+        if not group.num_rows:
+            return None
+        for number, chunk in enumerate(group.chunks):
+            key = number, chunk.form
+            if key not in self._chunks:
+                self._chunks[key] = self._against_form(self._leaves[number], chunk.form)
+            against = self._chunks[key]
+            if against is not None:
+                return against
+        if self.num_row_ids and any(chunk.null_count != 0 for chunk in group.chunks[-self.num_row_ids :]):
+            return ROW_IDS
+        if self.mode == "auto" and group.num_rows < LARGE_ROWS:
+            start, end = group.extent
+            if end - start < LARGE_BYTES:
+                return SMALL
+        return None
+
+    def _against_form(self, leaf: Leaf, form: ChunkForm) -> str | None:
+        if form.is_encrypted:
+            return ENCRYPTED
+        if form.is_elsewhere:
+            return ELSEWHERE
+        if form.leaf != leaf.path or form.physical_type != leaf.physical_type:
+            return ODD_FOOTER
+        if form.codec not in _CODECS.values():
+            return UNKNOWN_CODEC
+        if self.codec not in (None, form.codec):
+            return OTHER_CODEC
+        return None if _ENCODINGS.issuperset(form.encodings) else UNKNOWN_ENCODING
+
+    def _distrust(self, footer: Footer) -> Distrust:
+        is_ours = footer.key_values.get(FLOATS_KEY.encode()) == FLOATS_ARE_TRUE.encode()
+        no_bounds = frozenset() if is_ours or _java_minor(footer.created_by) is not None else self._floats
+        if not footer.has_type_orders:
+            no_bounds = frozenset(range(len(self._leaves)))
+        return Distrust(no_bounds, frozenset() if is_ours else self._floats, old_bounds=True)
+
+
+def against_source(task: RewriteTask, source: SourceFile) -> str | None:
+    """Say what the log has against copying from a file; ``None``: its footer decides."""
+    if task.num_outputs > 1:
+        return SEVERAL_FILES
+    return None if source.deletion_vector is None else DELETED_ROWS
+
+
+def knows_writer(created_by: str) -> bool:
+    """Tell whether the statistics of a writer follow the present rules of the format."""
+    return _java_minor(created_by) is not None or _WRITERS.match(created_by) is not None
+
+
+def floats_note() -> Mapping[str, str]:
+    """Return what the footer of each new file says of the bounds of floats."""
+    return {FLOATS_KEY: FLOATS_ARE_TRUE}
+
+
+def _java_minor(created_by: str) -> int | None:
+    """Return the minor version of the parquet-java that wrote a file, if it is new enough."""
+    found = _JAVA.match(created_by)
+    return int(found[1]) if found is not None and int(found[1]) >= _FIRST_JAVA else None

@@ -1,0 +1,246 @@
+"""What each program of ours loads before it needs it, told by the list of its modules.
+
+A module that is slow to import takes its time in every command, job and worker. ``benchmarks/startup.py`` measures the time;
+these tests find who loads what. A program that needs another module says so here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.support.tables.small_tables import write_days
+
+from delta_log import Table
+from delta_maintenance.contract import JobSpec
+from delta_maintenance.engine import local
+from delta_maintenance.engine.local import WORKER_BYTES, LocalEngine
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import plan_optimize
+from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.progress import SilentProgress
+from delta_maintenance.rewrite.manifest_file import RunKey
+
+#: Libraries, of which most are installed beside this package in Airflow.
+LIBRARIES = {
+    "adlfs",
+    "aiobotocore",
+    "aiohttp",
+    "airflow",
+    "asyncio",
+    "azure",
+    "boto3",
+    "botocore",
+    "fsspec",
+    "gcsfs",
+    "http",
+    "hypothesis",
+    "importlib.resources",
+    "multiprocessing",
+    "pandas",
+    "pyarrow.acero",
+    "pyarrow.dataset",
+    "pyarrow.json",
+    "pyspark",
+    "s3fs",
+    "secrets",
+    "sqlglot",
+    "unittest",
+    "urllib.request",
+    "xml",
+}
+PARQUET = {"pyarrow.parquet"}
+#: Parts of this package that only some commands need.
+OURS = {
+    "airflow_delta",
+    "delta_log.checkpoint.writer",
+    "delta_log.data.scan",
+    "delta_log.tail",
+    "delta_log.transaction",
+    "delta_log.upkeep",
+    "delta_maintenance.bundle",
+    "delta_maintenance.engine.local",
+    "delta_maintenance.engine.spark",
+    "delta_maintenance.job",
+    "delta_maintenance.listing",
+    "delta_maintenance.log_upkeep.plan",
+    "delta_maintenance.optimize.plan",
+    "delta_maintenance.partitions.predicate",
+    "delta_maintenance.rewrite.bin",
+    "delta_maintenance.vacuum.plan",
+}
+WATCHED = LIBRARIES | PARQUET | OURS
+PREDICATES = {"delta_maintenance.partitions.predicate", "sqlglot", "pyarrow.dataset"}
+
+#: Python runs a module of this name when it starts. It has every process write down what it has loaded at its end.
+_RECORDER = """
+import atexit, os, pathlib, sys
+@atexit.register
+def record():
+    path = pathlib.Path(os.environ["LOADED_MODULES"], str(os.getpid()))
+    path.write_text(chr(10).join(sorted(sys.modules)))
+"""
+
+Loaded = Callable[[], list[set[str]]]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    """What each process that the test has started loaded of :data:`WATCHED`."""
+    recorder, records = tmp_path / "recorder", tmp_path / "records"
+    recorder.mkdir()
+    records.mkdir()
+    (recorder / "sitecustomize.py").write_text(_RECORDER)
+    monkeypatch.setenv("PYTHONPATH", str(recorder))
+    monkeypatch.syspath_prepend(str(recorder))  # which the local engine hands to its workers
+    monkeypatch.setenv("LOADED_MODULES", str(records))
+    return lambda: [WATCHED & set(record.read_text().split()) for record in sorted(records.iterdir())]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    """Six small files in three partitions: work for OPTIMIZE."""
+    write_days(tmp_path / "small", files=6, rows=10, days=3)
+    return str(tmp_path / "small")
+
+
+@pytest.fixture
+def compact(tmp_path: Path) -> str:
+    """One file in each partition, so that OPTIMIZE has nothing to do."""
+    write_days(tmp_path / "compact", files=3, rows=10, days=3)
+    return str(tmp_path / "compact")
+
+
+def run(*arguments: str, module: str = "delta_maintenance") -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_libraries_that_count_are_installed_here() -> None:
+    absent = [name for name in ("pandas", "sqlglot", "pyspark", "fsspec", "s3fs") if not find_spec(name)]
+    assert absent == []
+
+
+def test_help_and_wrong_arguments_load_nothing(loaded: Loaded) -> None:
+    assert "--where" in run("optimize", "--help")
+    assert loaded() == [set()]
+
+
+@pytest.mark.parametrize("command", ["inspect", "history"])
+def test_a_command_that_reads_the_log_loads_nothing_else(loaded: Loaded, compact: str, command: str) -> None:
+    run(command, compact)
+    assert loaded() == [set()]
+
+
+def test_a_checkpoint_needs_parquet(loaded: Loaded, compact: str) -> None:
+    run("checkpoint", compact)
+    run("inspect", compact)
+    assert any(found == PARQUET for found in loaded())
+
+
+OPTIMIZE = {
+    "delta_log.data.scan",
+    "delta_log.transaction",
+    "delta_maintenance.job",
+    "delta_maintenance.optimize.plan",
+    "delta_maintenance.rewrite.bin",
+    *PARQUET,
+}
+
+
+def test_an_optimize_with_nothing_to_do_loads_no_engine(loaded: Loaded, compact: str) -> None:
+    assert "Nothing to do" in run("optimize", compact)
+    assert loaded() == [OPTIMIZE]
+
+
+def test_a_dry_run_loads_no_engine(loaded: Loaded, small: str) -> None:
+    assert "rewrite" in run("optimize", small, "--dry-run")
+    assert loaded() == [OPTIMIZE]
+
+
+def test_an_optimize_loads_its_engine_and_no_other_operation(loaded: Loaded, small: str) -> None:
+    run("optimize", small)
+    assert loaded() == [OPTIMIZE | {"delta_maintenance.engine.local"}]
+
+
+def test_a_predicate_needs_its_parser(loaded: Loaded, compact: str) -> None:
+    run("optimize", compact, "--where", "day = '2024-01-01'")
+    (found,) = loaded()
+    assert found - {"importlib.resources"} == OPTIMIZE | PREDICATES
+
+
+def test_a_vacuum_loads_no_optimize_and_no_parser(loaded: Loaded, compact: str) -> None:
+    run("vacuum", compact)
+    (found,) = loaded()
+    # Arrow's dataset comes with its grouping of rows.
+    grouping = {"pyarrow.acero", "pyarrow.dataset"}
+    assert not found & {*LIBRARIES, *PREDICATES, "delta_maintenance.optimize.plan"} - grouping
+
+
+def test_a_job_loads_what_the_command_loads(loaded: Loaded, compact: str) -> None:
+    spec = JobSpec("optimize", compact, "run")
+    run("--spec", spec.to_json(), module="delta_maintenance.entrypoint.run_job")
+    (found,) = loaded()
+    assert found == OPTIMIZE
+
+
+def test_a_worker_loads_what_rewrites_and_no_more(
+    loaded: Loaded, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Table(small)
+    snapshot = opened.snapshot()
+    tasks = tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, "run", opened.uri)
+    monkeypatch.setattr(local, "_NOT_WORTH_A_PROCESS", -1)
+    engine = LocalEngine(parallelism=2, memory_limit_bytes=4 * WORKER_BYTES)
+    assert len(list(engine.run(tasks, SilentProgress(), RunKey("0" * 64)))) == 3
+    found = loaded()
+    assert len(found) == 2
+    for worker in found:
+        assert worker <= {"delta_log.data.scan", "delta_maintenance.rewrite.bin", *PARQUET}
+
+
+def test_what_others_load_after_us_finds_pandas() -> None:
+    program = """
+import sys
+from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
+load_arrow_without_pandas()
+import pyarrow as pa
+assert pa.array([1, None]).to_pylist() == [1, None]
+assert "pandas" not in sys.modules
+frame = pa.table({"a": [1, 2]}).to_pandas()
+import pandas
+assert isinstance(frame, pandas.DataFrame)
+assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_that_has_pandas_keeps_it() -> None:
+    program = """
+import pandas
+from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
+load_arrow_without_pandas()
+import pyarrow as pa
+assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_caller_of_the_command_line_keeps_its_pandas(compact: str) -> None:
+    program = f"""
+import sys
+from delta_maintenance.cli.main import main
+assert main(["inspect", {compact!r}]) == 0
+assert "pandas" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
