@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,20 @@ class Case:
     same_facts: bool = True
 
 
-def run_cases(cases: Sequence[Case], rounds: int = 5) -> list[dict[str, Any]]:
-    """Measures all cases, prints a table of them, and returns its rows."""
+def run_cases(
+    cases: Sequence[Case],
+    rounds: int = 5,
+    measure: Callable[[Contender, Sequence[Any]], dict[str, Any]] | None = None,
+    what: str = "fresh processes, imports excluded",
+) -> list[dict[str, Any]]:
+    """Measures all cases, prints a table of them, and returns its rows.
+
+    :param measure: runs a contender once; returns ``wall``, ``cpu``, ``peak_mb`` and ``facts``.
+    :param what: what that measures.
+    """
+    measure = measure or _measure
     rows: list[dict[str, Any]] = []
-    print(f"{os.cpu_count()} cores, medians of {rounds} interleaved runs, fresh processes, imports excluded")
+    print(f"{os.cpu_count()} cores, medians of {rounds} interleaved runs, {what}")
     print(
         f"{'case':<44} {'contender':<22} {'wall s':>8} {'min-max':>15} {'cpu s':>7} {'peak MB':>8} {'ratio':>7} {'mem':>6}"
     )
@@ -59,7 +69,7 @@ def run_cases(cases: Sequence[Case], rounds: int = 5) -> list[dict[str, Any]]:
         results: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in case.contenders}
         for _ in range(rounds):
             for contender in case.contenders:
-                results[contender.name].append(_measure(contender, case.arguments))
+                results[contender.name].append(measure(contender, case.arguments))
         facts = {name: runs[0]["facts"] for name, runs in results.items()}
         if case.same_facts and len({json.dumps(f, sort_keys=True) for f in facts.values()}) != 1:
             raise SystemExit(f"{case.name}: the contenders disagree: {facts}")

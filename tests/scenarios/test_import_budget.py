@@ -18,7 +18,7 @@ from tests.support.tables.small_tables import write_days
 from delta_log import Table
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.engine import local
-from delta_maintenance.engine.local import WORKER_BYTES, LocalEngine
+from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
@@ -198,7 +198,7 @@ def test_a_worker_loads_what_rewrites_and_no_more(
     snapshot = opened.snapshot()
     tasks = tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, "run", opened.uri)
     monkeypatch.setattr(local, "_NOT_WORTH_A_PROCESS", -1)
-    engine = LocalEngine(parallelism=2, memory_limit_bytes=4 * WORKER_BYTES)
+    engine = LocalEngine(parallelism=8, memory_limit_bytes=1 << 32)
     assert len(list(engine.run(tasks, SilentProgress(), RunKey("0" * 64)))) == 3
     found = loaded()
     assert len(found) == 2
@@ -206,41 +206,68 @@ def test_a_worker_loads_what_rewrites_and_no_more(
         assert worker <= {"delta_log.data.scan", "delta_maintenance.rewrite.bin", *PARQUET}
 
 
-def test_what_others_load_after_us_finds_pandas() -> None:
-    program = """
-import sys
-from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
-load_arrow_without_pandas()
+def succeed(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_others_load_after_us_finds_pandas_and_help_texts() -> None:
+    succeed("""
+import os, sys
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
 import pyarrow as pa
 assert pa.array([1, None]).to_pylist() == [1, None]
-assert "pandas" not in sys.modules
+assert "pandas" not in sys.modules and "OPENBLAS_NUM_THREADS" not in os.environ
 frame = pa.table({"a": [1, 2]}).to_pandas()
 import pandas
 assert isinstance(frame, pandas.DataFrame)
 assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+from pyarrow.vendored.docscrape import NumpyDocString
+assert NumpyDocString("Sum.\\n\\nParameters\\n----------\\nx : int\\n    A number.")["Parameters"][0].name == "x"
+""")
+
+
+def test_functions_take_their_options_as_ever() -> None:
+    succeed("""
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+import pyarrow as pa, pyarrow.compute as pc
+assert pc.is_in(pa.array([1, 2]), value_set=pa.array([2])).to_pylist() == [False, True]
+assert pc.sum(pa.array([1, None]), skip_nulls=False).as_py() is None
+assert pc.match_substring(pa.array(["Ab"]), "a", ignore_case=True).to_pylist() == [True]
+assert pc.match_substring(pa.array(["Ab"]), options=pc.MatchSubstringOptions("a")).to_pylist() == [False]
+""")
+
+
+def test_an_arrow_that_reads_its_help_texts_otherwise_is_loaded_in_full() -> None:
+    succeed("""
+import sys, types
+import delta_maintenance.lean_arrow as lean
+sys.modules["pyarrow._compute_docstrings"] = types.ModuleType("of another release")
+lean.load_lean_arrow()
+assert "pyarrow.compute" not in sys.modules
+del sys.modules["pyarrow._compute_docstrings"]
+import pyarrow as pa, pyarrow.compute as pc
+assert pc.sum(pa.array([1, 2])).as_py() == 3
+assert "skip_nulls" in pc.sum.__doc__
+""")
 
 
 def test_a_program_that_has_pandas_keeps_it() -> None:
-    program = """
+    succeed("""
 import pandas
-from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
-load_arrow_without_pandas()
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
 import pyarrow as pa
 assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+""")
 
 
 def test_a_caller_of_the_command_line_keeps_its_pandas(compact: str) -> None:
-    program = f"""
+    succeed(f"""
 import sys
 from delta_maintenance.cli.main import main
 assert main(["inspect", {compact!r}]) == 0
 assert "pandas" in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+""")

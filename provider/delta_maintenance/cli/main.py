@@ -8,6 +8,7 @@ for anything else.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -18,9 +19,9 @@ from typing import Any, TextIO
 
 from delta_log.printable import print_traceback, printable, printable_lines
 from delta_log.redaction import redact, redacted
-from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
 from delta_maintenance.cli.arguments import UsageError, make_parser, storage_options
 from delta_maintenance.contract import EXIT_DONE, ContractError, ErrorReport, JobSpec
+from delta_maintenance.lean_arrow import load_lean_arrow
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import ENGINE
 
@@ -35,12 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _output() as output:
         try:
             if arguments is None:  # this process is ours, not that of a program that calls this function
-                load_arrow_without_pandas()
+                load_lean_arrow()
             result, text = options.command(options)
         except KeyboardInterrupt:
             result, text = {"error": {"type": "Interrupted", "message": "Interrupted.", "kind": "failed"}}, ""
         except Exception as error:  # noqa: BLE001 - every error is reported in the promised form
             result, text = {"error": _described(error)}, ""
+        if arguments is None:
+            gc.freeze()  # or Python looks through all modules for cycles of objects before it ends
         return _end(output, options.json, result, text)
 
 

@@ -1,9 +1,12 @@
-"""The local engine: worker processes of this machine, or this process where starting them would not pay.
+"""The local engine: threads of this process, and further processes where the machine has many processors.
 
-1. Workers are processes with their own entry point (:mod:`delta_maintenance.engine.local_worker`), never forks.
-2. Their number is limited by processors, bins and memory: each is estimated to need :data:`WORKER_BYTES`.
-3. A plan puts the biggest bins first, so a free worker takes the biggest bin that is left. On a store over a network, a worker
-   runs several small bins at once (:mod:`delta_maintenance.engine.slots`).
+1. Threads encode segments of the bins (:mod:`delta_maintenance.rewrite.segment_pool`). They decode and encode outside of Python's
+   lock, so a few of them keep as many processors busy. With more, they would wait for that lock: then worker processes share
+   the bins, each with as many threads.
+2. Workers are processes with their own entry point (:mod:`delta_maintenance.engine.local_worker`), never forks.
+3. The number of threads is limited by processors and memory: each is estimated to need :data:`THREAD_BYTES`.
+4. A plan puts the biggest bins first, so a free process takes the biggest bin that is left. A process works on a few bins at once
+   (:mod:`delta_maintenance.engine.slots`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from delta_log.errors import DeltaLogError
-from delta_log.storage.opening import is_on_disk, open_storage
+from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, ErrorReport
 from delta_maintenance.engine.engine import BinResult, is_too_late
@@ -31,10 +34,14 @@ from delta_maintenance.errors import TaskFailed, WorkerDied, error_report
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed
+from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.task import RewriteTask
 
-#: One worker's memory: libraries, two row groups, and what Arrow keeps; and what each further thread of it takes.
-WORKER_BYTES, _THREAD_BYTES = 512 << 20, 256 << 20
+#: The memory of a process for its libraries and for encoded parts that wait; and that of a thread: a decoded row group, the encoded
+#: one, and what Arrow keeps.
+PROCESS_BYTES, THREAD_BYTES = 256 << 20, 192 << 20
+#: The threads of a process. More of them would wait for Python's lock, and each process costs a processor half a second.
+_THREADS_OF_A_PROCESS = 4
 #: Work that this process does in the half second that a worker needs to start. Each bin adds a fixed cost.
 _NOT_WORTH_A_PROCESS = 64 << 20
 _BIN_BYTES = 256 << 10
@@ -49,8 +56,8 @@ _Answers = queue.SimpleQueue[tuple["_Tasks", dict[str, Any] | None]]
 class LocalEngine:
     """An :class:`~delta_maintenance.engine.engine.Engine` on this machine.
 
-    :param memory_limit_bytes: the limit for all workers together; one worker runs whatever the limit is.
-    :param parallelism: the most workers; ``None``: one for each processor.
+    :param memory_limit_bytes: the limit for all processes together; one thread works whatever the limit is.
+    :param parallelism: the most segments that are rewritten at once; ``None``: one for each processor.
     """
 
     name = "local"
@@ -66,26 +73,20 @@ class LocalEngine:
         self._memory_limit_bytes = memory_limit_bytes
         self._parallelism = parallelism
 
+    @property
+    def num_threads(self) -> int:
+        """The number of segments that are encoded at once, in all processes together."""
+        wanted = self._parallelism if self._parallelism is not None else available_cpus()
+        # The part of a process that each thread has.
+        thread_bytes = THREAD_BYTES + PROCESS_BYTES // min(wanted, _THREADS_OF_A_PROCESS)
+        return max(1, min(wanted, self._memory_limit_bytes // thread_bytes))
+
     def num_workers(self, num_tasks: int, total_bytes: int) -> int:
         """Return the number of processes to start; 0: this process does the work."""
         if num_tasks == 0 or total_bytes + num_tasks * _BIN_BYTES <= _NOT_WORTH_A_PROCESS:
             return 0
-        wanted = min(
-            num_tasks,
-            self._parallelism if self._parallelism is not None else available_cpus(),
-            max(1, self._memory_limit_bytes // WORKER_BYTES),
-        )
+        wanted = min(num_tasks, self.num_threads // _THREADS_OF_A_PROCESS)
         return wanted if wanted > 1 else 0
-
-    def num_threads(self, num_workers: int) -> int:
-        """Return the number of segments that each of the processes encodes at once.
-
-        :param num_workers: 0: this process does the work.
-        """
-        processes = max(1, num_workers)
-        wanted = self._parallelism if self._parallelism is not None else available_cpus()
-        memory_bytes = self._memory_limit_bytes // processes
-        return max(1, min(wanted // processes, 1 + (memory_bytes - WORKER_BYTES) // _THREAD_BYTES))
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
@@ -93,44 +94,45 @@ class LocalEngine:
         workers = self.num_workers(len(tasks), sum(task.bytes_in for task in tasks))
         if workers:
             return self._run_with(workers, tasks, progress, run_key)
-        if not tasks or is_on_disk(tasks[0].table_uri):
-            return self._run_here(tasks, progress, run_key)
-        return self._run_side_by_side(tasks, progress, run_key)
+        if len(tasks) > 1:
+            return self._run_side_by_side(tasks, progress, run_key)
+        return self._run_here(tasks, progress, run_key)
 
     def _run_here(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Iterator[BinResult]:
-        for task in tasks:
-            if is_too_late(task):
-                return
-            storage = open_storage(task.table_uri, self._storage_options)
-            result: BinResult
-            try:
-                reading = _reading(progress, task.bin_id)
-                result = rewrite_bin(task, storage, run_key, reading, self.num_threads(0))
-            except DeltaLogError as error:
-                if error.retryable:
-                    raise
-                result = TaskFailed(task.bin_id, error_report(error))
-            progress.bin_done(task.bin_id, task.bytes_in)
-            yield result
+        """Rewrite in the caller's thread, one bin after the other."""
+        with SegmentPool(self.num_threads) as pool:
+            for task in tasks:
+                if is_too_late(task):
+                    return
+                storage = open_storage(task.table_uri, self._storage_options)
+                result: BinResult
+                try:
+                    result = rewrite_bin(task, storage, run_key, _reading(progress, task.bin_id), pool)
+                except DeltaLogError as error:
+                    if error.retryable:
+                        raise
+                    result = TaskFailed(task.bin_id, error_report(error))
+                progress.bin_done(task.bin_id, task.bytes_in)
+                yield result
 
     def _run_side_by_side(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Iterator[BinResult]:
         answers: _Answers = queue.SimpleQueue()
         storage = open_storage(tasks[0].table_uri, self._storage_options)
-        with _Here(storage, run_key, self.num_threads(0), answers) as here:
+        with _Here(storage, run_key, self.num_threads, answers) as here:
             yield from _results([here], tasks, answers, progress)
 
     def _run_with(
         self, num_workers: int, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Iterator[BinResult]:
-        cpus = self.num_threads(num_workers)
+        threads = max(1, self.num_threads // num_workers)
         answers: _Answers = queue.SimpleQueue()
         with contextlib.ExitStack() as workers:
             started = [
-                workers.enter_context(_Worker(self._storage_options, run_key, cpus, answers))
+                workers.enter_context(_Worker(self._storage_options, run_key, threads, answers))
                 for _ in range(num_workers)
             ]
             # All workers are told to end before this process waits for the first.
@@ -245,7 +247,7 @@ class _Worker(_Tasks):
         self,
         storage_options: Mapping[str, Any],
         run_key: RunKey,
-        cpus: int,
+        threads: int,
         answers: _Answers,
     ) -> None:
         super().__init__()
@@ -255,7 +257,7 @@ class _Worker(_Tasks):
             stdout=subprocess.PIPE,
             env=_environment(),
         )
-        self._send({"storage_options": storage_options, "run_key": run_key.text, "cpus": cpus})
+        self._send({"storage_options": storage_options, "run_key": run_key.text, "threads": threads})
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
     def __enter__(self) -> _Worker:

@@ -4,7 +4,7 @@ The engine starts it as ``python -m delta_maintenance.engine.local_worker`` and 
 threads do not survive a fork. The first line holds the storage options and the run's key, so that neither stands in argv or in
 the environment. When its input ends, or the engine's process dies, the worker abandons its bins and ends.
 
-Lines in: ``{"storage_options": {…}, "run_key": "…", "cpus": 1}`` once, then tasks, as many at a time as
+Lines in: ``{"storage_options": {…}, "run_key": "…", "threads": 4}`` once, then tasks, as many at a time as
 :func:`~delta_maintenance.engine.slots.has_capacity` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
 or ``"error": {…}``.
 """
@@ -48,14 +48,14 @@ def _unwind(_signal: int, _frame: object) -> None:
 
 
 def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
-    from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
+    from delta_maintenance.lean_arrow import load_lean_arrow
 
-    load_arrow_without_pandas()
+    load_lean_arrow()
 
     import pyarrow as pa
 
     from delta_log.storage.opening import open_storage
-    from delta_maintenance.engine.slots import Slots, is_small
+    from delta_maintenance.engine.slots import Slots
     from delta_maintenance.errors import error_report
     from delta_maintenance.rewrite.manifest_file import RunKey
     from delta_maintenance.rewrite.task import RewriteTask
@@ -68,7 +68,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
             answers.write(line)
 
     setup = json.loads(lines.get())
-    pa.set_cpu_count(setup["cpus"])
+    pa.set_cpu_count(setup["threads"])
     run_key = RunKey(setup["run_key"])
     slots: Slots | None = None
     with contextlib.ExitStack() as work:
@@ -80,10 +80,9 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
                 answer(task.bin_id, {"error": error_report(error).to_dict()})
                 continue
             if storage is not None:
-                slots = work.enter_context(Slots(storage, run_key, answer, setup["cpus"]))
+                slots = work.enter_context(Slots(storage, run_key, answer, setup["threads"]))
             assert slots is not None
-            # A signal arrives in this thread, so a large bin unwinds faster here.
-            (slots.begin if is_small(task) else slots.rewrite)(task)
+            slots.begin(task)
 
 
 if __name__ == "__main__":

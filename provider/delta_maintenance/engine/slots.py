@@ -1,7 +1,8 @@
-"""Rewrites several small bins at once in one process.
+"""Rewrites several bins at once in one process.
 
-With a local disk, one bin at a time keeps a processor busy. Over a network, a small bin mostly waits: for its sources, its new
-file, its manifest. So a process rewrites a few small bins of a store at once. Large bins run alone, as on a disk.
+Two large bins share the threads that encode: one keeps them busy while the file of the other is sent or made durable. Over a
+network, a small bin mostly waits: for its sources, its new file, its manifest. So a process rewrites more small bins of a store
+at once.
 """
 
 from __future__ import annotations
@@ -18,28 +19,26 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.errors import error_report
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.task import RewriteTask
 
 _SLOTS = 8
-#: The most bytes of all sources of these bins together. Decoded, they take several times as much memory.
+#: Small bins of a store are those whose sources take no more bytes together. Decoded, they take several times as much memory.
 _SLOTS_BYTES = 32 << 20
+#: Bins of any size.
+_LARGE_SLOTS = 2
 
 #: Called by any thread with a bin's id and one of ``{"read": bytes}``, ``{"manifest": {…}}``, ``{"error": {…}}``.
 Answer = Callable[[str, dict[str, Any]], None]
 
 
-def is_small(task: RewriteTask) -> bool:
-    """Tell whether a task may run beside others."""
-    return task.bytes_in <= _SLOTS_BYTES and not is_on_disk(task.table_uri)
-
-
 def has_capacity(running: Collection[RewriteTask], task: RewriteTask) -> bool:
     """Tell whether a process can begin a task beside those that it runs."""
-    if not running:
+    if len(running) < _LARGE_SLOTS:
         return True
     return (
         len(running) < _SLOTS
-        and all(map(is_small, (task, *running)))
+        and not any(is_on_disk(other.table_uri) for other in (task, *running))
         and sum(other.bytes_in for other in running) + task.bytes_in <= _SLOTS_BYTES
     )
 
@@ -48,11 +47,12 @@ class Slots:
     """Threads of this process that rewrite bins. Leaving the context abandons unfinished bins.
 
     :param answer: called with the outcome of each bin.
-    :param threads: how many segments of a bin that runs alone are encoded at once.
+    :param threads: how many segments are encoded at once.
     """
 
-    def __init__(self, storage: Storage, run_key: RunKey, answer: Answer, threads: int = 1) -> None:
-        self._storage, self._run_key, self._answer, self._threads = storage, run_key, answer, threads
+    def __init__(self, storage: Storage, run_key: RunKey, answer: Answer, threads: int) -> None:
+        self._storage, self._run_key, self._answer = storage, run_key, answer
+        self._segments = SegmentPool(threads)
         self._pool = ThreadPoolExecutor(_SLOTS)
         self._given_up = threading.Event()
 
@@ -62,16 +62,15 @@ class Slots:
     def __exit__(self, *_: object) -> None:
         self._given_up.set()
         self._pool.shutdown(cancel_futures=True)
+        self._segments.__exit__()
 
     def begin(self, task: RewriteTask) -> None:
-        self._pool.submit(self.rewrite, task)
+        self._pool.submit(self._rewrite, task)
 
-    def rewrite(self, task: RewriteTask) -> None:
-        """Rewrite a bin in the caller's thread."""
+    def _rewrite(self, task: RewriteTask) -> None:
         try:
-            threads = 1 if is_small(task) else self._threads
             reading = partial(self._read, task.bin_id)
-            manifest = rewrite_bin(task, self._storage, self._run_key, reading, threads)
+            manifest = rewrite_bin(task, self._storage, self._run_key, reading, self._segments)
         except _GivenUp:
             pass
         except Exception as error:  # noqa: BLE001 - the receiver decides

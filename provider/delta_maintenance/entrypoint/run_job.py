@@ -16,6 +16,7 @@ At the top, only the standard library is imported. If a library is missing, the 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -48,9 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--spec", required=True, help="the job spec as JSON, or @FILE")
     text = parser.parse_args(arguments).spec
     _watch_parent()
-    from delta_maintenance.arrow_without_pandas import load_arrow_without_pandas
     from delta_maintenance.contract import ErrorReport
     from delta_maintenance.engine.spark_session import is_spark_driver
+    from delta_maintenance.lean_arrow import load_lean_arrow
 
     try:
         missing = _missing()
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
             return _print_report(_failed(text, _dependency_missing(missing)), nonce)
         signal.signal(signal.SIGTERM, _terminate)
         if arguments is None and not is_spark_driver():  # this process is ours alone
-            load_arrow_without_pandas()
+            load_lean_arrow()
         report = _run(text, nonce)
     except Terminated:
         report = _failed(text, ErrorReport("Terminated", "The job was told to end."))
@@ -214,4 +215,6 @@ def _started(pid: int) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # or Python looks through all modules for cycles of objects before it ends
+    sys.exit(code)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
+from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.sources import Sources
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 from delta_maintenance.rewrite.writer_settings import WriterSettings
@@ -96,12 +97,12 @@ def rewrite_bin(
     storage: Storage,
     run_key: RunKey,
     on_progress: OnProgress | None = None,
-    threads: int = 1,
+    pool: SegmentPool | None = None,
 ) -> BinManifest:
     """Write a bin's live rows to new files and leave a manifest of them.
 
     :param on_progress: called with the bytes of each source after its rows were written.
-    :param threads: how many segments of the bin are encoded at once.
+    :param pool: encodes the segments of the bin; by default, a thread of its own does.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
     :raises NewerManifest: a newer release has finished this bin.
     """
@@ -119,7 +120,8 @@ def rewrite_bin(
         like = empty_footer(live.schema, settings)
         num_row_ids = len(live.columns.fields) - len(stored.fields)
         sources.copied_files = CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids))
-    outputs = write_outputs(task, sources, live, settings, threads, on_progress, like)
+    with nullcontext(pool) if pool is not None else SegmentPool() as encoding:
+        outputs = write_outputs(task, sources, live, settings, encoding, on_progress, like)
     keys = [output.key for output in outputs.files]
     with _removing(keys, storage):
         if outputs.rows != sources.rows_in - sources.rows_deleted:

@@ -3,7 +3,7 @@
 Rows are written in the order in which they come, and a file ends when it has its share of them. In the end either all files of
 a bin exist, or none.
 
-Threads encode segments of the rows side by side (:mod:`delta_maintenance.rewrite.segments`). The caller's thread opens the
+Threads encode segments of the rows side by side (:mod:`delta_maintenance.rewrite.segment_pool`). The caller's thread opens the
 sources, and puts the encoded parts behind each other. Memory holds the decoded rows of one segment for each thread, and the
 encoded parts that wait for their turn, whatever the size of the file.
 """
@@ -11,9 +11,7 @@ encoded parts that wait for their turn, whatever the size of the file.
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -35,6 +33,7 @@ from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
 from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.segments import Segment, segments
 from delta_maintenance.rewrite.sources import Sources, SourceSlice
 from delta_maintenance.rewrite.spark_metadata import spark_metadata
@@ -88,14 +87,14 @@ def write_outputs(
     sources: Sources,
     live: LiveRows,
     settings: WriterSettings,
-    threads: int = 1,
+    pool: SegmentPool,
     on_progress: OnProgress | None = None,
     like: Footer | None = None,
 ) -> Outputs:
     """Write all rows. A bin without rows has no file.
 
     :param live: reads the sources.
-    :param threads: how many segments are encoded at once.
+    :param pool: encodes segments.
     :param like: a footer of the writer, for files that begin with copied row groups.
     """
     storage, key_values = sources.storage, {**spark_metadata(live.columns), **floats_note()}
@@ -104,10 +103,10 @@ def write_outputs(
     read = RowHash()
     if task.num_outputs > 1:
         # The caller's thread decodes while one thread encodes.
-        work, threads, ahead = _pieces(task, sources, live, settings.row_group_bytes), 1, 0
+        work, ahead = _pieces(task, sources, live, settings.row_group_bytes), 1
     else:
-        work = _segments(task, sources, live, settings.row_group_bytes, threads)
-        ahead = _PARTS_AHEAD
+        work = _segments(task, sources, live, settings.row_group_bytes, pool.threads)
+        ahead = pool.threads + _PARTS_AHEAD
 
     def copied_part(part: SourceSlice, batches: Callable[[], Iterable[pa.RecordBatch]]) -> CopiedPart:
         found = RowHash()
@@ -125,7 +124,7 @@ def write_outputs(
         return encoder.encode(part.batches())
 
     with contextlib.ExitStack() as undo:
-        parts = undo.enter_context(contextlib.closing(_in_order(encoded, work, threads, ahead)))
+        parts = undo.enter_context(contextlib.closing(pool.in_order(encoded, work, ahead)))
         for _, of_one_file in groupby(_with_rows(parts, on_progress), lambda part: part[0].file):
             key = output_key(task)
             # Registered first, since a file may exist although closing it failed.
@@ -172,29 +171,6 @@ def _with_rows(
         if on_progress is not None:
             for size_bytes in work.sources_done:
                 on_progress(size_bytes)
-
-
-def _in_order(
-    encode: Callable[[_Work], _Part], work: Iterable[_Work], threads: int, ahead: int
-) -> Generator[tuple[_Work, _Part], None, None]:
-    """Yield the encoded parts in the order of the work, which the caller's thread takes.
-
-    :param ahead: how many parts may wait for their turn while all threads work on others.
-    """
-    begun: deque[tuple[_Work, Future[_Part]]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in work:
-                while len(begun) >= threads + ahead:
-                    first, part = begun.popleft()
-                    yield first, part.result()
-                begun.append((item, pool.submit(encode, item)))
-            while begun:
-                first, part = begun.popleft()
-                yield first, part.result()
-        finally:
-            for _, unwanted in begun:
-                unwanted.cancel()
 
 
 def _segments(

@@ -43,7 +43,7 @@ class WriterSettings:
     stats_columns: Sequence[StatsColumn]
     string_prefix_length: int = DEFAULT_STRING_PREFIX_LENGTH
     tight_bounds: bool | None = None
-    row_group_bytes: int = 128 << 20
+    row_group_bytes: int = 64 << 20
 
     @staticmethod
     def codec_of(configuration: Mapping[str, str]) -> str:

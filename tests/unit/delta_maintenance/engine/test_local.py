@@ -18,7 +18,7 @@ from delta_log import Table
 from delta_log.errors import CorruptLog
 from delta_maintenance.engine import local
 from delta_maintenance.engine.engine import BinResult
-from delta_maintenance.engine.local import WORKER_BYTES, LocalEngine
+from delta_maintenance.engine.local import PROCESS_BYTES, THREAD_BYTES, LocalEngine
 from delta_maintenance.errors import TaskFailed, WorkerDied
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
@@ -37,7 +37,7 @@ def tasks(table: Path, run_id: str = "run") -> Sequence[RewriteTask]:
 def always_processes(monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
     """An engine that uses two workers for even the smallest work."""
     monkeypatch.setattr(local, "_NOT_WORTH_A_PROCESS", -1)
-    return LocalEngine(parallelism=2, memory_limit_bytes=4 * WORKER_BYTES)
+    return LocalEngine(parallelism=8, memory_limit_bytes=2 * PROCESS_BYTES + 8 * THREAD_BYTES)
 
 
 class Watching(SilentProgress):
@@ -75,17 +75,20 @@ def test_workers_and_this_process_give_the_same_manifests(
     assert by_workers.read == here.read == by_workers.done == here.done
 
 
-def test_little_work_and_a_single_bin_stay_in_this_process() -> None:
-    engine = LocalEngine(parallelism=4, memory_limit_bytes=8 * WORKER_BYTES)
+def test_few_processors_little_work_and_a_single_bin_stay_in_this_process() -> None:
+    engine = LocalEngine(parallelism=16, memory_limit_bytes=1 << 40)
     assert engine.num_workers(10, 1 << 20) == 0
     assert engine.num_workers(1, 1 << 40) == 0
     assert engine.num_workers(10, 1 << 40) == 4
     assert engine.num_workers(3, 1 << 40) == 3
+    for parallelism, workers in ((1, 0), (4, 0), (7, 0), (8, 2), (11, 2), (12, 3)):
+        engine = LocalEngine(parallelism=parallelism, memory_limit_bytes=1 << 40)
+        assert (engine.num_threads, engine.num_workers(99, 1 << 40)) == (parallelism, workers)
 
 
-def test_the_memory_limit_bounds_the_workers() -> None:
-    assert LocalEngine(parallelism=8, memory_limit_bytes=3 * WORKER_BYTES).num_workers(99, 1 << 40) == 3
-    assert LocalEngine(parallelism=8, memory_limit_bytes=1).num_workers(99, 1 << 40) == 0
+@pytest.mark.parametrize(("limit_bytes", "threads"), [(1, 1), (1 << 29, 2), (1 << 30, 4), (1 << 31, 8)])
+def test_the_memory_limit_bounds_the_threads(limit_bytes: int, threads: int) -> None:
+    assert LocalEngine(parallelism=64, memory_limit_bytes=limit_bytes).num_threads == threads
 
 
 def test_the_error_of_a_worker_keeps_its_name_and_its_facts(

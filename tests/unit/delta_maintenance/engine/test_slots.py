@@ -31,8 +31,7 @@ _BINS = 8
 @pytest.fixture
 def behind_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables on this disk pass for being on a store."""
-    for module in (slots, local):
-        monkeypatch.setattr(module, "is_on_disk", lambda uri: False)
+    monkeypatch.setattr(slots, "is_on_disk", lambda uri: False)
 
 
 def tasks(table: Path, run_id: str) -> list[RewriteTask]:
@@ -46,16 +45,19 @@ def task(uri: str, size_bytes: int) -> RewriteTask:
     return RewriteTask("b", uri, "r", "{}", (), "none", {}, (), {}, (source,), 1 << 30, "t")
 
 
-def test_small_bins_of_a_store_go_side_by_side_and_large_ones_alone() -> None:
+def test_two_bins_of_any_size_go_side_by_side_and_more_small_ones_of_a_store() -> None:
     small, large = task("s3://b/t", 4 << 20), task("s3://b/t", 33 << 20)
     assert has_capacity([], large)
-    assert not has_capacity([small], large)
-    assert not has_capacity([large], small)
+    assert has_capacity([small], large)
+    assert has_capacity([large], large)
+    assert not has_capacity([small, large], small)
+    assert not has_capacity([small, small], large)
     assert has_capacity([small] * 7, small)
     assert not has_capacity([small] * 8, small)
     assert not has_capacity([small] * 6, task("s3://b/t", 9 << 20))
-    assert not has_capacity([task("/b/t", 1)], task("/b/t", 1))
-    assert not has_capacity([task("file:///b/t", 1)], task("file:///b/t", 1))
+    for uri in ("/b/t", "file:///b/t"):
+        assert has_capacity([task(uri, 1)], task(uri, 1))
+        assert not has_capacity([task(uri, 1)] * 2, task(uri, 1))
 
 
 @pytest.mark.usefixtures("behind_a_network")
@@ -66,7 +68,11 @@ def test_side_by_side_gives_what_one_after_the_other_does(
     write_days(tmp_path, files=4 * _BINS, rows=20, days=2 * _BINS)
     here = list(LocalEngine()._run_here(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
     monkeypatch.setattr(local, "_NOT_WORTH_A_PROCESS", -1 if processes else 1 << 40)
-    other = list(LocalEngine(parallelism=2).run(tasks(tmp_path, "b"), SilentProgress(), RUN_KEY))
+    other = list(
+        LocalEngine(parallelism=8, memory_limit_bytes=1 << 32).run(
+            tasks(tmp_path, "b"), SilentProgress(), RUN_KEY
+        )
+    )
     assert facts(here) == facts(other)
     assert len(here) == 2 * _BINS
 
@@ -111,7 +117,7 @@ def test_who_leaves_gives_up_what_goes_on_and_no_unfinished_file_stays(tmp_path:
             begun.set()
 
     storage: Storage = FaultyStorage(Table(str(tmp_path)).storage, wait)
-    with Slots(storage, RUN_KEY, lambda *answer: told.append(answer)) as open_slots:
+    with Slots(storage, RUN_KEY, lambda *answer: told.append(answer), 1) as open_slots:
         open_slots.begin(first)
         assert begun.wait(60)
         open_slots.begin(second)

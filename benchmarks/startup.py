@@ -1,0 +1,107 @@
+"""What a command costs that has little to do: whole processes, start-up included. ``./dev bench startup``.
+
+a. The facts of a table of one commit: ``inspect``, against delta-rs that gives the schema and the files.
+b. The same of a table with a checkpoint.
+c. ``optimize`` that finds nothing to do, against delta-rs that compacts the same table.
+d. c. as a job, as the operator starts it.
+
+Each contender is a program of its own, from the start of Python to its end; memory is its peak. Modules are compiled before, as
+they are after an installation with pip. ``pyarrow`` is a program that imports Arrow's functions and its Parquet and ends: what
+ours cannot go below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+from side_by_side import HERE, Case, Contender, run_cases
+
+from delta_maintenance.contract import JobSpec
+
+_ROWS = 50_000
+_DELTA_RS_FACTS = "import sys, deltalake as d; t = d.DeltaTable(sys.argv[1]); t.schema(); t.file_uris()"
+_DELTA_RS_COMPACT = "import sys, deltalake as d; d.DeltaTable(sys.argv[1]).optimize.compact()"
+_ARROW = "import pyarrow.compute, pyarrow.parquet"
+
+#: The arguments of Python for each program; the table's path follows.
+_PROGRAMS = {
+    "inspect": ("-m", "delta_maintenance", "inspect"),
+    "optimize": ("-m", "delta_maintenance", "optimize"),
+    "job": ("-m", "delta_maintenance.entrypoint.run_job", "--spec"),
+    "delta-rs facts": ("-c", _DELTA_RS_FACTS),
+    "delta-rs compact": ("-c", _DELTA_RS_COMPACT),
+    "pyarrow": ("-c", _ARROW),
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Start-up, side by side")
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as root:
+        short, long = str(Path(root) / "short"), str(Path(root) / "long")
+        _write(short, commits=1)
+        _write(long, commits=20)
+        deltalake.DeltaTable(long).optimize.compact()
+        deltalake.DeltaTable(long).create_checkpoint()
+        facts, compact = (
+            Contender("delta-rs", f"delta-rs {what}", peer=True) for what in ("facts", "compact")
+        )
+        cases = [
+            Case("a inspect", (Contender("ours", "inspect"), facts), (short,)),
+            Case("b inspect, checkpoint", (Contender("ours", "inspect"), facts), (long,)),
+            Case("c optimize, nothing to do", (Contender("ours", "optimize"), compact), (long,)),
+            Case("d a job, nothing to do", (Contender("ours", "job"), compact), (long,)),
+            Case("  imports alone", (Contender("pyarrow", "pyarrow"),), (long,)),
+        ]
+        for case in cases:
+            for contender in case.contenders:
+                measure(contender, case.arguments)
+        run_cases(cases, given.rounds, measure, "whole processes, imports included")
+
+
+def _write(table: str, commits: int) -> None:
+    for number in range(commits):
+        ids = np.arange(_ROWS // commits) + number
+        rows = pa.table({"id": ids, "price": ids / 7, "text": [f"text {n}" for n in ids]})
+        deltalake.write_deltalake(table, rows, mode="append")
+
+
+def measure(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
+    """Run the program of a contender once."""
+    (table,) = arguments
+    argument = JobSpec("optimize", table, "benchmark").to_json() if contender.function == "job" else table
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "provider")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(HERE / "whole_process.py"),
+            sys.executable,
+            *_PROGRAMS[contender.function],
+            argument,
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{contender.name}, {contender.function} failed:\n{done.stderr[-3000:]}")
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Loads pyarrow into a program of this package without what it brings and the program does not need.
+
+1. The first time that pyarrow converts a Python list, it tries to import pandas, so that it knows a Series when it gets one,
+   and remembers the answer. The import takes longer than all that a small job does, and no code of this package holds a
+   Series. So that first conversion is made here, while pandas cannot be found.
+2. When pyarrow's functions are loaded, their help texts are put together from those of their options, which takes half of the
+   time. A program shows none of them.
+3. NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
+
+Only programs that are ours from their first line call this: the command line, the entry point of a job on one machine, a
+worker. A process of someone else that imports this package, a Spark driver and a Spark executor stay as they are. Other
+libraries of the process can import pandas afterwards. ``to_pandas`` of pyarrow works, too: it tries the import again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
+
+_THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
+#: The module by which pyarrow reads the help texts of options.
+_READER_OF_HELP = "pyarrow.vendored.docscrape"
+
+
+def load_lean_arrow() -> None:
+    """Import pyarrow with its functions, and make its first conversion.
+
+    Does nothing where a caller has imported it: it has what it has.
+    """
+    if "pyarrow" in sys.modules:
+        return
+    with _single_threaded_algebra():
+        import pyarrow as pa
+    if "pandas" not in sys.modules:
+        with _pandas_hidden():
+            # Without a type, since the inference of types looks for pandas once more.
+            pa.array([None])
+    # This is about a private module of pyarrow. Where it has changed, the functions are loaded in full, when they are needed.
+    with _no_help_texts(), suppress(Exception):
+        import pyarrow.compute  # noqa: F401
+
+
+class _HidesPandas:
+    """A finder of modules. It has no base class, since the module of that class is slow to import."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not needed here", name=name)
+
+
+@contextmanager
+def _pandas_hidden() -> Iterator[None]:
+    finder = _HidesPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+@contextmanager
+def _no_help_texts() -> Iterator[None]:
+    reader = ModuleType(_READER_OF_HELP)
+    reader.NumpyDocString = lambda _text: {"Parameters": ()}  # type: ignore[attr-defined]
+    sys.modules[_READER_OF_HELP] = reader
+    try:
+        yield
+    finally:
+        del sys.modules[_READER_OF_HELP]
+
+
+@contextmanager
+def _single_threaded_algebra() -> Iterator[None]:
+    if _THREADS_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[_THREADS_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_THREADS_VARIABLE]

@@ -1,0 +1,53 @@
+"""The threads of one process that encode segments. The bins that the process rewrites at a time share them.
+
+Arrow's decoder and encoder release Python's lock, so the threads run side by side. A bin alone keeps all of them busy until its
+last segments; while its file is made durable, the segments of the next bin use them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+class SegmentPool:
+    """A number of threads. They end with the context."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self._executor = ThreadPoolExecutor(threads)
+
+    def __enter__(self) -> SegmentPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def in_order(
+        self, function: Callable[[_In], _Out], items: Iterable[_In], ahead: int
+    ) -> Generator[tuple[_In, _Out], None, None]:
+        """Yield the items, each with its result, in their order. The caller's thread takes the items.
+
+        When the caller stops early, work that has not begun is dropped, and work that has begun is waited for.
+
+        :param ahead: how many items are begun before the first result is asked for.
+        """
+        begun: deque[tuple[_In, Future[_Out]]] = deque()
+        try:
+            for item in items:
+                while len(begun) >= ahead:
+                    first, result = begun.popleft()
+                    yield first, result.result()
+                begun.append((item, self._executor.submit(function, item)))
+            while begun:
+                first, result = begun.popleft()
+                yield first, result.result()
+        finally:
+            for _, unwanted in begun:
+                unwanted.cancel()
+            wait([unwanted for _, unwanted in begun])
