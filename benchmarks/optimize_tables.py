@@ -283,7 +283,9 @@ def _write_file(table: Path, pool: pa.Table, number: int, rows: int) -> dict[str
 
 def _narrow_part(number: int, rows: int) -> pa.Table:
     random = np.random.default_rng(number)
-    moments = 1_700_000_000_000_000 + number * 3_600_000_000 + np.sort(random.integers(0, 3_600_000_000, rows))
+    moments = (
+        1_700_000_000_000_000 + number * 3_600_000_000 + np.sort(random.integers(0, 3_600_000_000, rows))
+    )
     words = np.array([f"{_WORDS[kind % 10]}-{kind}" for kind in range(100)])
     return pa.table(
         {
