@@ -47,6 +47,7 @@ class ColumnChunk:
 
     form: ChunkForm
     values: Values
+    _place: tuple[int, int] | None = field(default=None, compare=False)
 
     def number(self, path: Path) -> int | None:
         """Return the number of a field; ``None`` if it is absent."""
@@ -67,21 +68,37 @@ class ColumnChunk:
         self.values[self.form.places[path]] = encoded_integer(value)
 
     @property
-    def start(self) -> int:
-        """The offset of its first page."""
-        first = self.required_number(form.DATA_PAGE)
-        # Some writers say 0 where there is no dictionary.
-        return min(first, self.number(form.DICTIONARY_PAGE) or first)
+    def place(self) -> tuple[int, int]:
+        """The offset of its first page, and the bytes of all its pages.
+
+        :raises CorruptThrift: its first data page lies outside of them.
+        """
+        if self._place is None:
+            first = self.required_number(form.DATA_PAGE)
+            # Some writers say 0 where there is no dictionary.
+            start = min(first, self.number(form.DICTIONARY_PAGE) or first)
+            size = self.required_number(form.COMPRESSED_BYTES)
+            if first >= start + size:
+                raise CorruptThrift(0, f"pages are {size} bytes from {start} on, and the first is at {first}")
+            self._place = start, size
+        return self._place
+
+    def has_values(self, encoded: bytes) -> bool:
+        """Tell whether it has so many values, nulls included.
+
+        :param encoded: their number, as Thrift encodes it.
+        """
+        return self._raw(form.NUM_VALUES) == encoded
 
     @property
-    def size_bytes(self) -> int:
-        """The bytes of its pages."""
-        return self.required_number(form.COMPRESSED_BYTES)
+    def is_null(self) -> bool:
+        """Whether the footer says that all its values are null."""
+        nulls = self._raw(form.NULL_COUNT)
+        return nulls is not None and nulls == self._raw(form.NUM_VALUES)
 
-    @property
-    def num_values(self) -> int:
-        """Its values, nulls included."""
-        return self.required_number(form.NUM_VALUES)
+    def _raw(self, path: Path) -> bytes | None:
+        place = self.form.places.get(path)
+        return None if place is None else self.values[place]
 
     @property
     def null_count(self) -> int | None:
@@ -170,7 +187,7 @@ class RowGroup:
 
         :raises CorruptThrift: it has no column chunks, or they lie in front of the file.
         """
-        ranges = [(chunk.start, chunk.size_bytes) for chunk in self.chunks]
+        ranges = [chunk.place for chunk in self.chunks]
         if not ranges:
             raise CorruptThrift(0, "a row group has no column chunks")
         start, end = min(ranges)[0], max(start + size for start, size in ranges)

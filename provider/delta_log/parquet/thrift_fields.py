@@ -351,13 +351,18 @@ def _encoded_head(count: int, kind: int) -> bytes:
 
 
 def integer(value: bytes) -> int:
-    """Decode an integer.
+    """Decode an integer that takes up all bytes.
 
     :raises CorruptThrift: it has more than 64 bits.
     """
-    raw = varint(value, 0)[0]
-    if raw >> 64:
-        raise CorruptThrift(0, "a number has more than 64 bits")
+    if len(value) == 1:
+        raw = value[0]
+    else:
+        raw = 0
+        for byte in reversed(value[: _MOST_BITS // 7 + 1]):
+            raw = raw << 7 | byte & 127
+        if raw >> 64:
+            raise CorruptThrift(0, "a number has more than 64 bits")
     return (raw >> 1) ^ -(raw & 1)
 
 

@@ -9,6 +9,14 @@ from delta_log.printable import printable_lines
 from delta_maintenance.units import HOUR_MS, format_bytes, format_time
 
 
+def _copied_lines(summary: Mapping[str, Any]) -> list[str]:
+    """How many bytes are copied, and why the others are decoded; none if the plan does not tell."""
+    decoded: Mapping[str, int] = summary.get("numBytesToDecode") or {}
+    ways = [("copy", summary.get("numBytesToCopyEstimate"), "of row groups as they are")]
+    ways += [("decode", size, f"since {reason}") for reason, size in decoded.items()]
+    return [f"  {name:<11}{'':>15}  {format_bytes(size):>10}  {note}" for name, size, note in ways if size]
+
+
 def render_plan(summary: Mapping[str, Any]) -> str:
     """The summary of a plan of OPTIMIZE or of a purge."""
     left, hot = summary["numBinsLeftByBudget"], summary["numBinsLeftAsHot"]
@@ -41,6 +49,7 @@ def render_plan(summary: Mapping[str, Any]) -> str:
         f"  {name:<11}{files:>9,} files  {format_bytes(size):>10}  {note}".rstrip()
         for name, files, size, note in rows
     ]
+    lines += _copied_lines(summary)
     if left:
         size = format_bytes(summary["numBytesLeftByBudget"])
         lines.append(f"  {'left':<11}{left:>9,} bins   {size:>10}  to the next run")

@@ -18,6 +18,7 @@ def commit_metrics(manifests: Sequence[BinManifest]) -> dict[str, int]:
         "numRemovedFiles": len(sources),
         "numAddedBytes": sum(added),
         "numRemovedBytes": sum(source.size_bytes for source in sources),
+        "numCopiedBytes": sum(manifest.bytes_copied for manifest in manifests),
         "numDeletionVectorsRemoved": sum(source.deletion_vector is not None for source in sources),
         "minFileSize": added[0] if added else 0,
         "p25FileSize": _percentile(added, 1),

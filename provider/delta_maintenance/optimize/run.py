@@ -34,6 +34,7 @@ from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.errors import BadManifest, PlanChanged, TaskFailed, error_report
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.optimize.batches import Batches, CommitDetails
+from delta_maintenance.optimize.copy_forecast import copy_forecast
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
 from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin
 from delta_maintenance.optimize.options import OptimizeOptions
@@ -213,6 +214,8 @@ def _dry_run(context: JobContext, snapshot: Snapshot, options: OptimizeOptions) 
     plan = _plan(context, snapshot, options, EarlierTries())
     expected = forecast(plan.bytes_in, table.history(_HISTORY)) if plan.bins else None
     facts: dict[str, Any] = plan.to_dict() | (expected.to_dict() if expected is not None else {})
+    # The run's id and time limit do not matter for what its tasks read.
+    facts |= copy_forecast(plan, tasks_of(plan, snapshot, "", table.storage.uri), table.storage)
     if output is not None:
         output.write(plan.lines())
         facts["uri"] = output.uri

@@ -36,9 +36,7 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
-from delta_maintenance.rewrite.copied_file import CopiedFiles
-from delta_maintenance.rewrite.copying import CopyRules
-from delta_maintenance.rewrite.encoded_part import empty_footer
+from delta_maintenance.rewrite.copied_files import copied_files_of
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.manifest_members import BIN_ID
@@ -114,14 +112,12 @@ def rewrite_bin(
     stored = storable(schema.without(task.partition_columns))
     live = LiveRows(task, storage, stored)
     settings = WriterSettings.of(task.configuration, stored, task.reader_features)
-    like = None
-    sources = Sources(task, storage)
+    copied_files = None
     if task.rewrite != "encode":
-        like = empty_footer(live.schema, settings)
-        num_row_ids = len(live.columns.fields) - len(stored.fields)
-        sources.copied_files = CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids))
+        settings, copied_files = copied_files_of(task, storage, live.schema, live.num_row_ids, settings)
+    sources = Sources(task, storage, copied_files)
     with nullcontext(pool) if pool is not None else SegmentPool() as encoding:
-        outputs = write_outputs(task, sources, live, settings, encoding, on_progress, like)
+        outputs = write_outputs(task, sources, live, settings, encoding, on_progress)
     keys = [output.key for output in outputs.files]
     with _removing(keys, storage):
         if outputs.rows != sources.rows_in - sources.rows_deleted:

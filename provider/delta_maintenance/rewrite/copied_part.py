@@ -8,7 +8,7 @@ from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import AssembledFile
 from delta_log.parquet.footer import RowGroup
 from delta_log.stats.file_stats import StatsCollector
-from delta_maintenance.rewrite.copied_file import CopiedFile
+from delta_maintenance.rewrite.copied_files import CopiedFile
 from delta_maintenance.rewrite.copied_stats import CopiedStats
 from delta_maintenance.rewrite.sources import SourceSlice
 

@@ -63,12 +63,10 @@ class CopiedStats:
             chunks = group.chunks
             for leaf in self._leaves:
                 chunk = chunks[leaf.number]
-                nulls = chunk.null_count
-                if nulls is None or leaf.null_count is None:
-                    leaf.null_count = None
-                else:
-                    leaf.null_count += nulls
-                if not leaf.is_bounded or nulls == chunk.num_values or leaf.path in known:
+                if leaf.null_count is not None:
+                    nulls = chunk.null_count
+                    leaf.null_count = None if nulls is None else leaf.null_count + nulls
+                if not leaf.is_bounded or chunk.is_null or leaf.path in known:
                     continue
                 bounds = None if leaf.number in distrust.bounds else chunk.bounds
                 if bounds is None:

@@ -38,6 +38,7 @@ from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.footer import MAGIC, Footer, RowGroup
 from delta_log.parquet.schema_elements import DOUBLE, FLOAT, Leaf, columns_of, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.parquet.thrift_fields import encoded_integer
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 from delta_maintenance.rewrite.writer_settings import CODEC_PROPERTY, WriterSettings
 
@@ -149,7 +150,7 @@ class CopyRules:
             return ENCRYPTED
         schema = footer.schema_bytes
         if schema not in self._schemas:
-            self._schemas[schema] = columns_of(footer.schema) == columns_of(self.like.schema)
+            self._schemas[schema] = stores_alike(footer, self.like)
         if not self._schemas[schema]:
             return OTHER_COLUMNS
         if not knows_writer(footer.created_by):
@@ -167,10 +168,10 @@ class CopyRules:
                 return ODD_FOOTER
             if not rows:
                 continue
-            places = []
+            places, encoded_rows = [], encoded_integer(rows)
             for leaf, chunk in zip(self._leaves, chunks, strict=True):
-                start, size = chunk.start, chunk.size_bytes
-                if size <= 0 or (chunk.num_values != rows and not leaf.is_repeated):
+                start, size = chunk.place
+                if size <= 0 or not (leaf.is_repeated or chunk.has_values(encoded_rows)):
                     return ODD_FOOTER
                 places.append((start, start + size))
             places.sort()
@@ -220,6 +221,14 @@ class CopyRules:
         if not footer.has_type_orders:
             no_bounds = frozenset(range(len(self._leaves)))
         return Distrust(no_bounds, frozenset() if is_ours else self._floats, old_bounds=True)
+
+
+def stores_alike(footer: Footer, other: Footer) -> bool:
+    """Tell whether two files store the same columns in the same way.
+
+    :raises CorruptThrift: a schema is malformed.
+    """
+    return columns_of(footer.schema) == columns_of(other.schema)
 
 
 def against_source(task: RewriteTask, source: SourceFile) -> str | None:

@@ -114,7 +114,7 @@ class PartEncoder:
             self._schema,
             compression=self._settings.codec,
             use_dictionary=dictionaries,
-            store_decimal_as_integer=True,
+            store_decimal_as_integer=self._settings.decimals_as_integers,
             write_page_index=True,
             # Spark ignores Arrow's own schema, and the Parquet schema has the field ids.
             store_schema=False,

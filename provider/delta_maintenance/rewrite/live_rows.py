@@ -38,6 +38,11 @@ class LiveRows:
         )
         self.schema: pa.Schema = arrow_schema(self.columns, physical=True)
 
+    @property
+    def num_row_ids(self) -> int:
+        """How many of the last columns keep row ids and versions."""
+        return len(self.columns.fields) - self._num_own
+
     def batches(
         self, slices: Iterable[SourceSlice], *, on_all_processors: bool = False
     ) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,6 @@ from delta_log.data.data_file import DataFile
 from delta_log.errors import DeltaLogError
 from delta_log.log.data_path import encode_path, hive_directory
 from delta_log.parquet.assembled_file import AssembledFile
-from delta_log.parquet.footer import Footer
 from delta_log.stats.file_stats import StatsCollector
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema
@@ -89,15 +88,14 @@ def write_outputs(
     settings: WriterSettings,
     pool: SegmentPool,
     on_progress: OnProgress | None = None,
-    like: Footer | None = None,
 ) -> Outputs:
     """Write all rows. A bin without rows has no file.
 
     :param live: reads the sources.
     :param pool: encodes segments.
-    :param like: a footer of the writer, for files that begin with copied row groups.
     """
     storage, key_values = sources.storage, {**spark_metadata(live.columns), **floats_note()}
+    like = sources.copied_files.like if sources.copied_files is not None else None
     bytes_copied = 0
     written: list[tuple[str, StatsCollector]] = []
     read = RowHash()

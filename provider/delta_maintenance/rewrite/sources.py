@@ -13,7 +13,7 @@ from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import DeletionVector
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
-from delta_maintenance.rewrite.copied_file import CopiedFile, CopiedFiles
+from delta_maintenance.rewrite.copied_files import CopiedFile, CopiedFiles
 from delta_maintenance.rewrite.copying import LARGE_BYTES, LARGE_ROWS
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 

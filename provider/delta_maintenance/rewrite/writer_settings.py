@@ -37,6 +37,8 @@ class WriterSettings:
     :param string_prefix_length: of the bounds of strings.
     :param tight_bounds: the value of ``tightBounds``; ``None`` leaves it out.
     :param row_group_bytes: decoded bytes of a row group.
+    :param decimals_as_integers: store decimals of at most 18 digits as integers, as Spark does. Otherwise as bytes of a fixed
+        length, as pyarrow does.
     """
 
     codec: str
@@ -44,6 +46,7 @@ class WriterSettings:
     string_prefix_length: int = DEFAULT_STRING_PREFIX_LENGTH
     tight_bounds: bool | None = None
     row_group_bytes: int = 64 << 20
+    decimals_as_integers: bool = True
 
     @staticmethod
     def codec_of(configuration: Mapping[str, str]) -> str:

@@ -86,7 +86,8 @@ def _parts(content: bytes) -> Iterator[tuple[Any, ...]]:
     groups = Footer.from_end(content).row_groups
     for number, leaf, chunk in parquet.column_chunks(footer):
         ours = groups[number].chunks[leaf]
-        pages = content[ours.start : ours.start + ours.size_bytes]
+        start, size = ours.place
+        pages = content[start : start + size]
         found = []
         for offset, length in (
             (parquet.OFFSET_INDEX, parquet.OFFSET_INDEX_LENGTH),
@@ -98,7 +99,7 @@ def _parts(content: bytes) -> Iterator[tuple[Any, ...]]:
                 part = content[at : at + parquet.number_of(chunk, length)]
             found.append(part)
         locations = [
-            (page.offset - ours.start, page.size_bytes, page.first_row)
+            (page.offset - start, page.size_bytes, page.first_row)
             for page in (parquet.offset_index(found[0]) if found[0] else ())
         ]
         bloom = ours.number(BLOOM_FILTER[0])

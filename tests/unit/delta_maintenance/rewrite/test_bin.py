@@ -44,6 +44,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return table
 
 
+#: How the bins of a test are rewritten.
+REWRITE = ["copy"]
+
+
+@pytest.fixture(params=["copy", "encode"], autouse=True)
+def _rewrite(request: pytest.FixtureRequest) -> None:
+    REWRITE[:] = [request.param]
+
+
 @pytest.fixture
 def table(written: Path, tmp_path: Path) -> Path:
     return copy_of(written, tmp_path / "table")
@@ -57,7 +66,10 @@ def copy_of(written: Path, table: Path) -> Path:
 def task_of(table: Path, num_outputs: int = 1) -> RewriteTask:
     snapshot = Table(str(table)).snapshot()
     (task,) = tasks_of(
-        plan_optimize(snapshot, OptimizeOptions(verify="full"), 0), snapshot, "run", str(table)
+        plan_optimize(snapshot, OptimizeOptions(verify="full", rewrite=REWRITE[0]), 0),
+        snapshot,
+        "run",
+        str(table),
     )
     return RewriteTask.from_json(json.dumps(json.loads(task.to_json()) | {"num_outputs": num_outputs}))
 

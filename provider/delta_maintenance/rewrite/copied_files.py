@@ -1,0 +1,181 @@
+"""Opens the sources of a bin to copy row groups from them: reads their footers, and decides what may be copied.
+
+The new file stores all columns in one way, so row groups fit only if their file does the same. A decimal may be stored in two
+ways, and the larger file of the bin decides which of them the new file takes.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from delta_log.errors import CorruptLog
+from delta_log.log.data_path import is_external
+from delta_log.parquet.assembled_file import Sink
+from delta_log.parquet.footer import END_BYTES, Footer, FooterMemory, footer_length
+from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
+from delta_maintenance.rewrite.copying import (
+    LARGE_BYTES,
+    NO_FOOTER,
+    OTHER_SIZE,
+    Copies,
+    CopyRules,
+    against_source,
+    stores_alike,
+)
+from delta_maintenance.rewrite.encoded_part import empty_footer
+from delta_maintenance.rewrite.task import RewriteTask, SourceFile
+from delta_maintenance.rewrite.writer_settings import WriterSettings
+
+#: Bytes from the end of a file on a disk that are read at once; most footers are smaller.
+_TAIL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """The bytes of a file in storage.
+
+    :param size_bytes: as the log says.
+    :param tail: the last bytes, which are read already.
+    """
+
+    storage: Storage
+    key: str
+    size_bytes: int
+    tail: bytes
+
+    def read(self, start: int, length: int) -> bytes:
+        offset = start - (self.size_bytes - len(self.tail))
+        if offset >= 0:
+            return self.tail[offset : offset + length]
+        return self.storage.read(self.key, start, length)
+
+    def copy_to(self, sink: Sink, start: int, length: int) -> None:
+        """Write bytes to a new file of the same storage.
+
+        :raises CorruptLog: the file was cut since it was opened.
+        """
+        if start >= self.size_bytes - len(self.tail):
+            data = self.read(start, length)
+            sink.write(data)
+            copied = len(data)
+        else:
+            copied = self.storage.read_into(sink, self.key, start, length)  # type: ignore[arg-type]
+        if copied != length:
+            raise CorruptLog(
+                self.key,
+                f"only {copied} of {length} bytes from {start} on are there, so it was cut meanwhile",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFile:
+    """A source from which row groups are copied."""
+
+    file: StoredFile
+    footer: Footer
+    copies: Copies
+
+
+@dataclass(slots=True)
+class CopiedFiles:
+    """Opens the sources of a task. Several threads may do so at once.
+
+    :param rules: judge the footers.
+    """
+
+    task: RewriteTask
+    storage: Storage
+    rules: CopyRules
+    _memory: FooterMemory = field(default_factory=FooterMemory)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def like(self) -> Footer:
+        """A footer with the columns as the new file stores them."""
+        return self.rules.like
+
+    def open(self, source: SourceFile) -> CopiedFile | str:
+        """Open a source, or say why nothing of it is copied.
+
+        A file that is missing, broken, or not as long as the log says is decoded, which tells what is wrong with it.
+        """
+        against = against_source(self.task, source)
+        if against is not None:
+            return against
+        if is_external(source.key):
+            return NO_FOOTER
+        try:
+            tail = read_tail(self.storage, source)
+            if tail is None:
+                return OTHER_SIZE
+            with self._lock:
+                footer = Footer.from_end(tail, self._memory)
+                data_end = source.size_bytes - footer_length(tail[-END_BYTES:]) - END_BYTES
+                copies = self.rules.judge(footer, data_end)
+        except (CorruptThrift, FileNotFoundError):
+            return NO_FOOTER
+        if all(copies.reasons):
+            return next((reason for reason in copies.reasons if reason is not None), NO_FOOTER)
+        return CopiedFile(StoredFile(self.storage, source.key, source.size_bytes, tail), footer, copies)
+
+
+def copied_files_of(
+    task: RewriteTask, storage: Storage, schema: pa.Schema, num_row_ids: int, settings: WriterSettings
+) -> tuple[WriterSettings, CopiedFiles]:
+    """Prepare copying. Return the settings of the new file, and what opens the sources.
+
+    :param schema: of the new file.
+    :param num_row_ids: how many of its last columns keep row ids and versions.
+    """
+    like = empty_footer(schema, settings)
+    with suppress(CorruptThrift):
+        footer = _example(task, storage)
+        if footer is not None and not stores_alike(footer, like):
+            # Another way to store decimals is worth it only if row groups can be copied then.
+            others = replace(settings, decimals_as_integers=False)
+            other = empty_footer(schema, others)
+            if stores_alike(footer, other):
+                settings, like = others, other
+    return settings, CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids))
+
+
+def _example(task: RewriteTask, storage: Storage) -> Footer | None:
+    """Read the footer of the largest file that may be copied; ``None`` if there is none.
+
+    :raises CorruptThrift: it is malformed.
+    """
+    sources = [source for source in task.sources if against_source(task, source) is None]
+    largest = max(sources, key=lambda source: source.size_bytes, default=None)
+    if largest is None or is_external(largest.key):
+        return None
+    if task.rewrite == "auto" and largest.size_bytes < LARGE_BYTES:
+        return None
+    try:
+        tail = read_tail(storage, largest)
+    except FileNotFoundError:
+        return None
+    return None if tail is None else Footer.from_end(tail)
+
+
+def read_tail(storage: Storage, source: SourceFile) -> bytes | None:
+    """Read the end of a file with its whole footer; ``None`` if the file has another length.
+
+    :raises CorruptThrift: it does not end with a plain footer.
+    """
+    wanted = READ_AHEAD_BYTES if storage.concurrency > 1 else _TAIL_BYTES
+    for _ in range(2):
+        wanted = min(wanted, source.size_bytes)
+        # One byte more would be there if the file were longer.
+        tail = storage.read(source.key, source.size_bytes - wanted, wanted + 1)
+        if len(tail) != wanted:
+            return None
+        needed = footer_length(tail[-END_BYTES:]) + END_BYTES
+        if needed <= wanted:
+            return tail
+        wanted = needed
+    raise CorruptThrift(0, "the footer is longer than the file")
