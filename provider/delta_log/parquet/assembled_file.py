@@ -28,6 +28,7 @@ from delta_log.parquet.footer import (
     MAGIC,
     OFFSET_INDEX,
     ColumnChunk,
+    EncodedRowGroup,
     Footer,
     RowGroup,
     footer_length,
@@ -105,12 +106,13 @@ class Distrust:
 
     :param bounds: numbers of the leaves whose bounds are wrong.
     :param membership: numbers of the leaves whose dictionary and Bloom filter do not tell which values there are.
-    :param old_bounds: all bounds of the deprecated form that are not those of the present form, too.
+    :param is_foreign: another writer may have written them. Bounds of the deprecated form are left out unless they are those of
+        the present form, too, and the bounds of floats hold zeros of both signs.
     """
 
     bounds: Collection[int] = frozenset()
     membership: Collection[int] = frozenset()
-    old_bounds: bool = False
+    is_foreign: bool = False
 
 
 @dataclass(slots=True)
@@ -125,7 +127,8 @@ class AssembledFile:
     sink: Sink
     like: Footer | None = None
     size_bytes: int = field(default=0, init=False)
-    _groups: list[RowGroup] = field(default_factory=list)
+    _num_rows: int = 0
+    _groups: list[RowGroup | EncodedRowGroup] = field(default_factory=list)
     #: Chunks of the new file, each with its index.
     _offset_indexes: list[tuple[ColumnChunk, bytes]] = field(default_factory=list)
     _column_indexes: list[tuple[ColumnChunk, bytes]] = field(default_factory=list)
@@ -172,11 +175,19 @@ class AssembledFile:
                     moved = moved.without_bounds()
                 if leaf in leave_out.membership:
                     moved = moved.without_membership()
-                if leave_out.old_bounds and moved.has_own_old_bounds:
-                    moved = moved.without_old_bounds()
+                if leave_out.is_foreign:
+                    moved.widen_zeros()
+                    if moved.has_own_old_bounds:
+                        moved = moved.without_old_bounds()
                 self._keep(chunk, moved, by, small)
                 chunks.append(moved)
-            self._groups.append(group.moved(begin, chunks))
+            self._num_rows += group.num_rows
+            complete = group.moved(begin, chunks)
+            # Nothing more is to be put into a row group without indexes, and a file may have very many of them.
+            has_indexes = any(
+                place in chunk.form.places for chunk in chunks for place in (OFFSET_INDEX[0], COLUMN_INDEX[0])
+            )
+            self._groups.append(complete if has_indexes else EncodedRowGroup(complete.to_bytes()))
 
     def finish(self, key_values: Mapping[str, str]) -> None:
         """Write the rest of the file. The caller closes it.
@@ -188,7 +199,7 @@ class AssembledFile:
         for place, indexes in ((COLUMN_INDEX, self._column_indexes), (OFFSET_INDEX, self._offset_indexes)):
             for chunk, content in indexes:
                 self._put(chunk, place, content)
-        self._write(self.like.with_row_groups(self._groups, key_values).to_end())
+        self._write(self.like.with_row_groups(self._groups, self._num_rows, key_values).to_end())
 
     def _keep(self, chunk: ColumnChunk, moved: ColumnChunk, by: int, small: _SmallParts) -> None:
         """Keep the indexes and the Bloom filter of a chunk, so far as its new form names them."""

@@ -5,7 +5,7 @@ The numbers of fields are those of ``parquet.thrift``. Everything that this modu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,6 +34,8 @@ _FORMAT_VERSION = 2
 #: The order of values that their type defines, for one leaf.
 _TYPE_ORDER = b"\x1c\0\0"
 _ZERO = encoded_integer(0)
+#: The width of the physical types FLOAT and DOUBLE.
+_FLOAT_BYTES = {4: 4, 5: 8}
 #: Forms that the chunks of one leaf may have before the oldest are forgotten.
 _MOST_FORMS = 16
 
@@ -122,6 +124,20 @@ class ColumnChunk:
                 return True
         return False
 
+    def widen_zeros(self) -> None:
+        """Make a zero that is a bound of floats -0.0 below and 0.0 above, since queries take them for one value.
+
+        parquet-java writes the zero that it met, and widens the bounds when it reads them. Other readers do not.
+        """
+        places, zero = self.form.places, bytes(_FLOAT_BYTES.get(self.form.physical_type, 0))
+        if not zero:
+            return
+        negative = zero[:-1] + b"\x80"
+        for path, wrong, right in ((form.LOW, zero, negative), (form.HIGH, negative, zero)):
+            place = places.get(path)
+            if place is not None and _content(self.values[place]) == wrong:
+                self.values[place] = bytes((len(right),)) + right
+
     def moved(self, by: int) -> ColumnChunk:
         """Return the chunk for a file in which its pages lie ``by`` bytes further on."""
         values, places = self.values.copy(), self.form.places
@@ -208,6 +224,19 @@ class RowGroup:
         # Only encryption needs it, and parquet-rs refuses a file in which some row groups have one and others do not.
         group.drop(_ORDINAL)
         return RowGroup(group)
+
+    def to_bytes(self) -> bytes:
+        return self.fields.to_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRowGroup:
+    """A row group to which nothing is added any more, as bytes, which take the least memory."""
+
+    content: bytes
+
+    def to_bytes(self) -> bytes:
+        return self.content
 
 
 @dataclass(slots=True)
@@ -333,12 +362,17 @@ class Footer:
         """Whether columns are encrypted, and the plain footer is signed."""
         return _ENCRYPTION in self.fields
 
-    def with_row_groups(self, groups: list[RowGroup], key_values: Mapping[str, str]) -> Footer:
-        """Return a footer of the same schema for other row groups."""
+    def with_row_groups(
+        self, groups: Sequence[RowGroup | EncodedRowGroup], num_rows: int, key_values: Mapping[str, str]
+    ) -> Footer:
+        """Return a footer of the same schema for other row groups.
+
+        :param num_rows: of all row groups.
+        """
         fields = Fields(self.fields)
         fields.put_number(_VERSION, _FORMAT_VERSION, I32)
-        fields.put_number(_FILE_ROWS, sum(group.num_rows for group in groups))
-        fields.put_structs(_ROW_GROUPS, [group.fields for group in groups])
+        fields.put_number(_FILE_ROWS, num_rows)
+        fields[_ROW_GROUPS] = (LIST, list(groups))
         pairs = []
         for key, value in key_values.items():
             pair = Fields()

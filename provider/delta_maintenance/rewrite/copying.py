@@ -18,6 +18,7 @@ bounds                                              kept
 ==================================================  ==============================================
 of files that do not say how values compare         never
 of the deprecated form                              where the present form says the same
+zeros of float and double leaves                    as -0.0 below and 0.0 above
 of float and double leaves                          from parquet-java and from this provider: both
                                                     give none where there is a NaN
 claims of dictionaries and Bloom filters of these   from this provider: others may take 0.0 and
@@ -222,7 +223,7 @@ class CopyRules:
         no_bounds = frozenset() if is_ours or _java_minor(footer.created_by) is not None else self._floats
         if not footer.has_type_orders:
             no_bounds = frozenset(range(len(self._leaves)))
-        return Distrust(no_bounds, frozenset() if is_ours else self._floats, old_bounds=True)
+        return Distrust(no_bounds, frozenset() if is_ours else self._floats, is_foreign=True)
 
 
 def stores_alike(footer: Footer, other: Footer) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delta_log.parquet import chunk_form as form
 from delta_log.parquet import metadata as parquet
 from delta_log.parquet.assembled_file import AssembledFile, BufferSource, Distrust
 from delta_log.parquet.footer import BLOOM_FILTER, Footer, FooterMemory
@@ -170,6 +173,25 @@ def test_what_is_distrusted_is_left_out(files: list[tuple[bytes, pa.Table]]) -> 
         assert not group.column(2).has_column_index
         assert group.column(0).bloom_filter_offset is None
     assert metadata.row_group(0).column(1).bloom_filter_offset is not None
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5])
+def test_bounds_of_another_writer_hold_zeros_of_both_signs(kind: pa.DataType, value: float) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"x": pa.array([value], kind)}), sink)
+    content = sink.getvalue()
+    chunk = Footer.from_end(content).row_groups[0].chunks[0]
+    width = "<f" if kind == pa.float32() else "<d"
+    raw = struct.pack(width, value)
+    # Arrow widens zeros itself; parquet-java leaves those that it met.
+    for path in (form.LOW, form.HIGH):
+        chunk.values[chunk.form.places[path]] = bytes((len(raw),)) + raw
+    chunk.widen_zeros()
+    assert chunk.bounds is not None
+    low, high = (struct.unpack(width, bound)[0] for bound in chunk.bounds)
+    assert (low, high) == (value, value)
+    assert (math.copysign(1, low), math.copysign(1, high)) == ((1, 1) if value else (-1, 1))
 
 
 def test_row_groups_may_be_chosen(files: list[tuple[bytes, pa.Table]]) -> None:

@@ -229,7 +229,7 @@ def test_bounds_are_kept_of_writers_that_leave_out_those_of_nan() -> None:
         (lambda footer: ours(footer).without(7), {0, 1, 2, 3, 4}, set()),
     ):
         found = judged(written(), edit).distrust
-        assert (set(found.bounds), set(found.membership), found.old_bounds) == (bounds, membership, True)
+        assert (set(found.bounds), set(found.membership), found.is_foreign) == (bounds, membership, True)
 
 
 @pytest.mark.parametrize(
