@@ -107,7 +107,7 @@ class Distrust:
     :param bounds: numbers of the leaves whose bounds are wrong.
     :param membership: numbers of the leaves whose dictionary and Bloom filter do not tell which values there are.
     :param is_foreign: another writer may have written them. Bounds of the deprecated form are left out unless they are those of
-        the present form, too, and the bounds of floats hold zeros of both signs.
+        the present form, too. The bounds of floats hold zeros of both signs, and are left out if one is a NaN.
     """
 
     bounds: Collection[int] = frozenset()
@@ -177,6 +177,8 @@ class AssembledFile:
                     moved = moved.without_membership()
                 if leave_out.is_foreign:
                     moved.widen_zeros()
+                    if moved.has_nan_bound:
+                        moved = moved.without_bounds()
                     if moved.has_own_old_bounds:
                         moved = moved.without_old_bounds()
                 self._keep(chunk, moved, by, small)

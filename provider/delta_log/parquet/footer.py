@@ -5,6 +5,8 @@ The numbers of fields are those of ``parquet.thrift``. Everything that this modu
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,8 +36,8 @@ _FORMAT_VERSION = 2
 #: The order of values that their type defines, for one leaf.
 _TYPE_ORDER = b"\x1c\0\0"
 _ZERO = encoded_integer(0)
-#: The width of the physical types FLOAT and DOUBLE.
-_FLOAT_BYTES = {4: 4, 5: 8}
+#: The encodings of the physical types FLOAT and DOUBLE.
+_FLOAT_CODES = {4: "<f", 5: "<d"}
 #: Forms that the chunks of one leaf may have before the oldest are forgotten.
 _MOST_FORMS = 16
 
@@ -124,14 +126,24 @@ class ColumnChunk:
                 return True
         return False
 
+    @property
+    def has_nan_bound(self) -> bool:
+        """Whether a bound is a NaN. parquet-java sorts it above all numbers, and takes no notice of such bounds when it reads."""
+        code, bounds = _FLOAT_CODES.get(self.form.physical_type), self.bounds
+        if code is None or bounds is None:
+            return False
+        width = struct.calcsize(code)
+        return any(len(raw) != width or math.isnan(struct.unpack(code, raw)[0]) for raw in bounds)
+
     def widen_zeros(self) -> None:
         """Make a zero that is a bound of floats -0.0 below and 0.0 above, since queries take them for one value.
 
         parquet-java writes the zero that it met, and widens the bounds when it reads them. Other readers do not.
         """
-        places, zero = self.form.places, bytes(_FLOAT_BYTES.get(self.form.physical_type, 0))
-        if not zero:
+        code, places = _FLOAT_CODES.get(self.form.physical_type), self.form.places
+        if code is None:
             return
+        zero = bytes(struct.calcsize(code))
         negative = zero[:-1] + b"\x80"
         for path, wrong, right in ((form.LOW, zero, negative), (form.HIGH, negative, zero)):
             place = places.get(path)

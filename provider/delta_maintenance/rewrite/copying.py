@@ -19,8 +19,8 @@ bounds                                              kept
 of files that do not say how values compare         never
 of the deprecated form                              where the present form says the same
 zeros of float and double leaves                    as -0.0 below and 0.0 above
-of float and double leaves                          from parquet-java and from this provider: both
-                                                    give none where there is a NaN
+of float and double leaves                          from this provider, which gives none where there is
+                                                    a NaN, and from parquet-java, unless one is a NaN
 claims of dictionaries and Bloom filters of these   from this provider: others may take 0.0 and
                                                     -0.0 for two values
 ==================================================  ==============================================
