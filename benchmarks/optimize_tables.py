@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from delta_log.data.deletion_vector import write_deletion_vectors
 from delta_log.data.row_bitmap import RowBitmap
 
 ROWS_OF_A_FILE = 4_000
+#: Makes files of 0.57 MB.
+_NARROW_ROWS = 22_000
 #: Rows that files draw theirs from; much more than a row group holds would change nothing.
 _POOL_ROWS = 200_000
 _WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty"]
@@ -36,17 +39,30 @@ def mixed(table: Path, files: int, rows: int = ROWS_OF_A_FILE) -> Path:
     """So many files of so many rows in one commit: 32 columns of mixed types, about 1.1 MB for 4,000 rows."""
     if table.exists():
         return table
+    pool = _pool(np.random.default_rng(1))
+    return _made(table, pool.schema, files, lambda draft, number: _write_file(draft, pool, number, rows))
+
+
+def narrow(table: Path, files: int, rows: int = _NARROW_ROWS) -> Path:
+    """So many files of so many rows in one commit: 5 columns, about 0.57 MB for 22,000 rows."""
+    if table.exists():
+        return table
+    schema = _narrow_part(0, 0).schema
+    return _made(
+        table,
+        schema,
+        files,
+        lambda draft, number: _write(draft, _narrow_part(number, rows), number, number * rows),
+    )
+
+
+def _made(table: Path, schema: pa.Schema, files: int, write: Callable[[Path, int], dict[str, Any]]) -> Path:
     draft = table.with_suffix(".draft")
     shutil.rmtree(draft, ignore_errors=True)
     (draft / "_delta_log").mkdir(parents=True)
-    pool = _pool(np.random.default_rng(1))
-
-    def write(number: int) -> dict[str, Any]:
-        return _write_file(draft, pool, number, rows)
-
     with ThreadPoolExecutor(2) as threads:
-        adds = list(threads.map(write, range(files)))
-    _commit(draft, 0, [*_header(pool.schema), *({"add": add} for add in adds)])
+        adds = list(threads.map(lambda number: write(draft, number), range(files)))
+    _commit(draft, 0, [*_header(schema), *({"add": add} for add in adds)])
     draft.rename(table)
     return table
 
@@ -262,6 +278,27 @@ def _write_file(table: Path, pool: pa.Table, number: int, rows: int) -> dict[str
         ("price", random.random(rows) * 1000),
     ):
         part = part.set_column(part.schema.get_field_index(name), name, pa.array(values))
+    return _write(table, part, number, first)
+
+
+def _narrow_part(number: int, rows: int) -> pa.Table:
+    random = np.random.default_rng(number)
+    moments = 1_700_000_000_000_000 + number * 3_600_000_000 + np.sort(random.integers(0, 3_600_000_000, rows))
+    words = np.array([f"{_WORDS[kind % 10]}-{kind}" for kind in range(100)])
+    return pa.table(
+        {
+            "sequence": pa.array(np.arange(number * rows, (number + 1) * rows)),
+            "price": pa.array(random.random(rows) * 1000),
+            "account": pa.array(random.integers(0, 1_000, rows)),
+            "category": pa.array(words[random.integers(0, 100, rows)].tolist(), pa.string()),
+            "created": pa.array(moments).cast(pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+def _write(table: Path, part: pa.Table, number: int, first: int) -> dict[str, Any]:
+    """Write a file. Its rows are numbered from ``first``."""
+    rows = part.num_rows
     name = f"part-{number:05d}-{uuid.UUID(int=number)}-c000.snappy.parquet"
     pq.write_table(part, table / name, compression="snappy", store_schema=False)
     stats = {
