@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,8 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField, arrow_field
 
 _PAGE_BYTES = 1 << 20
+#: A file of at most this size is read at once, if it was closed until its turn came: then most of it is wanted.
+_SMALL_BYTES = 4 << 20
 #: About the bytes of a number in Arrow, or of a text's offset and validity.
 _VALUE_BYTES = 8
 
@@ -99,30 +102,56 @@ class DataFile:
         self.key = key
         if is_external(key):
             raise UnsupportedFeature(("data files outside of the table's directory",), "read", key)
-        try:
-            source = storage.open_read(key)
-        except FileNotFoundError as error:
-            raise CorruptLog(key, "the log names this data file, but it is not there") from error
+        self._storage = storage
+        self._opened: pq.ParquetFile | None = None
+        self._metadata: Any = None
+        parquet = self._parquet
         with _file_errors(key, storage):
-            # Pages are read one by one from a disk, and in a few large requests over a network. A file in memory needs none.
-            self._parquet = pq.ParquetFile(
-                source,
-                coerce_int96_timestamp_unit="us",
-                pre_buffer=storage.concurrency > 1 and not isinstance(source, pa.BufferReader),
-                buffer_size=_PAGE_BYTES,
-            )
-            self._arrow_schema = self._parquet.schema_arrow
-        # Only a local file and a file in memory serve small reads at no cost.
-        self._read_at = source.read_at if isinstance(source, pa.NativeFile) else None
+            self._metadata = parquet.metadata
+            self._arrow_schema: pa.Schema = parquet.schema_arrow
         if len(set(self._arrow_schema.names)) < len(self._arrow_schema.names):
             raise CorruptLog(key, "two of its columns have one name")
         self._conversion = Conversion(key, by_id=mapping_mode == "id")
-        self._storage = storage
+
+    @property
+    def _parquet(self) -> pq.ParquetFile:
+        """The file, which is opened if it is closed."""
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> pq.ParquetFile:
+        try:
+            source = self._storage.open_read(self.key)
+        except FileNotFoundError as error:
+            raise CorruptLog(self.key, "the log names this data file, but it is not there") from error
+        with _file_errors(self.key, self._storage):
+            is_to_be_read = self._metadata is not None
+            if is_to_be_read and isinstance(source, pa.OSFile) and source.size() <= _SMALL_BYTES:
+                with source:
+                    source = pa.BufferReader(source.read_buffer())
+            # Only a local file and a file in memory serve small reads at no cost.
+            self._read_at = source.read_at if isinstance(source, pa.NativeFile) else None
+            # Pages are read one by one from a disk, and in a few large requests over a network. A file in memory needs neither.
+            in_memory = isinstance(source, pa.BufferReader)
+            return pq.ParquetFile(
+                source,
+                metadata=self._metadata,
+                coerce_int96_timestamp_unit="us",
+                pre_buffer=self._storage.concurrency > 1 and not in_memory,
+                buffer_size=0 if in_memory else _PAGE_BYTES,
+            )
+
+    def close(self) -> None:
+        """Close the file until :meth:`read` opens it again. A file that waits for its turn then needs no descriptor."""
+        if self._opened is not None:
+            self._opened.close(force=True)
+            self._opened = self._read_at = None
 
     @property
     def num_rows(self) -> int:
         """Physical rows, hidden ones included."""
-        return int(self._parquet.metadata.num_rows)
+        return int(self._metadata.num_rows)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -136,19 +165,19 @@ class DataFile:
     @property
     def bloom_filters(self) -> set[str]:
         """Paths of the leaves that have a Bloom filter in the first row group."""
-        metadata = self._parquet.metadata
+        metadata = self._metadata
         columns = range(metadata.num_columns) if metadata.num_row_groups else ()
         chunks = [metadata.row_group(0).column(number) for number in columns]
         return {chunk.path_in_schema for chunk in chunks if chunk.bloom_filter_offset is not None}
 
     @property
     def num_row_groups(self) -> int:
-        return int(self._parquet.num_row_groups)
+        return int(self._metadata.num_row_groups)
 
     @property
     def row_group_bytes(self) -> list[int]:
         """About the decoded bytes of each row group: its pages without compression, or one word for each value."""
-        metadata = self._parquet.metadata
+        metadata = self._metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         return [
             max(group.total_byte_size, _VALUE_BYTES * group.num_rows * group.num_columns) for group in groups
@@ -220,7 +249,7 @@ class DataFile:
 
     def _first_row(self, group: int) -> int:
         """Return the physical index of a row group's first row; for the number of row groups, the number of rows."""
-        metadata = self._parquet.metadata
+        metadata = self._metadata
         if group == metadata.num_row_groups:
             return int(metadata.num_rows)
         return sum(metadata.row_group(number).num_rows for number in range(group))
@@ -228,7 +257,8 @@ class DataFile:
     def _batches(
         self, asked: _Asked, most_rows: int, groups: range, threads: bool
     ) -> Iterator[pa.RecordBatch]:
-        for step in plan_reads(self._parquet.metadata, asked.leaves, most_rows, self._read_at, groups):
+        parquet = self._parquet
+        for step in plan_reads(parquet.metadata, asked.leaves, most_rows, self._read_at, groups):
             yield from self._batches_of(step, asked.names, threads)
 
     def _batches_of(self, step: ReadStep, names: list[str], threads: bool) -> Iterator[pa.RecordBatch]:

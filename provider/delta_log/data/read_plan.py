@@ -29,8 +29,13 @@ from delta_log.parquet.thrift_compact import CorruptThrift, ThriftStruct
 BATCH_ROWS = 1 << 16
 #: About the most bytes of a batch. A writer collects batches until a row group is full.
 _BATCH_BYTES = 16 << 20
+#: The most bytes of a column in a batch that raise no doubt, if all its values were as wide as one may be: small batches cost time,
+#: and hardly any column is like that.
+_HARMLESS_BYTES = 32 << 20
 #: About the bytes of a number in Arrow, or of a text's offset and validity.
 _VALUE_BYTES = 8
+#: The length before each text of a dictionary.
+_LENGTH_BYTES = 4
 #: Where widths are in doubt: the rows of the first batch if the mean width of texts is known, and if it is not; the most
 #: rows of any batch.
 _FIRST_ROWS_BY_MEAN, _FIRST_ROWS, _MOST_ROWS = 1 << 12, 1 << 8, 1 << 14
@@ -146,7 +151,7 @@ def _group(
     pages_bytes = sum(chunk.total_uncompressed_size for chunk in chunks.values())
     decoded_bytes = max(pages_bytes, _VALUE_BYTES * values)
     # A batch may hold rows of all row groups, or a part of one.
-    harmless_bytes = _BATCH_BYTES // metadata.num_row_groups
+    harmless_bytes = _HARMLESS_BYTES // metadata.num_row_groups
     share = min(1.0, most_rows / max(1, group.num_rows))
     first_rows = most_rows
     for leaf in leaves.texts:
@@ -189,7 +194,7 @@ def _texts(chunk: Any, share: float, harmless_bytes: int, read_at: ReadAt | None
     if dictionary is None:
         return _Texts(first_rows=_FIRST_ROWS)
     more_bytes = dictionary.num_bytes * chunk.num_values // dictionary.num_values
-    harmless = share * chunk.num_values * dictionary.num_bytes <= harmless_bytes
+    harmless = share * chunk.num_values * dictionary.widest_bytes <= harmless_bytes
     return _Texts(more_bytes, None if harmless else _FIRST_ROWS_BY_MEAN)
 
 
@@ -199,6 +204,11 @@ class _Dictionary:
 
     num_values: int
     num_bytes: int
+
+    @property
+    def widest_bytes(self) -> int:
+        """The most bytes that one value may have: the others have four for their length."""
+        return self.num_bytes - _LENGTH_BYTES * (self.num_values - 1)
 
 
 def _dictionary_of(chunk: Any, read_at: ReadAt | None) -> _Dictionary | None:

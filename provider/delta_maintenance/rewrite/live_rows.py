@@ -96,6 +96,7 @@ class LiveRows:
                 }
                 arrays[self._num_own :] = tracked.arrays(arrays[self._num_own :], rows.positions, file)
             yield pa.record_batch(arrays, schema=self.schema)
+        data_file.close()
 
 
 def row_tracking(configuration: Mapping[str, str]) -> RowTracking | None:

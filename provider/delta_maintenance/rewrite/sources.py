@@ -142,7 +142,11 @@ class Sources:
         return None if isinstance(found, str) else found
 
     def _data_file(self, source: SourceFile) -> DataFile:
-        return DataFile(self.storage, source.key, self.task.mapping_mode)
+        data_file = DataFile(self.storage, source.key, self.task.mapping_mode)
+        if self.storage.concurrency < 2:
+            # Thousands of small sources may wait for a thread.
+            data_file.close()
+        return data_file
 
 
 def _check_records(opened: OpenedSource) -> None:

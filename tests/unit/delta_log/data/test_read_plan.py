@@ -59,6 +59,11 @@ def test_an_ordinary_small_file_is_one_batch() -> None:
     assert min(one.first_rows, one.most_rows) >= rows
 
 
+def test_a_small_file_of_few_short_values_is_one_batch() -> None:
+    (one,) = found(pa.table({"few": repeated([f"{number:010}" for number in range(100)], 22_000)}))
+    assert one.first_rows >= 22_000
+
+
 def test_a_large_file_of_few_short_values_is_read_by_the_largest_batches() -> None:
     (one,) = found(pa.table({"few": repeated(["red", "green", "a rare colour"], 200_000)}))
     assert (one.first_rows, one.most_rows) == (BATCH_ROWS, BATCH_ROWS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -356,3 +358,16 @@ def test_where_a_newer_release_was_faster_our_file_goes_and_its_manifest_stays(
         rewrite_bin(task, Store(table, remote=remote, before=hook), RUN_KEY)
     assert new_files(table) == promised(others[0])
     assert storage.read(manifest_key("run", task.bin_id)) == newer(others[0])
+
+
+@pytest.mark.parametrize("rewrite", ["encode", "copy"])
+def test_a_bin_may_have_more_sources_than_the_process_may_open(table: Path, rewrite: str) -> None:
+    task = task_of(table)
+    task = replace(task, sources=task.sources * 100, rewrite=rewrite, verify="counts")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 50, hard))
+    try:
+        manifest = rewrite_bin(task, LocalStorage(str(table)), RUN_KEY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert manifest.rows_out == 100 * len(ROWS)
