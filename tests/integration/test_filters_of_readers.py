@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 Answers = dict[str, frozenset[int]]
+#: By predicate, the rows that are missing and those that are too many.
+Wrong = dict[str, tuple[list[int], list[int]]]
 _NAMED = [(column.name, column) for column in COLUMNS]
 _SPARK = predicates([*_NAMED, *((f"st.{m.name}", m) for m in MEMBERS)], spark_literal, "<=>", few=True)
 _ALL_VALUES = [*_NAMED, *((f"st['{m.name}']", m) for m in MEMBERS)]
@@ -178,7 +180,16 @@ class _DuckDB:
         }
 
 
-def _differences(found: Answers, expected: Answers) -> dict[str, tuple[list[int], list[int]]]:
+def _worse(found: Wrong, before: Wrong) -> Wrong:
+    """Returns the wrong answers that were not wrong before, or not by these rows."""
+    return {
+        name: rows
+        for name, rows in found.items()
+        if not all(set(now) <= set(then) for now, then in zip(rows, before.get(name, ([], [])), strict=True))
+    }
+
+
+def _differences(found: Answers, expected: Answers) -> Wrong:
     """Returns, for each predicate with a wrong answer, the rows that are missing and those that are too many."""
     return {
         name: (sorted(expected[name] - rows), sorted(rows - expected[name]))
@@ -219,7 +230,7 @@ def test_filters_return_the_same_rows_from_our_files(
         delta_rs: Mapping[str, str],
         duckdb: Mapping[str, str],
         gone: frozenset[int] = frozenset(),
-    ) -> dict[str, object]:
+    ) -> dict[str, Wrong]:
         def left(answers: Answers) -> Answers:
             return {name: found - gone for name, found in answers.items()}
 
@@ -232,13 +243,18 @@ def test_filters_return_the_same_rows_from_our_files(
 
     sources, table = table, tmp_path / "copied"
     _write_nullable(session, sources, table)
+    # Some readers misread what Spark's own files say of nulls and NaN, and read it in the same way from a copy.
+    misread = differences(_FEW, _DATAFUSION, _DUCKDB)
     plan = run(table, rewrite="copy", dry_run=True).plan
     assert plan is not None
     assert plan["numBytesToDecode"] == {}
     report = run(table, rewrite="copy", verify="full")
     assert (report.status, len(keys(table))) == ("committed", 1)
     assert report.metrics["numCopiedBytes"] == plan["numBytesToCopyEstimate"]
-    assert differences(_FEW, _DATAFUSION, _DUCKDB) == {}
+    found = differences(_FEW, _DATAFUSION, _DUCKDB)
+    assert {engine: _worse(wrong, misread.get(engine, {})) for engine, wrong in found.items()} == {
+        engine: {} for engine in found
+    }
     for setting in ("parquet.filter.columnindex.enabled", "spark.sql.parquet.enableVectorizedReader"):
         session.conf.set(setting, "false")
         assert _differences(_spark_filters(session, table, _FEW), by_spark) == {}, setting
