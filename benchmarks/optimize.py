@@ -1,53 +1,33 @@
 """OPTIMIZE and REORG PURGE: ours against delta-rs and Delta Lake on Spark. ``./dev bench optimize``.
 
-a. 2,000 files of 1.1 MB, 8 million rows of 32 columns of mixed types, into files of 256 MiB: local processes.
-b. The same into files of 1 GiB.
-c. a. on Spark: our engine in an embedded session against Delta Lake's own, both from the start of the session to its end.
-d. The same table with a tenth of the rows of each file deleted by vectors: REORG PURGE, local processes against Delta Lake.
-e. 20 files of 50 kB: in a fresh process of ours, against a session of Delta Lake's that has done it before.
-f. A plan of 10,000 bins on a snapshot of 1,000,000 files, against that snapshot's own load.
-g. a. on four times as many files: only our memory.
-h. 12 files of 56 MB, each of one large row group, into one: ours, delta-rs, and a trial that copies row groups.
+Whole commands, from the start of the program to its end, ours and delta-rs:
 
-All write Snappy, and rows are compared afterwards. Memory is that of all processes together.
+a. 400 files of 0.57 MB, 5 columns, into one file.
+b. 300 files of 1.05 MB, 34 leaves of mixed types, into one file.
+c. 2,000 files as in b., into files of 256 MiB.
+d. b. where Delta Lake on Spark has written the table.
+e. 12 files of 56 MB, each of one large row group, into one file.
+f. b. with ``--rewrite copy``.
+g. 100 files of 20 MB, each twentieth with a deletion vector, into files of 1 GiB. delta-rs compacts the table without the vectors.
 
-2026-11-22, 2 cores, pyarrow 26.0.1, deltalake 1.6.6, delta-spark 4.4.0 on PySpark 4.2, tables in memory. a. and b. on 1,000
-files with nothing else on the machine, medians of three: delta-rs is ahead in a., and level in b., which is one bin after
-another for ours. The rest is of the day before, once, while others used the cores as well; c. and d. on 800 files, g. on 250
-files and 1,000 into 64 MiB:
+The others begin when all modules are loaded:
 
-====  =====================  ============  ====  ==============  ====  ==========
-case                         seconds       time  processor       CPU   peak MB
-====  =====================  ============  ====  ==============  ====  ==========
-a     256 MiB, delta-rs      5.35, 4.44    0.8   10.3, 8.6       0.8   1090, 1360
-b     1 GiB, delta-rs        5.70, 5.78    1.0   10.1, 8.8       0.9   630, 1505
-c     Spark, delta-spark     25.1, 252     10    22.0, 115       5.2   1417, 6815
-d     purge, delta-spark     31.2, 340     11    12.2, 114       9.3   270, 2906
-e     20 files, delta-spark  0.08, 11.7    148   0.08, 47.9
-f     plan, load             2.4, 1.9      0.8   2.4, 0.9        0.4   630, 332
-g     4 times as many files                                            703, 710
-====  =====================  ============  ====  ==============  ====  ==========
+h. c. on Spark: our engine in an embedded session against Delta Lake's own, both from the start of the session to its end.
+i. c. with a tenth of the rows of each file deleted by vectors: REORG PURGE, local processes against Delta Lake.
+j. 20 files of 50 kB: in a fresh process of ours, against a session of Delta Lake's that has done it before.
+k. A plan of 10,000 bins on a snapshot of 1,000,000 files, against that snapshot's own load.
+l. c. on four times as many files: only our memory.
 
-Where the processor's time goes: in a. and b., of 2.5 s for 200 files pyarrow's decoder takes 1.3 and its encoder 1.2, most of
-that in Snappy and in strings; reading and writing the same by pyarrow alone takes 2.3 to 2.6. Nothing of Arrow's is faster:
-on one processor that was 1.76 s by pyarrow, 1.78 by DuckDB, 1.65 by delta-rs. Texts of random hexadecimal digits are a quarter
-of it (Snappy makes them an eighth smaller); leaving them uncompressed would gain 13 % and cost 5 % of the size. In c. the rewrite itself is
-12 s, as in local processes, and Spark the other 10. In d. decoding and encoding take a third each, leaving out deleted rows
-an eighth. In e. reading is two fifths and writing a third. In f. looking up partition values is two fifths, naming bins
-a quarter, gathering the files of the bins a fifth.
-
-h. is a trial (:mod:`row_group_copy`): twelve files of one row group of 56 MB each become one file in 0.5 s where decoding and
-encoding takes 10.8 s and delta-rs 11.5 s (two rounds on a busy machine), about twenty times faster. It is not part of the product:
-statistics, page indexes and notes of the footer would have to be carried over exactly, and it serves files whose row groups
-are large already, not the small files that a compaction is mostly about, of which each would become a small row group.
+All write Snappy, and rows are compared afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +38,19 @@ from side_by_side import Case, Contender
 
 _FILES = 2_000
 _MIB, _GIB = 1 << 20, 1 << 30
+_ROWS_OF_20_MB = 80_000
+
+
+#: Cases of whole commands, by letter: what is done, the most bytes of a file, and further arguments of ours.
+_COMMANDS = {
+    "a": ("a 400 x 0.57 MB, 5 columns", _GIB, ()),
+    "b": ("b 300 x 1.05 MB, 34 leaves", _GIB, ()),
+    "c": ("c 2,000 x 1.1 MB into 256 MiB", 256 * _MIB, ()),
+    "d": ("d b. by delta-spark", _GIB, ()),
+    "e": ("e 12 x 56 MB", _GIB, ()),
+    "f": ("f b. copied", _GIB, ("--rewrite", "copy")),
+    "g": ("g 100 x 20 MB, 5 % with vectors", _GIB, ()),
+}
 
 
 def _contender(name: str, function: str, *, peer: bool = False) -> Contender:
@@ -65,69 +58,89 @@ def _contender(name: str, function: str, *, peer: bool = False) -> Contender:
 
 
 _LOCAL = _contender("ours", "our_local")
-_RUST = _contender("delta-rs", "delta_rs", peer=True)
 _JVM = _contender("delta-spark", "delta_spark", peer=True)
 
 
+def command_case(letter: str, root: Path, files: int) -> Case:
+    """A case of whole commands; its arguments are those of :func:`measure_command`."""
+    name, target_bytes, more = _COMMANDS[letter]
+    table = _table(letter, root, files)
+    without_vectors = (
+        optimize_tables.mixed(root / "medium-100", 100, _ROWS_OF_20_MB) if letter == "g" else table
+    )
+    contenders = (Contender("ours", str(table)), Contender("delta-rs", str(without_vectors), peer=True))
+    return Case(name, contenders, (str(table), str(target_bytes), *more), same_facts=False)
+
+
+def measure_command(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
+    """Run one command on a copy of the table. ``contender.function`` is the table."""
+    target_bytes, *more = arguments[1:]
+    copy = optimize_contenders.copy_for(arguments[0], contender.name)
+    optimize_tables.linked(Path(contender.function), copy)
+    if contender.peer:
+        command = [str(side_by_side.HERE / "delta_rs_compaction.py"), str(copy), target_bytes]
+    else:
+        command = ["-m", "delta_maintenance", "optimize", str(copy), "--target-size", target_bytes, *more]
+    return side_by_side.run_program([sys.executable, *command])
+
+
 def case(letter: str, root: Path, files: int) -> Case:
-    """One case and its table; :func:`_table` says where the contenders leave their copies."""
+    """One of the other cases; :func:`_table` says where the contenders leave their copies."""
     table = str(_table(letter, root, files))
     contenders: dict[str, tuple[str, tuple[Contender, ...], tuple[Any, ...]]] = {
-        "a": ("a 256 MiB", (_LOCAL, _RUST), (256 * _MIB,)),
-        "b": ("b 1 GiB", (_LOCAL, _RUST), (_GIB,)),
-        "c": ("c 256 MiB, Spark", (_contender("ours-on-spark", "our_spark"), _JVM), (256 * _MIB,)),
-        "d": (
-            "d purge of 10 %",
+        "h": ("h 256 MiB, Spark", (_contender("ours-on-spark", "our_spark"), _JVM), (256 * _MIB,)),
+        "i": (
+            "i purge of 10 %",
             (_contender("ours", "our_purge"), _contender("delta-spark", "delta_spark_purge", peer=True)),
             (_GIB,),
         ),
-        "e": (
-            "e 20 files of 50 kB",
+        "j": (
+            "j 20 files of 50 kB",
             (_LOCAL, _contender("delta-spark", "delta_spark_warm", peer=True)),
             (_GIB,),
         ),
-        "f": ("f 10,000 bins", (_contender("plan", "plan_only"), _contender("load", "load", peer=True)), ()),
-        "g": ("g 256 MiB, four times as large", (_LOCAL,), (256 * _MIB,)),
-        "h": (
-            "h 12 files of 56 MB",
-            (_LOCAL, _contender("copied", "row_groups_copied"), _RUST),
-            (_GIB,),
-        ),
+        "k": ("k 10,000 bins", (_contender("plan", "plan_only"), _contender("load", "load", peer=True)), ()),
+        "l": ("l 256 MiB, four times as large", (_LOCAL,), (256 * _MIB,)),
     }
     name, who, arguments = contenders[letter]
     return Case(name, who, (table, *arguments), same_facts=False)
 
 
 def _table(letter: str, root: Path, files: int) -> Path:
+    if letter == "a":
+        return optimize_tables.narrow(root / "narrow-400", 400)
+    if letter in "bdf":
+        table = optimize_tables.mixed(root / "mixed-300", 300)
+        return optimize_contenders.spark_written(table, root / "spark-300", 300) if letter == "d" else table
     if letter == "e":
-        return optimize_tables.mixed(root / "small-20", 20, 160)
-    if letter == "h":
         return optimize_tables.mixed(root / "large-12", 12, 250_000)
-    if letter == "f":
+    if letter == "g":
+        table = optimize_tables.mixed(root / "medium-100", 100, _ROWS_OF_20_MB)
+        return optimize_tables.with_deletion_vectors(table, root / "medium-100-deleted", every=20)
+    if letter == "j":
+        return optimize_tables.mixed(root / "small-20", 20, 160)
+    if letter == "k":
         return optimize_tables.partitioned(root / "partitioned-1m", 1_000_000, 10_000)
     table = optimize_tables.mixed(root / f"mixed-{files}", files)
-    if letter == "d":
+    if letter == "i":
         return optimize_tables.with_deletion_vectors(table, root / f"deleted-{files}")
-    return optimize_tables.multiplied(table, root / f"mixed-4x{files}", 4) if letter == "g" else table
+    return optimize_tables.multiplied(table, root / f"mixed-4x{files}", 4) if letter == "l" else table
 
 
 def _compare_rows(measured: Case) -> None:
     """
-    :raises SystemExit: two contenders left tables of different rows.
+    :raises SystemExit: a contender left other rows than its table had.
     """
-    table = measured.arguments[0]
-    copies = {
-        contender.name: optimize_contenders.copy_for(table, contender.name)
-        for contender in measured.contenders
-    }
-    found = {
-        name: json.dumps(optimize_tables.checksum(copy)) for name, copy in copies.items() if copy.exists()
-    }
-    if len(set(found.values())) > 1:
-        raise SystemExit(f"{measured.name}: the rows differ: {found}")
-    if len(found) > 1:
-        print(f"{measured.name}: {json.loads(next(iter(found.values())))['rows']:,} rows, equal")
-    shutil.rmtree(Path(table).parent / optimize_contenders.COPIES, ignore_errors=True)
+    table = Path(measured.arguments[0])
+    for contender in measured.contenders:
+        copy = optimize_contenders.copy_for(str(table), contender.name)
+        if copy.exists():
+            source = Path(contender.function) if measured.name[0] in _COMMANDS else table
+            before, after = optimize_tables.checksum(source), optimize_tables.checksum(copy)
+            if before != after:
+                raise SystemExit(f"{measured.name}: {contender.name} left {after}, not {before}")
+            print(f"{measured.name}: {contender.name} left {after['rows']:,} rows, the same as before")
+    shutil.rmtree(table.parent / optimize_contenders.COPIES, ignore_errors=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -135,15 +148,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("directory", nargs="?", type=Path, help="where the tables are")
     parser.add_argument("cases", nargs="*", help="by their letters; none: all")
     parser.add_argument("--files", type=int, default=_FILES, help="of the large table")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args(arguments)
     root = given.directory or Path(tempfile.gettempdir()) / "airflow-provider-delta-bench"
     root.mkdir(parents=True, exist_ok=True)
-    for letter in given.cases or "abcdefgh":
-        measured = case(letter, root, given.files)
-        for row in side_by_side.run_cases([measured], given.rounds):
-            facts = ", ".join(f"{name} {value}" for name, value in row["facts"].items())
-            print(f"  {row['contender']}: {facts}")
+    for letter in given.cases or "abcdefghijkl":
+        if letter in _COMMANDS:
+            measured = command_case(letter, root, given.files)
+            side_by_side.run_cases(
+                [measured], given.rounds, measure_command, "whole processes, imports included"
+            )
+        else:
+            measured = case(letter, root, given.files)
+            for row in side_by_side.run_cases([measured], given.rounds):
+                facts = ", ".join(f"{name} {value}" for name, value in row["facts"].items())
+                print(f"  {row['contender']}: {facts}")
         _compare_rows(measured)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -17,7 +18,6 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 from process_tree import ProcessTree
-from row_group_copy import copy_row_groups
 
 from delta_log import Table
 from delta_log.snapshot.snapshot import Snapshot  # noqa: F401 - so that lazy imports are done before the clock starts
@@ -44,6 +44,18 @@ def copy_for(uri: str, contender: str) -> Path:
     return Path(uri).parent / COPIES / f"{Path(uri).name}-{contender}"
 
 
+def spark_written(source: Path, table: Path, files: int) -> Path:
+    """The rows of a table, in so many files that Delta Lake on Spark writes."""
+    if not table.exists():
+        draft = table.with_suffix(".draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as scratch, _delta_session(Path(scratch), 1 << 30) as spark:
+            rows = spark.read.format("delta").load(str(source)).repartition(files)
+            rows.write.format("delta").option("delta.parquet.compression.codec", "snappy").save(str(draft))
+        draft.rename(table)
+    return table
+
+
 def our_local(uri: str, target_bytes: int) -> dict[str, Any]:
     return _on_a_copy(uri, "ours", lambda copy: _run(copy, "optimize", target_bytes, "local"))
 
@@ -55,17 +67,6 @@ def our_purge(uri: str, target_bytes: int) -> dict[str, Any]:
 def our_spark(uri: str, target_bytes: int) -> dict[str, Any]:
     """The session's start and end are measured with it."""
     return _on_a_copy(uri, "ours-on-spark", lambda copy: _run(copy, "optimize", target_bytes, "spark"))
-
-
-def delta_rs(uri: str, target_bytes: int) -> dict[str, Any]:
-    """With the table's codec, which it does not take from the table's properties."""
-    properties = deltalake.WriterProperties(compression="SNAPPY")
-
-    def compact(copy: Path) -> None:
-        table = deltalake.DeltaTable(str(copy))
-        table.optimize.compact(target_size=target_bytes, writer_properties=properties)
-
-    return _on_a_copy(uri, "delta-rs", compact)
 
 
 def our_far(uri: str, options: dict[str, Any], target_bytes: int) -> dict[str, Any]:
@@ -92,18 +93,6 @@ def _timed(work: Callable[[], bool]) -> dict[str, Any]:
         assert work()
         wall = time.perf_counter() - started
     return {"measured_seconds": wall, "measured": tree.measured()}
-
-
-def row_groups_copied(uri: str, target_bytes: int) -> dict[str, Any]:
-    """All files into one, by the trial of :mod:`row_group_copy`, and a commit without more than counts."""
-
-    def compact(copy: Path) -> None:
-        live = Table(str(copy)).snapshot().files(["path", "size"]).to_pylist()
-        assert sum(file["size"] for file in live) <= target_bytes
-        rows = copy_row_groups([copy / file["path"] for file in live], copy / "copied.parquet")
-        optimize_tables.replace_all(copy, [file["path"] for file in live], copy / "copied.parquet", rows)
-
-    return _on_a_copy(uri, "copied", compact)
 
 
 def delta_spark(uri: str, target_bytes: int) -> dict[str, Any]:

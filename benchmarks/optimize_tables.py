@@ -67,13 +67,16 @@ def _made(table: Path, schema: pa.Schema, files: int, write: Callable[[Path, int
     return table
 
 
-def with_deletion_vectors(source: Path, table: Path) -> Path:
-    """The same table with a tenth of the rows of each file deleted by a vector, all vectors in one file."""
+def with_deletion_vectors(source: Path, table: Path, every: int = 1) -> Path:
+    """The same table with a tenth of the rows of some files deleted by a vector, all vectors in one file.
+
+    :param every: 1: of all files, 20: of each twentieth file.
+    """
     if table.exists():
         return table
     draft = linked(source, table.with_suffix(".draft"))
     opened = Table(str(draft))
-    files = opened.snapshot().files(["path", "size", "stats", "modification_time"]).to_pylist()
+    files = opened.snapshot().files(["path", "size", "stats", "modification_time"]).to_pylist()[::every]
     random = np.random.default_rng(2)
     bitmaps = []
     for file in files:

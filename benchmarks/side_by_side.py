@@ -120,6 +120,24 @@ def _measure(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
     return result
 
 
+def run_program(command: Sequence[str]) -> dict[str, Any]:
+    """Run a program once and measure it whole, start-up and the processes that it waits for included."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "provider")])}
+    # Compiled modules are kept, as they are after an installation with pip.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run(
+        [sys.executable, str(HERE / "whole_process.py"), *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
 def _child(function: str, arguments: list[Any]) -> None:
     module_name, _, name = function.partition(":")
     call = getattr(importlib.import_module(module_name), name)

@@ -29,9 +29,6 @@ compiled, c. executes 1.7 times as many instructions.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -41,7 +38,7 @@ from typing import Any
 import deltalake
 import numpy as np
 import pyarrow as pa
-from side_by_side import HERE, Case, Contender, run_cases
+from side_by_side import Case, Contender, run_cases, run_program
 
 from delta_maintenance.contract import JobSpec
 
@@ -98,25 +95,7 @@ def measure(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
     """Run the program of a contender once."""
     (table,) = arguments
     argument = JobSpec("optimize", table, "benchmark").to_json() if contender.function == "job" else table
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "provider")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(HERE / "whole_process.py"),
-            sys.executable,
-            *_PROGRAMS[contender.function],
-            argument,
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{contender.name}, {contender.function} failed:\n{done.stderr[-3000:]}")
-    figures: dict[str, Any] = json.loads(done.stdout)
-    return figures
+    return run_program([sys.executable, *_PROGRAMS[contender.function], argument])
 
 
 if __name__ == "__main__":

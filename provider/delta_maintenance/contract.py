@@ -134,7 +134,7 @@ class JobSpec:
         hyphens and underscores.
     :param transaction: makes the run idempotent, see :class:`TransactionId`.
     :param memory_limit_bytes: ceiling for the local engine.
-    :param parallelism: worker processes or Spark tasks at a time; ``None``: as many as the machine or cluster has.
+    :param parallelism: threads of the local engine, or Spark tasks, at a time; ``None``: as many as the machine or cluster has.
     :param allowed_roots: lists of roots, by who set them. The table and every other address must lie below a root of each
         list, see :mod:`delta_log.storage.table_uri`.
     :param tags: for ``commitInfo.tags``, which people read in the table's history.

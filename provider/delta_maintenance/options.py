@@ -492,8 +492,8 @@ ENGINE = Option(
 )
 PARALLELISM = Option(
     "parallelism",
-    Count("processes or tasks"),
-    "worker processes or Spark tasks at a time",
+    Count("threads or tasks"),
+    "threads of the local engine, or Spark tasks, at a time",
     otherwise="what the machine or cluster has",
     group=HOW_TO_RUN,
 )

@@ -17,6 +17,7 @@ import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.support.checks.parquet_edits import footer_bytes
 from tests.support.runs.maintenance_runs import keys, run
 from tests.support.tables.edge_values import (
     COLUMNS,
@@ -27,7 +28,7 @@ from tests.support.tables.edge_values import (
     spark_literal,
 )
 
-from delta_log.parquet.metadata import footer_bytes, split_footer
+from delta_log.parquet.metadata import split_footer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,16 +1,16 @@
-"""Reads and edits the parts of a Parquet footer and page index that tell a reader which rows it may skip.
+"""Reads the parts of a Parquet footer and page index that tell a reader which rows it may skip.
 
 Both are structs of Thrift's compact protocol (:mod:`delta_log.parquet.thrift_compact`). The numbers of their fields are those
-of ``parquet.thrift``. Fields that are not named here stay as they are.
+of ``parquet.thrift``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from delta_log.parquet.thrift_compact import STRUCT, CorruptThrift, ThriftList, ThriftStruct
+from delta_log.parquet.thrift_compact import CorruptThrift, ThriftList, ThriftStruct
 
 _T = TypeVar("_T")
 
@@ -22,16 +22,9 @@ END_BYTES = 8
 ROW_GROUPS = 4
 COLUMNS, NUM_ROWS = 1, 3
 META_DATA, OFFSET_INDEX, OFFSET_INDEX_LENGTH, COLUMN_INDEX, COLUMN_INDEX_LENGTH = 3, 4, 5, 6, 7
-PHYSICAL_TYPE, NUM_VALUES, STATISTICS, ENCODING_STATS, BLOOM_FILTER, BLOOM_FILTER_LENGTH = (
-    1,
-    5,
-    12,
-    13,
-    14,
-    15,
-)
-#: Fields in Statistics: lower and upper bound in the present and in the deprecated form, and whether they are exact.
-BOUNDS, OLD_BOUNDS, _EXACT = (6, 5), (2, 1), (7, 8)
+PHYSICAL_TYPE, NUM_VALUES, STATISTICS = 1, 5, 12
+#: Fields in Statistics: lower and upper bound in the present and in the deprecated form.
+BOUNDS, OLD_BOUNDS = (6, 5), (2, 1)
 NULL_COUNT = 3
 
 
@@ -45,12 +38,6 @@ def split_footer(tail: bytes) -> tuple[bytes, ThriftStruct]:
     if tail[-4:] != MAGIC or start < 0:
         raise CorruptThrift(len(tail), "the file does not end with a footer")
     return tail[:start], ThriftStruct.from_bytes(tail[start:-END_BYTES])
-
-
-def footer_bytes(footer: ThriftStruct) -> bytes:
-    """Return the end of a file: the footer, its length and the magic number."""
-    content = footer.to_bytes()
-    return content + len(content).to_bytes(4, "little") + MAGIC
 
 
 def column_chunks(footer: ThriftStruct) -> Iterator[tuple[int, int, ThriftStruct]]:
@@ -90,41 +77,6 @@ def page_index_start(footer: ThriftStruct, end: int) -> int:
         if place in chunk.fields
     ]
     return min([end, *places])
-
-
-def edited(footer: ThriftStruct, edit: Callable[[int, int, ThriftStruct], ThriftStruct]) -> ThriftStruct:
-    """Return the footer with edited column chunks.
-
-    :param edit: takes the number of a row group, the number of a leaf and the chunk, and returns the new chunk.
-    :raises CorruptThrift: the footer is malformed.
-    """
-    groups = []
-    for number, group in enumerate(_structs(footer, ROW_GROUPS)):
-        chunks = [edit(number, leaf, chunk) for leaf, chunk in enumerate(_structs(group, COLUMNS))]
-        groups.append(group.replacing(COLUMNS, ThriftList(STRUCT, tuple(chunks))))
-    return footer.replacing(ROW_GROUPS, ThriftList(STRUCT, tuple(groups)))
-
-
-def without_bounds(chunk: ThriftStruct) -> ThriftStruct:
-    """Remove the bounds from a column chunk, so that no reader skips it for its values.
-
-    The count of nulls and the offset index stay. The bytes of the column index stay in the file, but the footer no longer
-    names them.
-    """
-    meta = chunk_meta(chunk)
-    there = statistics(meta)
-    if there is not None:
-        meta = meta.replacing(STATISTICS, there.without(*BOUNDS, *OLD_BOUNDS, *_EXACT))
-    return chunk.replacing(META_DATA, meta).without(COLUMN_INDEX, COLUMN_INDEX_LENGTH)
-
-
-def without_membership(chunk: ThriftStruct) -> ThriftStruct:
-    """Remove from a column chunk what tells a reader that the dictionary or the Bloom filter covers all values.
-
-    parquet-java looks a value up in the dictionary if ``encoding_stats`` says that all pages use it.
-    """
-    meta = chunk_meta(chunk).without(ENCODING_STATS, BLOOM_FILTER, BLOOM_FILTER_LENGTH)
-    return chunk.replacing(META_DATA, meta)
 
 
 @dataclass(frozen=True, slots=True)

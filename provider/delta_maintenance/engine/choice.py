@@ -1,7 +1,7 @@
 """Which engine does a piece of work.
 
 All engines run the same function, so the choice is one of cost. A Spark session takes seconds to start, and on one
-machine it is never faster than worker processes. It pays where it brings more machines.
+machine it is never faster than the local engine. It pays where it brings more machines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.units import format_bytes
 
-#: What the worker processes of one machine finish in a minute or two. Above that, ``auto`` prefers a cluster.
+#: What one machine finishes in a minute or two. Above that, ``auto`` prefers a cluster.
 LOCAL_BYTES = 16 << 30
 #: What one process lists and compares within a minute, or a few on a slow store, and in less than 1 GiB.
 LOCAL_FILES = 2_000_000

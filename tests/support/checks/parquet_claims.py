@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from delta_log.parquet import metadata as parquet
 from delta_log.parquet.metadata import ColumnIndex
 from delta_log.parquet.thrift_compact import ThriftStruct
+from tests.support.checks.parquet_edits import edited, footer_bytes
+
+#: Fields in ColumnMetaData.
+_ENCODING_STATS, _BLOOM_FILTER = 13, 14
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def claims(content: bytes, path: str) -> list[Claims]:
                 statistics.get(parquet.NULL_COUNT),
                 pages,
                 tuple(place.first_row for place in places),
-                (parquet.ENCODING_STATS in meta.fields, parquet.BLOOM_FILTER in meta.fields),
+                (_ENCODING_STATS in meta.fields, _BLOOM_FILTER in meta.fields),
             )
         )
     return found
@@ -64,4 +68,4 @@ def claims(content: bytes, path: str) -> list[Claims]:
 def with_footer(content: bytes, edit: Callable[[int, int, ThriftStruct], ThriftStruct]) -> bytes:
     """A file with other column chunks in its footer."""
     before, footer = parquet.split_footer(content)
-    return before + parquet.footer_bytes(parquet.edited(footer, edit))
+    return before + footer_bytes(edited(footer, edit))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.checks.parquet_edits import edited, footer_bytes
 
 from delta_log.data.data_file import DataFile
 from delta_log.errors import UnsupportedFeature
@@ -49,8 +50,8 @@ def int96_file(values: list[int | None]) -> bytes:
     schema = footer.get(SCHEMA_FIELD)
     root, leaf = schema.items
     leaf = leaf.replacing(1, PHYSICAL_TYPE_INT96).without(2)
-    footer = parquet.edited(footer, as_int96).replacing(SCHEMA_FIELD, replace(schema, items=(root, leaf)))
-    return before + parquet.footer_bytes(footer)
+    footer = edited(footer, as_int96).replacing(SCHEMA_FIELD, replace(schema, items=(root, leaf)))
+    return before + footer_bytes(footer)
 
 
 def read(directory: Path, values: list[int | None]) -> list[int | None]:

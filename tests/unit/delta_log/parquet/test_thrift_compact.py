@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.checks.parquet_edits import footer_bytes
 from tests.support.tables.thrift_trees import TREES
 
-from delta_log.parquet.metadata import footer_bytes, split_footer
+from delta_log.parquet.metadata import split_footer
 from delta_log.parquet.thrift_compact import (
     BINARY,
     BOOLEAN,

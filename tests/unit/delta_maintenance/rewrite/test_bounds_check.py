@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.checks.parquet_claims import claims, with_footer
+from tests.support.checks.parquet_edits import edited, footer_bytes, without_bounds
 from tests.support.runs.maintenance_runs import RUN_KEY, keys, run
 from tests.support.tables.rewritable_tables import COLUMNS, GeneratedTable
 
@@ -160,7 +161,7 @@ def column_index(field: int, edit: Callable[[Any], Any]) -> Callable[[bytes], by
             moved = chunk.replacing(parquet.COLUMN_INDEX, len(before))
             return moved.replacing(parquet.COLUMN_INDEX_LENGTH, len(new))
 
-        return before + new + parquet.footer_bytes(parquet.edited(footer, placed))
+        return before + new + footer_bytes(edited(footer, placed))
 
     return changed
 
@@ -254,7 +255,7 @@ def test_statistics_for_the_log_are_held_against_the_rows(
     content, batches, schema = small_file(values)
 
     def without(group: int, leaf: int, chunk: ThriftStruct) -> ThriftStruct:
-        return parquet.without_bounds(chunk)
+        return without_bounds(chunk)
 
     content = with_footer(content, without)
     good = {"numRecords": 2, "minValues": {"long": 5, "moment": "1970-01-01T00:00:00.000Z"}}
