@@ -9,7 +9,7 @@ calendar (:mod:`delta_log.data.legacy_calendar`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +104,7 @@ class DataFile:
             raise UnsupportedFeature(("data files outside of the table's directory",), "read", key)
         self._storage = storage
         self._opened: pq.ParquetFile | None = None
+        self._source: Any = None
         self._metadata: Any = None
         parquet = self._parquet
         with _file_errors(key, storage):
@@ -132,21 +133,26 @@ class DataFile:
                     source = pa.BufferReader(source.read_buffer())
             # Only a local file and a file in memory serve small reads at no cost.
             self._read_at = source.read_at if isinstance(source, pa.NativeFile) else None
-            # Pages are read one by one from a disk, and in a few large requests over a network. A file in memory needs neither.
-            in_memory = isinstance(source, pa.BufferReader)
-            return pq.ParquetFile(
-                source,
-                metadata=self._metadata,
-                coerce_int96_timestamp_unit="us",
-                pre_buffer=self._storage.concurrency > 1 and not in_memory,
-                buffer_size=0 if in_memory else _PAGE_BYTES,
-            )
+            self._source = source
+            return self._parquet_of(source)
+
+    def _parquet_of(self, source: Any, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+        # Pages are read one by one from a disk, and in a few large requests over a network. A file in memory needs neither.
+        in_memory = isinstance(source, pa.BufferReader)
+        return pq.ParquetFile(
+            source,
+            metadata=self._metadata,
+            read_dictionary=dictionaries or None,
+            coerce_int96_timestamp_unit="us",
+            pre_buffer=self._storage.concurrency > 1 and not in_memory,
+            buffer_size=0 if in_memory else _PAGE_BYTES,
+        )
 
     def close(self) -> None:
         """Close the file until :meth:`read` opens it again. A file that waits for its turn then needs no descriptor."""
         if self._opened is not None:
             self._opened.close(force=True)
-            self._opened = self._read_at = None
+            self._opened = self._source = self._read_at = None
 
     @property
     def num_rows(self) -> int:
@@ -183,7 +189,7 @@ class DataFile:
             max(group.total_byte_size, _VALUE_BYTES * group.num_rows * group.num_columns) for group in groups
         ]
 
-    def read(
+    def read(  # noqa: PLR0913 - ways to read, by keyword
         self,
         columns: Sequence[StructField],
         hidden: RowBitmap | None = None,
@@ -194,6 +200,7 @@ class DataFile:
         memory: ColumnMemory | None = None,
         row_groups: range | None = None,
         on_all_processors: bool = True,
+        dictionaries: Collection[str] = (),
     ) -> Iterator[Rows]:
         """Stream the live rows in file order, in batches of bounded size (:mod:`delta_log.data.read_plan`).
 
@@ -205,6 +212,7 @@ class DataFile:
         :param memory: filled by reads of other files of the table in the same way.
         :param row_groups: consecutive row groups to read; by default all. Positions still count from the file's first row.
         :param on_all_processors: decode columns side by side, unless the caller reads several files at once.
+        :param dictionaries: physical names of texts to return as dictionary arrays, where the file needs no conversion.
         """
         if hidden is not None and hidden.max is not None and hidden.max >= self.num_rows:
             raise CorruptLog(
@@ -222,6 +230,10 @@ class DataFile:
         with _file_errors(self.key, self._storage):
             calendar = LegacyCalendar.of(self._parquet)
             int96 = Int96Check(self.key, Int96Check.paths_in(self._parquet), self._in_seconds)
+        if dictionaries:
+            self._read_as_dictionaries(
+                [there for there in found if there.column.physical_name in dictionaries]
+            )
         threads = on_all_processors and pa.cpu_count() > 1
         batches = self._batches(asked, batch_rows, groups, threads)
         while True:
@@ -242,6 +254,14 @@ class DataFile:
             yield Rows(batch.num_rows, arrays, where)
         if position != end:
             raise CorruptLog(self.key, f"its footer says {end} rows, but {position} came out")
+
+    def _read_as_dictionaries(self, columns: Sequence[_Found]) -> None:
+        fields = [there.field for there in columns if there.field is not None and there.as_it_is]
+        # A name with a dot may be the path of another column's member.
+        names = [field.name for field in fields if pa.types.is_string(field.type) and "." not in field.name]
+        if names:
+            assert self._opened is not None
+            self._opened = self._parquet_of(self._source, names)
 
     def _in_seconds(self) -> pq.ParquetFile:
         source = self._storage.open_read(self.key)

@@ -83,6 +83,8 @@ def _pays(values: pa.Array | pa.ChunkedArray, scale: float) -> bool:
 
 def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
     """Return the values of each leaf of a column, in the order of the file's leaves."""
+    if pa.types.is_dictionary(column.type):
+        return [column.cast(column.type.value_type)]
     if not pa.types.is_nested(column.type):
         return [column]
     return list(leaves(column.chunks[:1]))

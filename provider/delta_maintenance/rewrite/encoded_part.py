@@ -75,30 +75,50 @@ class PartEncoder:
         self._sink = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
         self._read = RowHash()
+        self._pending: list[pa.RecordBatch] = []
+        self._dictionaries: frozenset[str] | None = None
+
+    def dictionaries(self) -> frozenset[str]:
+        """Return the names of texts that get a dictionary, as far as the rows so far tell.
+
+        The caller may pass their further values as dictionary arrays, as files have them. The encoder then does not look up each
+        value.
+        """
+        if self._dictionaries is None and self._pending and not (self._bloom_filters or self._hashes_rows):
+            read = pa.Table.from_batches(self._pending, self._read_schema)
+            texts = [field.name for field in read.schema if pa.types.is_string(field.type)]
+            self._dictionaries = frozenset(dictionary_columns(read.select(texts)))
+        return self._dictionaries or frozenset()
 
     def encode(self, batches: Iterable[pa.RecordBatch]) -> EncodedPart:
         """Encode all rows. Without rows, the part has no row group."""
-        pending: list[pa.RecordBatch] = []
         pending_bytes = 0
         for batch in batches:
             if self._hashes_rows:
                 self._read = self._read.plus(RowHash.of(batch))
-            pending.append(batch)
+            self._pending.append(batch)
             pending_bytes += batch.nbytes
             if pending_bytes >= self._settings.row_group_bytes:
-                full, pending, pending_bytes = pending, [], 0
+                full, self._pending, pending_bytes = self._pending, [], 0
                 self._write_row_group(full)
-        if pending or self._writer is None:
-            self._write_row_group(pending)
+        if self._pending or self._writer is None:
+            self._write_row_group(self._pending)
         assert self._writer is not None
         self._writer.close()
         self._stats.finish(self._footers[0])
         return EncodedPart(self._sink.getvalue(), self._stats.collector, tuple(self._distrust), self._read)
 
     def _write_row_group(self, batches: list[pa.RecordBatch]) -> None:
-        read = pa.Table.from_batches(batches, self._read_schema)
+        self._dictionaries = self._dictionaries or frozenset()
+        columns = [
+            _column([batch.column(number) for batch in batches], field, field.name in self._dictionaries)
+            for number, field in enumerate(self._schema)
+        ]
         batches.clear()
-        group = pa.Table.from_arrays(_relabelled(read, self._schema), schema=self._schema)
+        schema = pa.schema(
+            [field.with_type(column.type) for field, column in zip(self._schema, columns, strict=True)]
+        )
+        group = pa.Table.from_arrays(columns, schema=schema).unify_dictionaries()
         self._stats.update(group)
         if self._writer is None:
             self._writer = self._open_writer(group)
@@ -111,7 +131,7 @@ class PartEncoder:
         self._float_leaves = FloatLeaves.of(self._schema, {*dictionaries, *(bloom_filters or ())})
         return pq.ParquetWriter(
             self._sink,
-            self._schema,
+            group.schema,
             compression=self._settings.codec,
             use_dictionary=dictionaries,
             store_decimal_as_integer=self._settings.decimals_as_integers,
@@ -137,12 +157,18 @@ def empty_footer(schema: pa.Schema, settings: WriterSettings) -> Footer:
     return BufferSource(PartEncoder(schema, settings).encode(()).content).footer()
 
 
-def _relabelled(table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:
-    """Give columns types that differ only in nullability; the buffers stay."""
-    return [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(table.columns, schema, strict=True)
-    ]
+def _column(arrays: list[pa.Array], field: pa.Field, as_dictionary: bool) -> pa.ChunkedArray:
+    """Give arrays the field's type, or that of a dictionary. Types that differ only in nullability share the buffers."""
+    if as_dictionary:
+        kind = pa.dictionary(pa.int32(), field.type)
+        return pa.chunked_array([_as_dictionary(array) for array in arrays], kind)
+    return pa.chunked_array(
+        [array if array.type == field.type else array.cast(field.type) for array in arrays], field.type
+    )
+
+
+def _as_dictionary(array: pa.Array) -> pa.Array:
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
 def _nullable(field: pa.Field) -> pa.Field:

@@ -53,6 +53,11 @@ class FooterStats:
         for path in self._texts:
             values = leaf_values(group, path)
             assert values is not None
+            if pa.types.is_dictionary(values.type):
+                # Rows may have but some of its values.
+                if not any(_has_long(chunk.dictionary) for chunk in values.chunks):
+                    continue
+                values = values.cast(values.type.value_type)
             longest = pc.max(pc.binary_length(values)).as_py()
             if longest is not None and longest > _LONG_TEXT_BYTES:
                 found = pc.min_max(values.cast(pa.binary())).as_py()
@@ -67,6 +72,11 @@ class FooterStats:
                     found = group.column(leaf).statistics
                     bounds = [found.min_raw, found.max_raw] if found.has_min_max else None
                     self.collector.add(path, found.null_count, bounds and _extremes(bounds, kind))
+
+
+def _has_long(values: pa.Array) -> bool:
+    longest = pc.max(pc.binary_length(values)).as_py()
+    return longest is not None and longest > _LONG_TEXT_BYTES
 
 
 def file_leaves(

@@ -7,7 +7,7 @@ the row's physical position (deleted rows count) and the file's default version.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -44,15 +44,20 @@ class LiveRows:
         return len(self.columns.fields) - self._num_own
 
     def batches(
-        self, slices: Iterable[SourceSlice], *, on_all_processors: bool = False
+        self,
+        slices: Iterable[SourceSlice],
+        *,
+        on_all_processors: bool = False,
+        dictionaries: Callable[[], Collection[str]] = frozenset,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of some slices, in batches of bounded size.
 
+        :param dictionaries: returns the names of texts that may come as dictionary arrays; asked before each slice.
         :param on_all_processors: decode columns side by side, where no other slices are.
         """
         memory = ColumnMemory()
         for part in slices:
-            yield from self._batches_of(part, memory, on_all_processors)
+            yield from self._batches_of(part, memory, on_all_processors, dictionaries())
 
     def columns_of(self, part: SourceSlice, names: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Yield some columns of the rows of a slice without deleted rows.
@@ -68,7 +73,11 @@ class LiveRows:
             yield pa.record_batch(list(rows.arrays), schema=schema)
 
     def _batches_of(
-        self, part: SourceSlice, memory: ColumnMemory, on_all_processors: bool
+        self,
+        part: SourceSlice,
+        memory: ColumnMemory,
+        on_all_processors: bool,
+        dictionaries: Collection[str],
     ) -> Iterator[pa.RecordBatch]:
         source, data_file = part.opened.source, part.opened.data_file
         if part.row_groups is not None:
@@ -83,6 +92,7 @@ class LiveRows:
             memory=memory,
             row_groups=part.row_groups,
             on_all_processors=on_all_processors,
+            dictionaries=dictionaries,
         ):
             if not rows.count:
                 continue
@@ -95,7 +105,9 @@ class LiveRows:
                     "default_row_commit_version": source.default_row_commit_version,
                 }
                 arrays[self._num_own :] = tracked.arrays(arrays[self._num_own :], rows.positions, file)
-            yield pa.record_batch(arrays, schema=self.schema)
+            fields = zip(self.schema, arrays, strict=True)
+            schema = pa.schema([field.with_type(array.type) for field, array in fields])
+            yield pa.record_batch(arrays, schema=schema if dictionaries else self.schema)
         data_file.close()
 
 

@@ -75,7 +75,7 @@ class _Work:
     """
 
     file: int
-    batches: Callable[[], Iterable[pa.RecordBatch]]
+    batches: Callable[..., Iterable[pa.RecordBatch]]
     bloom_filters: frozenset[str]
     sources_done: tuple[int, ...]
     copied: SourceSlice | None = None
@@ -119,7 +119,7 @@ def write_outputs(
         if part.copied is not None:
             return copied_part(part.copied, part.batches)
         encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=task.verify == "full")
-        return encoder.encode(part.batches())
+        return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
     with contextlib.ExitStack() as undo:
         parts = undo.enter_context(contextlib.closing(pool.in_order(encoded, work, ahead)))
@@ -213,11 +213,15 @@ def _pieces(task: RewriteTask, sources: Sources, live: LiveRows, row_group_bytes
             pending.append(batch)
             pending_bytes += batch.nbytes
             if pending_bytes >= row_group_bytes:
-                yield _Work(file, partial(iter, pending), frozenset(bloom_filters), _taken(done))
+                yield _Work(file, partial(_given, pending), frozenset(bloom_filters), _taken(done))
                 pending, pending_bytes = [], 0
         if pending:
-            yield _Work(file, partial(iter, pending), frozenset(bloom_filters), _taken(done))
+            yield _Work(file, partial(_given, pending), frozenset(bloom_filters), _taken(done))
         file += 1
+
+
+def _given(batches: list[pa.RecordBatch], **_: object) -> list[pa.RecordBatch]:
+    return batches
 
 
 def _taken(done: list[int]) -> tuple[int, ...]:

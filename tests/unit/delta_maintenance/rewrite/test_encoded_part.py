@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from delta_log import Table
 from delta_log.errors import InvalidRequest
 from delta_log.stats.file_stats import StatsCollector, stats_columns
 from delta_log.table_config.schema import PrimitiveType, StructType, arrow_schema, parse_schema
+from delta_maintenance.rewrite.encoded_part import PartEncoder
 from delta_maintenance.rewrite.writer_settings import CODEC_PROPERTY, WriterSettings
 
 NAMES = tuple(COLUMNS)
@@ -190,3 +192,61 @@ def test_decimals_of_every_width_keep_their_digits(kind: str) -> None:
     _, stats = written(table.to_batches(max_chunksize=2), schema, row_group_bytes=1)
     assert stats == collector.finish()
     assert digits in stats.replace(".", "")
+
+
+FEW_TEXTS = st.lists(
+    st.none() | st.sampled_from(["", "é" * 9, "z" * 30, "x" * 5_000]), min_size=4, max_size=12
+)
+
+
+@settings(max_examples=60)
+@given(texts=FEW_TEXTS, size=st.integers(20, 60), keep=st.integers(1, 7))
+def test_texts_that_come_as_dictionaries_make_the_same_part(
+    texts: list[str | None], size: int, keep: int
+) -> None:
+    # The first batch shows that a dictionary pays.
+    column = pa.array(["z" * 30] * size + texts * 20, pa.string())
+    # Rows that are left out leave values in the dictionary that no row has.
+    kept = pa.array([number // size % 2 == 0 or number % keep == 0 for number in range(len(column))])
+    compare_with_dictionaries(column, kept, size)
+
+
+def test_a_dictionary_that_outgrows_its_page_is_given_up() -> None:
+    column = pa.array(["few"] * 20_000 + [f"{number:0100}" for number in range(20_000)])
+    compare_with_dictionaries(column, pa.array([True] * len(column)), 10_000)
+
+
+def compare_with_dictionaries(column: pa.Array, kept: pa.Array, size: int) -> None:
+    schema = schema_of(("text", "long"))
+    table = pa.table([column, pa.array(range(len(column)))], arrow_schema(schema, physical=True))
+    batches = table.to_batches(max_chunksize=size)
+
+    def rows(encoder: PartEncoder, *, as_dictionaries: bool) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches):
+            if as_dictionaries and number:
+                assert encoder.dictionaries() == {"text"}
+                arrays = [batch.column(0).dictionary_encode(), batch.column(1)]
+                batch = pa.record_batch(arrays, names=batch.schema.names)  # noqa: PLW2901 - the same rows
+            yield batch.filter(kept.slice(number * size, batch.num_rows))
+
+    plain, other = (
+        PartEncoder(table.schema, WriterSettings("snappy", stats_columns(schema))) for _ in range(2)
+    )
+    expected = plain.encode(rows(plain, as_dictionaries=False))
+    found = other.encode(rows(other, as_dictionaries=True))
+    assert found.stats.finish() == expected.stats.finish()
+    assert found.distrust == expected.distrust
+    files = [pq.ParquetFile(pa.BufferReader(part.content)) for part in (found, expected)]
+    assert files[0].read().equals(files[1].read())
+    assert files[0].schema.equals(files[1].schema)
+    assert facts(files[0]) == facts(files[1])
+
+
+def facts(file: pq.ParquetFile) -> list[Any]:
+    """What the footer says of values."""
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return [
+        (chunk.path_in_schema, chunk.num_values, chunk.statistics and chunk.statistics.to_dict())
+        for chunk in chunks
+    ]
