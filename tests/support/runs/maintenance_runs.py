@@ -103,7 +103,7 @@ def manifests(table: Path, run_id: str = "run") -> list[BinManifest]:
 
 
 class WatchedEngine:
-    """The local engine; notes which bins it is given, and lets the test do something after each.
+    """The local engine with one bin after the other; notes which it is given, and lets the test do something after each.
 
     :param after: gets the number of bins that are finished.
     """
@@ -118,10 +118,13 @@ class WatchedEngine:
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Iterator[BinResult]:
         self.given += [task.bin_id for task in tasks]
-        for number, result in enumerate(LocalEngine({}).run(tasks, progress, run_key), start=1):
-            yield result
-            if self._after is not None:
-                self._after(number)
+        number = 0
+        for task in tasks:
+            for result in LocalEngine({}).run([task], progress, run_key):
+                yield result
+                number += 1
+                if self._after is not None:
+                    self._after(number)
 
 
 def enable_deletion_vectors(table: Path) -> None:
