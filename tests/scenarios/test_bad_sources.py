@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,16 @@ def test_a_broken_source_is_named_and_nothing_committed(table: Path, how: str) -
     assert key in str(caught.value)
     assert caught.value.report.kind == "refused"
     assert Table(str(table)).snapshot().version == 1
+
+
+def test_a_run_that_fails_has_ended_its_threads_while_its_error_is_still_held(table: Path) -> None:
+    break_file(table, "text")
+    before = threading.active_count()
+    for _ in range(20):
+        with pytest.raises(TaskFailed) as caught:
+            run(table)
+        assert threading.active_count() == before
+    del caught
 
 
 @pytest.mark.parametrize("batch_size", [None, 1])

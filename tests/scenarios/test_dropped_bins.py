@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import deltalake
@@ -33,7 +33,7 @@ class DisturbedEngine:
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         yield from LocalEngine({}).run(tasks, progress, run_key)
         self._statement()
 

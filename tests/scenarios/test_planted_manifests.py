@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -226,7 +226,7 @@ class Lying:
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         for result in LocalEngine({}).run(tasks, progress, run_key):
             assert isinstance(result, BinManifest)
             yield from self._lie(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import deltalake
@@ -30,7 +30,7 @@ class OvertakenEngine:
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         engine = LocalEngine({})
         if self._finish_first:
             yield from engine.run(tasks, progress, run_key)

@@ -7,7 +7,7 @@ this process, in worker processes or on Spark executors.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from delta_maintenance.errors import TaskFailed
@@ -31,7 +31,7 @@ class Engine(Protocol):
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]: ...
+    ) -> Generator[BinResult, None, None]: ...
 
 
 def is_too_late(task: RewriteTask) -> bool:

@@ -20,7 +20,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class LocalEngine:
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         workers = self.num_workers(len(tasks), sum(task.bytes_in for task in tasks))
         if workers:
             return self._run_with(workers, tasks, progress, run_key)
@@ -100,7 +100,7 @@ class LocalEngine:
 
     def _run_here(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         """Rewrite in the caller's thread, one bin after the other."""
         with SegmentPool(self.num_threads) as pool:
             for task in tasks:
@@ -119,7 +119,7 @@ class LocalEngine:
 
     def _run_side_by_side(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         answers: _Answers = queue.SimpleQueue()
         storage = open_storage(tasks[0].table_uri, self._storage_options)
         with _Here(storage, run_key, self.num_threads, answers) as here:
@@ -127,7 +127,7 @@ class LocalEngine:
 
     def _run_with(
         self, num_workers: int, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         threads = max(1, self.num_threads // num_workers)
         answers: _Answers = queue.SimpleQueue()
         with contextlib.ExitStack() as workers:
@@ -142,7 +142,7 @@ class LocalEngine:
 
 def _results(
     workers: Sequence[_Tasks], tasks: Sequence[RewriteTask], answers: _Answers, progress: ProgressReporter
-) -> Iterator[BinResult]:
+) -> Generator[BinResult, None, None]:
     """Give tasks to workers with capacity, and yield the results."""
     waiting = deque(tasks)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delta_log.storage.opening import open_storage
@@ -70,7 +70,7 @@ class SparkEngine:
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         if not tasks:
             return
         spark = self._ready(progress)

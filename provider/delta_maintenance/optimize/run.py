@@ -17,6 +17,7 @@ finished bins. A file that another try might still commit is left to VACUUM.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,7 +156,9 @@ def _rewrite(spec: JobSpec, context: JobContext, snapshot: Snapshot, work: _Work
     if tasks:
         context.progress.start(len(tasks), plan.bytes_in)
         engine = context.engines.make(engine_name)
-        work.take(tasks, engine.run(tasks, context.progress, context.run_key))
+        # Closed here, not when the error that ends the run is forgotten: its threads may not outlive the run.
+        with closing(engine.run(tasks, context.progress, context.run_key)) as results:
+            work.take(tasks, results)
     work.end()
 
 

@@ -11,7 +11,7 @@ encoded parts that wait for their turn, whatever the size of the file.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -122,6 +122,8 @@ def write_outputs(
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
     with contextlib.ExitStack() as undo:
+        # Closed here, not when an error of the bin is forgotten, since threads open sources for it.
+        undo.enter_context(contextlib.closing(work))
         parts = undo.enter_context(contextlib.closing(pool.in_order(encoded, work, ahead)))
         for _, of_one_file in groupby(_with_rows(parts, on_progress), lambda part: part[0].file):
             key = output_key(task)
@@ -173,7 +175,7 @@ def _with_rows(
 
 def _segments(
     task: RewriteTask, sources: Sources, live: LiveRows, row_group_bytes: int, threads: int
-) -> Iterator[_Work]:
+) -> Generator[_Work, None, None]:
     """Divide the sources of one new file. The threads that encode read them, too."""
     for segment in segments(sources, task.bytes_in, row_group_bytes, threads):
         batches, done = partial(live.batches, segment), _done(segment)
@@ -192,7 +194,9 @@ def _done(segment: Segment) -> tuple[int, ...]:
     return tuple(part.opened.source.size_bytes for part in segment if part.is_last)
 
 
-def _pieces(task: RewriteTask, sources: Sources, live: LiveRows, row_group_bytes: int) -> Iterator[_Work]:
+def _pieces(
+    task: RewriteTask, sources: Sources, live: LiveRows, row_group_bytes: int
+) -> Generator[_Work, None, None]:
     """Divide the rows between several new files. The caller's thread reads them, since a cut may be anywhere in a source."""
     bloom_filters: set[str] = set()
     done: list[int] = []

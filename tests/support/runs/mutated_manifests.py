@@ -17,7 +17,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,7 +232,7 @@ class _Lying:
 
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
-    ) -> Iterator[BinResult]:
+    ) -> Generator[BinResult, None, None]:
         for result in LocalEngine({}).run(tasks, progress, run_key):
             assert isinstance(result, BinManifest)
             lie = parsed_text(json.dumps(self._place.mutated(self._rng, json.loads(result.to_json()))))

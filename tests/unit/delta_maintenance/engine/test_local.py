@@ -139,7 +139,7 @@ def test_workers_end_when_the_iterator_is_closed(tmp_path: Path, always_processe
     before = set(children())
     next(running)
     started = set(children()) - before
-    running.close()  # type: ignore[attr-defined]
+    running.close()
     assert started
     assert not started & set(children())
 
