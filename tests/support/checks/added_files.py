@@ -68,7 +68,8 @@ class Leaf:
 def check_added_files(table: Path, version: int, *, copied: bool = False) -> int:
     """Check every file that a version adds; gives their number.
 
-    :param copied: row groups of any size were copied: floats may have no bounds, arrays and maps no count of nulls.
+    :param copied: row groups of any size were copied: floats may have no bounds, arrays and maps no count of nulls, nor
+        columns that the writer of a source did not count.
     """
     snapshot = Table(str(table)).snapshot(version)
     fields = _stored_fields(snapshot)
@@ -80,7 +81,8 @@ def check_added_files(table: Path, version: int, *, copied: bool = False) -> int
         assert add.get("deletionVector") is None
         assert add["size"] == (table / unquote(add["path"])).stat().st_size
         _check_schema(file.schema_arrow, fields, snapshot)
-        _check_stats(add["stats"], file.read(), columns, snapshot, copied)
+        uncounted = _uncounted(file.metadata) if copied else set()
+        _check_stats(add["stats"], file.read(), columns, snapshot, copied, uncounted)
     return len(adds)
 
 
@@ -209,8 +211,24 @@ def _id_of(field: pa.Field) -> int | None:
     return None if value is None else int(value)
 
 
+def _uncounted(footer: pq.FileMetaData) -> set[Names]:
+    """The leaves of which a row group does not say how many nulls it has, as old writers leave it."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(footer.num_columns)]
+    return {
+        tuple(chunk.path_in_schema.split("."))
+        for chunk in chunks
+        if chunk.statistics is None or not chunk.statistics.has_null_count
+    }
+
+
 def _check_stats(
-    text: str, content: pa.Table, columns: Sequence[Leaf], snapshot: Snapshot, copied: bool
+    text: str,
+    content: pa.Table,
+    columns: Sequence[Leaf],
+    snapshot: Snapshot,
+    copied: bool,
+    uncounted: set[Names],
 ) -> None:
     # Digits stay as they are: a float would lose those of a decimal. NaN and Infinity are no JSON.
     stats = json.loads(text, parse_float=Decimal, parse_constant=_no_number)
@@ -220,9 +238,9 @@ def _check_stats(
     else:
         assert stats.get("tightBounds", True) is True
     lows, highs, nulls = (dict(_flat(stats[part], ())) for part in ("minValues", "maxValues", "nullCount"))
-    unknown = {column.path for column in columns if copied and column.type in ("array", "map")}
+    unknown = {column.path for column in columns if copied and column.type in ("array", "map")} | uncounted
     assert {column.path for column in columns} - unknown <= set(nulls) <= {column.path for column in columns}
-    assert set(lows) | set(highs) <= set(nulls)
+    assert set(lows) | set(highs) <= set(nulls) | uncounted
     limit = int(snapshot.properties.get("delta.dataSkippingStringPrefixLength", "32"))
     for column in columns:
         values = values_of(content, column.path)
