@@ -16,7 +16,7 @@ import pyarrow as pa
 from delta_log import Table
 from delta_maintenance.contract import REPORT_PREFIX, RUN_KEY_VARIABLE, JobSpec, TransactionId
 
-KILLS, BINS, BINS_OF_A_BATCH = 10, 24, 4
+KILLS, BINS, BINS_OF_A_BATCH, BINS_AT_ONCE = 10, 24, 4, 2
 
 #: A job that kills itself before or after its n-th change of the store, and notes each data file that it begins.
 DIES = """
@@ -88,7 +88,7 @@ def test_ten_kills_cost_less_than_a_batch_each(tmp_path: Path) -> None:
     assert kills == KILLS
     assert (report["status"], report["metrics"]["numRemovedFiles"]) == ("committed", 2 * BINS)
     redone = len(begun.read_text().splitlines()) - BINS
-    assert 0 < redone <= KILLS, "a bin that was being written, for each kill"
+    assert 0 < redone <= BINS_AT_ONCE * KILLS, "the bins that were being written, for each kill"
     batches = [entry for entry in Table(str(table)).history() if entry.get("operation") == "OPTIMIZE"]
     assert len(batches) == report["num_batches"] >= BINS // BINS_OF_A_BATCH
     assert [("txnId" in b, "delta-maintenance.transaction" in b["tags"]) for b in batches] == [
@@ -99,4 +99,6 @@ def test_ten_kills_cost_less_than_a_batch_each(tmp_path: Path) -> None:
     assert sorted(deltalake.DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist()) == list(
         range(2 * BINS)
     )
-    assert not (table / "_maintenance").exists()
+    # A kill in the middle of another thread's write may leave its temporary file, which VACUUM removes later.
+    left = [path for path in (table / "_maintenance").rglob("*") if path.is_file()]
+    assert not [path for path in left if not path.name.startswith(".")]
