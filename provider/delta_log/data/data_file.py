@@ -104,6 +104,8 @@ class DataFile:
             raise UnsupportedFeature(("data files outside of the table's directory",), "read", key)
         self._storage = storage
         self._opened: pq.ParquetFile | None = None
+        #: The file's columns that come as dictionary arrays.
+        self._dictionaries: list[str] = []
         self._source: Any = None
         self._metadata: Any = None
         parquet = self._parquet
@@ -136,13 +138,13 @@ class DataFile:
             self._source = source
             return self._parquet_of(source)
 
-    def _parquet_of(self, source: Any, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    def _parquet_of(self, source: Any) -> pq.ParquetFile:
         # Pages are read one by one from a disk, and in a few large requests over a network. A file in memory needs neither.
         in_memory = isinstance(source, pa.BufferReader)
         return pq.ParquetFile(
             source,
             metadata=self._metadata,
-            read_dictionary=dictionaries or None,
+            read_dictionary=self._dictionaries or None,
             coerce_int96_timestamp_unit="us",
             pre_buffer=self._storage.concurrency > 1 and not in_memory,
             buffer_size=0 if in_memory else _PAGE_BYTES,
@@ -227,13 +229,13 @@ class DataFile:
             count = end - position - (hidden.count(position, end) if hidden is not None else 0)
             yield Rows(count, tuple(pa.nulls(count, there.target) for there in found), where)
             return
-        with _file_errors(self.key, self._storage):
-            calendar = LegacyCalendar.of(self._parquet)
-            int96 = Int96Check(self.key, Int96Check.paths_in(self._parquet), self._in_seconds)
         if dictionaries:
             self._read_as_dictionaries(
                 [there for there in found if there.column.physical_name in dictionaries]
             )
+        with _file_errors(self.key, self._storage):
+            calendar = LegacyCalendar.of(self._parquet)
+            int96 = Int96Check(self.key, Int96Check.paths_in(self._parquet), self._in_seconds)
         threads = on_all_processors and pa.cpu_count() > 1
         batches = self._batches(asked, batch_rows, groups, threads)
         while True:
@@ -258,10 +260,11 @@ class DataFile:
     def _read_as_dictionaries(self, columns: Sequence[_Found]) -> None:
         fields = [there.field for there in columns if there.field is not None and there.as_it_is]
         # A name with a dot may be the path of another column's member.
-        names = [field.name for field in fields if pa.types.is_string(field.type) and "." not in field.name]
-        if names:
-            assert self._opened is not None
-            self._opened = self._parquet_of(self._source, names)
+        self._dictionaries = [
+            field.name for field in fields if pa.types.is_string(field.type) and "." not in field.name
+        ]
+        if self._opened is not None and self._dictionaries:
+            self._opened = self._parquet_of(self._source)
 
     def _in_seconds(self) -> pq.ParquetFile:
         source = self._storage.open_read(self.key)

@@ -15,6 +15,7 @@ batch is larger than it should be; the batches after it are not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 
 from delta_log.parquet.metadata import number_of
 from delta_log.parquet.thrift_compact import CorruptThrift, ThriftStruct
+from delta_log.parquet.thrift_fields import integer
 
 #: The most rows of a batch: enough for vectorised work, and little memory even with many columns.
 BATCH_ROWS = 1 << 16
@@ -48,6 +50,12 @@ ReadAt = Callable[[int, int], bytes]
 #: Fields of ``PageHeader`` and of ``DictionaryPageHeader`` in ``parquet.thrift``.
 _PAGE_TYPE, _UNCOMPRESSED_BYTES, _DICTIONARY_HEADER, _NUM_VALUES = 1, 2, 7, 1
 _DICTIONARY_PAGE = 2
+#: A header as most writers write it: the page's type, its bytes without and with compression, perhaps a checksum, and the number
+#: of values. It is decoded without a look at the other fields, since a table has very many of them.
+_PLAIN_HEADER = re.compile(
+    rb"\x15\x04\x15(?P<bytes>[\x80-\xff]{0,3}[\x00-\x7f])\x15[\x80-\xff]{0,4}[\x00-\x7f]"
+    rb"(?:\x15[\x80-\xff]{0,4}[\x00-\x7f]\x3c|\x4c)\x15(?P<values>[\x80-\xff]{0,3}[\x00-\x7f])"
+)
 #: The header of a dictionary page is shorter than this.
 _PAGE_HEADER_BYTES = 64
 
@@ -220,8 +228,19 @@ def _dictionary_of(chunk: Any, read_at: ReadAt | None) -> _Dictionary | None:
         return None
     # Spark before 3.2 writes no offset of the dictionary page: its first data page is the dictionary page.
     start = chunk.dictionary_page_offset or chunk.data_page_offset
+    return dictionary_of_header(read_at(_PAGE_HEADER_BYTES, start))
+
+
+def dictionary_of_header(content: bytes) -> _Dictionary | None:
+    """Read the header of a page; ``None`` if it is not that of a dictionary.
+
+    :param content: begins with the header.
+    """
+    plain = _PLAIN_HEADER.match(content)
+    if plain is not None:
+        return _Dictionary(max(1, integer(plain["values"])), max(0, integer(plain["bytes"])))
     try:
-        page, _ = ThriftStruct.first_of(read_at(_PAGE_HEADER_BYTES, start))
+        page, _ = ThriftStruct.first_of(content)
         if page.get(_PAGE_TYPE) != _DICTIONARY_PAGE:
             return None
         header = page.get(_DICTIONARY_HEADER)

@@ -88,8 +88,7 @@ class BufferSource:
         """
         :raises CorruptThrift: the content does not end with a plain footer.
         """
-        length = footer_length(bytes(self._content[-END_BYTES:])) + END_BYTES
-        return Footer.from_end(bytes(self._content[-length:]))
+        return footer_at_end(self, len(self._content))
 
     def read(self, start: int, length: int) -> bytes:
         return bytes(self._content[start : start + length])
@@ -98,6 +97,15 @@ class BufferSource:
         if start + length > len(self._content):
             raise CorruptThrift(start, f"{length} bytes are to follow, and the file ends before")
         sink.write(self._content[start : start + length])
+
+
+def footer_at_end(source: Source, size_bytes: int) -> Footer:
+    """Read the footer of a file of a known size.
+
+    :raises CorruptThrift: the file does not end with a plain footer.
+    """
+    length = footer_length(source.read(max(0, size_bytes - END_BYTES), END_BYTES)) + END_BYTES
+    return Footer.from_end(source.read(max(0, size_bytes - length), length))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from delta_log.arrow.leaves import leaves
 
 #: Rows of the sample, in slices spread over the row group, since adjacent rows may be more alike than others.
-_SAMPLE_ROWS = 20_000
+_SAMPLE_ROWS = 4_000
 _SLICES = 5
 #: The size at which Parquet's encoder falls back to plain values.
 _LARGEST_DICTIONARY_BYTES = 1 << 20

@@ -13,14 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_log.arrow.row_hash import RowHash
-from delta_log.parquet.assembled_file import AssembledFile, BufferSource, Distrust
+from delta_log.parquet.assembled_file import AssembledFile, Distrust
 from delta_log.parquet.footer import Footer
 from delta_log.stats.file_stats import StatsCollector
 from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
 from delta_maintenance.rewrite.float_leaves import FloatLeaves
 from delta_maintenance.rewrite.footer_stats import FooterStats
+from delta_maintenance.rewrite.part_memory import PartFile, PartMemory
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
+#: About the bytes of the values that Arrow encodes at once. A page ends between two batches, so larger ones make pages too large.
+_BATCH_BYTES = 256 << 10
+#: The least rows of a batch, which is Arrow's default, and the most rows of a page.
+_LEAST_BATCH_ROWS, _MOST_BATCH_ROWS = 1 << 10, 20_000
 #: Spark's value.
 _BLOOM_FALSE_POSITIVES = 0.01
 
@@ -34,7 +39,7 @@ class EncodedPart:
     :param read: the checksum of the rows, if it was asked for.
     """
 
-    content: pa.Buffer
+    content: PartFile
     stats: StatsCollector
     distrust: tuple[Distrust, ...]
     read: RowHash
@@ -44,9 +49,9 @@ class EncodedPart:
         return self.stats.num_records
 
     def append_to(self, file: AssembledFile) -> None:
-        """Put the row groups behind those of a new file."""
-        source = BufferSource(self.content)
-        file.append(source, source.footer(), self.distrust)
+        """Put the row groups behind those of a new file. The part's memory is free afterwards."""
+        file.append(self.content, self.content.footer(), self.distrust)
+        self.content.release()
 
 
 class PartEncoder:
@@ -55,6 +60,7 @@ class PartEncoder:
     :param schema: of the batches.
     :param bloom_filters: paths of the leaves that get a Bloom filter.
     :param hashes_rows: compute the checksum of the rows.
+    :param memory: the memory of other parts, to be used again.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class PartEncoder:
         bloom_filters: Collection[str] = frozenset(),
         *,
         hashes_rows: bool = False,
+        memory: PartMemory | None = None,
     ) -> None:
         self._settings, self._bloom_filters, self._hashes_rows = settings, bloom_filters, hashes_rows
         # All columns are optional, as in the files of every Delta writer: constraints are in the log, not in the files.
@@ -72,7 +79,7 @@ class PartEncoder:
         self._float_leaves = FloatLeaves()
         self._distrust: list[Distrust] = []
         self._footers: list[pq.FileMetaData] = []
-        self._sink = pa.BufferOutputStream()
+        self._content = PartFile(memory or PartMemory())
         self._writer: pq.ParquetWriter | None = None
         self._read = RowHash()
         self._pending: list[pa.RecordBatch] = []
@@ -106,7 +113,7 @@ class PartEncoder:
         assert self._writer is not None
         self._writer.close()
         self._stats.finish(self._footers[0])
-        return EncodedPart(self._sink.getvalue(), self._stats.collector, tuple(self._distrust), self._read)
+        return EncodedPart(self._content, self._stats.collector, tuple(self._distrust), self._read)
 
     def _write_row_group(self, batches: list[pa.RecordBatch]) -> None:
         self._dictionaries = self._dictionaries or frozenset()
@@ -130,12 +137,13 @@ class PartEncoder:
         dictionaries, bloom_filters = dictionary_columns(group), self._bloom_filter_options(group.num_rows)
         self._float_leaves = FloatLeaves.of(self._schema, {*dictionaries, *(bloom_filters or ())})
         return pq.ParquetWriter(
-            self._sink,
+            pa.PythonFile(self._content, mode="w"),
             group.schema,
             compression=self._settings.codec,
             use_dictionary=dictionaries,
             store_decimal_as_integer=self._settings.decimals_as_integers,
             write_page_index=True,
+            write_batch_size=_batch_rows(group),
             # Spark ignores Arrow's own schema, and the Parquet schema has the field ids.
             store_schema=False,
             metadata_collector=self._footers,
@@ -154,7 +162,14 @@ class PartEncoder:
 
 def empty_footer(schema: pa.Schema, settings: WriterSettings) -> Footer:
     """Return the footer that the encoder writes for no rows, with the columns as it stores them."""
-    return BufferSource(PartEncoder(schema, settings).encode(()).content).footer()
+    return PartEncoder(schema, settings).encode(()).content.footer()
+
+
+def _batch_rows(group: pa.Table) -> int:
+    """Choose the rows to encode at once: many, so that narrow values cost no time for each batch."""
+    widest = max((column.nbytes for column in group.columns), default=0)
+    rows = _BATCH_BYTES * group.num_rows // max(1, widest)
+    return max(_LEAST_BATCH_ROWS, min(_MOST_BATCH_ROWS, rows))
 
 
 def _column(arrays: list[pa.Array], field: pa.Field, as_dictionary: bool) -> pa.ChunkedArray:

@@ -15,6 +15,7 @@ A reader with fewer statistics skips less; its answers stay right.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -62,17 +63,24 @@ class FloatLeaves:
         nan: set[int] = set()
         zero: set[int] = set()
         for column, first in self.columns:
-            for chunk in group.column(column).chunks:
-                for leaf, values in enumerate(leaves([chunk]), start=first):
-                    if pa.types.is_floating(values.type):
-                        if leaf not in nan and _any(pc.is_nan(values)):
-                            nan.add(leaf)
-                        if leaf in self.searchable - zero and _any(pc.equal(values, _ZERO)):
-                            zero.add(leaf)
+            chunks = (leaves([chunk]) for chunk in group.column(column).chunks)
+            for leaf, arrays in enumerate(zip(*chunks, strict=True), start=first):
+                if pa.types.is_floating(arrays[0].type):
+                    values = pa.chunked_array(arrays)
+                    if _has_nan(values):
+                        nan.add(leaf)
+                    if leaf in self.searchable and _any(pc.equal(values, _ZERO)):
+                        zero.add(leaf)
         return Distrust(bounds=nan, membership=nan | zero)
 
 
-def _any(found: pa.Array) -> bool:
+def _has_nan(values: pa.ChunkedArray) -> bool:
+    # A sum takes a third of the time. It is a NaN if a value is one, or if there are infinities of both signs.
+    total = pc.sum(values).as_py()
+    return total is not None and math.isnan(total) and _any(pc.is_nan(values))
+
+
+def _any(found: pa.ChunkedArray) -> bool:
     return bool(pc.any(found).as_py())
 
 

@@ -48,14 +48,14 @@ class FooterStats:
         self._by_value = wanted - set(self._in_footer)
 
     def update(self, group: pa.Table) -> None:
-        """Add a row group before it is written."""
+        """Add a row group before it is written. Where it has dictionaries, the chunks of a column share one."""
         self.collector.update(group, self._by_value)
         for path in self._texts:
             values = leaf_values(group, path)
             assert values is not None
             if pa.types.is_dictionary(values.type):
                 # Rows may have but some of its values.
-                if not any(_has_long(chunk.dictionary) for chunk in values.chunks):
+                if not _has_long(values.chunk(0).dictionary):
                     continue
                 values = values.cast(values.type.value_type)
             longest = pc.max(pc.binary_length(values)).as_py()

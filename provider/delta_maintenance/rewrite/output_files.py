@@ -118,7 +118,13 @@ def write_outputs(
     def encoded(part: _Work) -> _Part:
         if part.copied is not None:
             return copied_part(part.copied, part.batches)
-        encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=task.verify == "full")
+        encoder = PartEncoder(
+            live.schema,
+            settings,
+            part.bloom_filters,
+            hashes_rows=task.verify == "full",
+            memory=pool.memory,
+        )
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
     with contextlib.ExitStack() as undo:

@@ -11,15 +11,18 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from delta_maintenance.rewrite.part_memory import PartMemory
+
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
 class SegmentPool:
-    """A number of threads. They end with the context."""
+    """A number of threads, and the memory of the parts that they encode. The threads end with the context."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
+        self.memory = PartMemory()
         self._executor = ThreadPoolExecutor(threads)
 
     def __enter__(self) -> SegmentPool:

@@ -236,7 +236,10 @@ def compare_with_dictionaries(column: pa.Array, kept: pa.Array, size: int) -> No
     found = other.encode(rows(other, as_dictionaries=True))
     assert found.stats.finish() == expected.stats.finish()
     assert found.distrust == expected.distrust
-    files = [pq.ParquetFile(pa.BufferReader(part.content)) for part in (found, expected)]
+    files = [
+        pq.ParquetFile(pa.BufferReader(part.content.read(0, part.content.tell())))
+        for part in (found, expected)
+    ]
     assert files[0].read().equals(files[1].read())
     assert files[0].schema.equals(files[1].schema)
     assert facts(files[0]) == facts(files[1])
