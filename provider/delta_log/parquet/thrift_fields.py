@@ -355,8 +355,14 @@ def integer(value: bytes) -> int:
 
     :raises CorruptThrift: it has more than 64 bits.
     """
-    if len(value) == 1:
+    length = len(value)
+    # A footer has very many of them, most of four bytes or fewer.
+    if length == 1:
         raw = value[0]
+    elif length == 3:
+        raw = value[0] & 127 | (value[1] & 127) << 7 | (value[2] & 127) << 14
+    elif length == 4:
+        raw = value[0] & 127 | (value[1] & 127) << 7 | (value[2] & 127) << 14 | (value[3] & 127) << 21
     else:
         raw = 0
         for byte in reversed(value[: _MOST_BITS // 7 + 1]):
@@ -373,6 +379,8 @@ def encoded_integer(value: int) -> bytes:
 def _encoded_varint(value: int) -> bytes:
     if value < 128:
         return bytes((value,))
+    if 1 << 21 <= value < 1 << 28:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

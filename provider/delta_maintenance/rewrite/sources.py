@@ -95,12 +95,13 @@ class Sources:
             yield opened
 
     def _in_order(self) -> Iterator[OpenedSource]:
-        """Yield the opened sources. Over a network, a few are opened ahead."""
-        if self.storage.concurrency < 2:
+        """Yield the opened sources. A few are opened ahead: over a network, and while others are copied."""
+        is_far = self.storage.concurrency > 1
+        if not is_far and self.task.rewrite != "copy":
             yield from map(self._open, self.task.sources)
             return
         waiting: deque[tuple[int, Future[OpenedSource]]] = deque()
-        with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_OPENED_AT_ONCE if is_far else 1) as pool:
             try:
                 for source in self.task.sources:
                     read = min(source.size_bytes, READ_AHEAD_BYTES)
