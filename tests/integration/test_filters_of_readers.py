@@ -1,4 +1,4 @@
-"""Spark, delta-rs and DuckDB return the same rows for a filter from our files as from those that delta-spark wrote.
+"""Spark, delta-rs, DuckDB and Polars return the same rows for a filter from our files as from those that delta-spark wrote.
 
 First each engine evaluates a predicate without skipping rows: as a column of a query over the table as delta-spark wrote it.
 Then, after OPTIMIZE and after PURGE, it evaluates the predicate as a filter, which it may push down to bounds, page indexes,
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import deltalake
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 from tests.support.checks.parquet_edits import footer_bytes
@@ -180,6 +181,31 @@ class _DuckDB:
         }
 
 
+def _polars_differences(table: Path) -> Wrong:
+    """Compares the rows that Polars finds while it reads files with those that it finds among all rows in memory."""
+    files = [table / key for key in keys(table)]
+    scan = pl.scan_parquet(files, hive_partitioning=False)
+    rows = scan.collect()
+    found, expected = {}, {}
+    for name, kind in rows.schema.items():
+        if kind.is_nested() or name == "id":
+            continue
+        column = pl.col(name)
+        predicates = {f"{name} is null": column.is_null()}
+        values = rows[name].drop_nulls().unique()
+        # Python has no date after the year 9999.
+        for value in values.to_physical() if kind.is_temporal() else values:
+            literal = pl.lit(value).cast(kind) if kind.is_temporal() else pl.lit(value, kind)
+            predicates[f"{name} = {value}"] = column == literal
+            predicates[f"{name} > {value}"] = column > literal
+            predicates[f"{name} <= {value}"] = column <= literal
+        for text, predicate in predicates.items():
+            found[text] = frozenset(scan.filter(predicate).select("id").collect()["id"])
+            expected[text] = frozenset(rows.filter(predicate)["id"])
+    assert len(found) > len(COLUMNS)
+    return _differences(found, expected)
+
+
 def _worse(found: Wrong, before: Wrong) -> Wrong:
     """Returns the wrong answers that were not wrong before, or not by these rows."""
     return {
@@ -251,6 +277,7 @@ def test_filters_return_the_same_rows_from_our_files(
     report = run(table, rewrite="copy", verify="full")
     assert (report.status, len(keys(table))) == ("committed", 1)
     assert report.metrics["numCopiedBytes"] == plan["numBytesToCopyEstimate"]
+    assert _polars_differences(table) == {}
     found = differences(_FEW, _DATAFUSION, _DUCKDB)
     assert {engine: _worse(wrong, misread.get(engine, {})) for engine, wrong in found.items()} == {
         engine: {} for engine in found
@@ -263,6 +290,7 @@ def test_filters_return_the_same_rows_from_our_files(
     table = sources
     assert run(table, verify="full").status == "committed"
     assert len(keys(table)) * 2 == num_sources
+    assert _polars_differences(table) == {}
     assert differences(_SPARK, _DATAFUSION, _DUCKDB) == {}
     for setting in ("parquet.filter.columnindex.enabled", "spark.sql.parquet.enableVectorizedReader"):
         session.conf.set(setting, "false")

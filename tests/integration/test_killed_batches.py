@@ -12,6 +12,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pytest
 
 from delta_log import Table
 from delta_maintenance.contract import REPORT_PREFIX, RUN_KEY_VARIABLE, JobSpec, TransactionId
@@ -56,7 +57,8 @@ sys.exit(run_job.main(["--spec", sys.argv[3]]))
 """
 
 
-def test_ten_kills_cost_less_than_a_batch_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rewrite", ["auto", "copy"])
+def test_ten_kills_cost_less_than_a_batch_each(tmp_path: Path, rewrite: str) -> None:
     table, begun = tmp_path / "t", tmp_path / "begun"
     for number in range(2):
         rows = pa.table({"id": [BINS * number + n for n in range(BINS)], "part": list(range(BINS))})
@@ -66,7 +68,7 @@ def test_ten_kills_cost_less_than_a_batch_each(tmp_path: Path) -> None:
         "optimize",
         str(table),
         "run",
-        {"batch_size_bytes": size},
+        {"batch_size_bytes": size, "rewrite": rewrite},
         engine="local",
         transaction=TransactionId("app", 1),
     )

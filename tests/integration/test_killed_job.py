@@ -56,15 +56,23 @@ def next_try(spec: JobSpec) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.parametrize("rewrite", ["auto", "copy"])
 @pytest.mark.parametrize(
     ("moment", "left_at", "status"), [("before", 5, "committed"), ("after", 6, "already_done")]
 )
 def test_a_killed_job_leaves_the_table_whole_and_its_next_try_ends_the_work(
-    tmp_path: Path, moment: str, left_at: int, status: str
+    tmp_path: Path, moment: str, left_at: int, status: str, rewrite: str
 ) -> None:
     table = tmp_path / "t"
     small_files(table)
-    spec = JobSpec("optimize", str(table), "run", engine="local", transaction=TransactionId("app", 1))
+    spec = JobSpec(
+        "optimize",
+        str(table),
+        "run",
+        {"rewrite": rewrite},
+        engine="local",
+        transaction=TransactionId("app", 1),
+    )
     killed = subprocess.run(
         [sys.executable, "-c", DIES, moment, spec.to_json()],
         check=False,
@@ -76,6 +84,8 @@ def test_a_killed_job_leaves_the_table_whole_and_its_next_try_ends_the_work(
     assert ids(table) == list(range(12))
     report = next_try(spec)
     assert (report["status"], report["version"]) == (status, 6)
+    (commit,) = [entry for entry in Table(str(table)).history() if entry.get("operation") == "OPTIMIZE"]
+    assert (int(commit["operationMetrics"]["numCopiedBytes"]) > 0) == (rewrite == "copy")
     snapshot = Table(str(table)).snapshot()
     assert (snapshot.version, snapshot.num_files) == (6, 2)
     assert ids(table) == list(range(12))

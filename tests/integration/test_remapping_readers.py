@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("row_tracking", [False, True])
+@pytest.mark.parametrize(
+    ("rewrite", "row_tracking"), [("auto", False), ("auto", True), ("copy", False)], ids=str
+)
 def test_deletions_by_delta_spark_are_taken_over_for_every_reader(
-    *, row_tracking: bool, tmp_path: Path, delta_spark_session: SparkSession
+    *, rewrite: str, row_tracking: bool, tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
     session, table = delta_spark_session, tmp_path / "table"
     properties = "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'"
@@ -40,8 +42,9 @@ def test_deletions_by_delta_spark_are_taken_over_for_every_reader(
         session.sql(f"UPDATE delta.`{table}` SET name = 'new' WHERE id = 20")
         session.sql(f"INSERT INTO delta.`{table}` VALUES (100, 'late')")
 
-    report = run(table, engine=WatchedEngine(others), remap=True)
+    report = run(table, engine=WatchedEngine(others), remap=True, rewrite=rewrite)
     assert (report.status, report.dropped_bins, report.remapped_bins) == ("committed", 0, 1)
+    assert (report.metrics["numCopiedBytes"] > 0) == (rewrite == "copy")
     gone = {3, 5, 12, 39}
     expected = sorted(
         [(n, "new" if n == 20 else f"n{n}") for n in range(40) if n not in gone] + [(100, "late")]

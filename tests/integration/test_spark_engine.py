@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def tasks(table: Path, run_id: str = "run") -> Sequence[RewriteTask]:
+def tasks(table: Path, rewrite: str = "auto") -> Sequence[RewriteTask]:
     opened = Table(str(table))
     snapshot = opened.snapshot()
-    return tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, run_id, opened.uri)
+    plan = plan_optimize(snapshot, OptimizeOptions(rewrite=rewrite), 0)
+    return tasks_of(plan, snapshot, "run", opened.uri)
 
 
 class Watching(SilentProgress):
@@ -50,15 +51,19 @@ class Watching(SilentProgress):
         self.done.append(bin_id)
 
 
-def test_each_bin_comes_back_once_with_its_manifest(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rewrite", ["auto", "copy"])
+def test_each_bin_comes_back_once_with_its_manifest(
+    spark: SparkSession, tmp_path: Path, rewrite: str
+) -> None:
     write_days(tmp_path, files=10, rows=20, days=5)
-    given, watching = tasks(tmp_path), Watching()
+    given, watching = tasks(tmp_path, rewrite), Watching()
     results = list(SparkEngine(lambda: spark).run(given, watching, RUN_KEY))
     manifests = [result for result in results if isinstance(result, BinManifest)]
     assert len(manifests) == len(results)
     expected = sorted(task.bin_id for task in given)
     assert sorted(m.bin_id for m in manifests) == sorted(watching.done) == expected
     assert [m.rows_out for m in manifests] == [40] * 5
+    assert all((m.bytes_copied > 0) == (rewrite == "copy") for m in manifests)
     assert all(
         (tmp_path / output.key).stat().st_size == output.size_bytes for m in manifests for output in m.outputs
     )
