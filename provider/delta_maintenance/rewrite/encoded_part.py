@@ -1,12 +1,14 @@
 """Encodes rows as a part of a data file: a Parquet file in memory, with row groups of bounded size and the rows' statistics.
 
-Many small row groups cost every later reader, so the encoder collects rows until a row group is full.
+Many small row groups cost every later reader, so the encoder collects rows until a row group is full. The last one of a part has
+between a half and one and a half times the size of the others, unless it is the only one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -99,15 +101,18 @@ class PartEncoder:
 
     def encode(self, batches: Iterable[pa.RecordBatch]) -> EncodedPart:
         """Encode all rows. Without rows, the part has no row group."""
-        pending_bytes = 0
+        full_bytes, pending_bytes = self._settings.row_group_bytes, 0
         for batch in batches:
             if self._hashes_rows:
                 self._read = self._read.plus(RowHash.of(batch))
             self._pending.append(batch)
             pending_bytes += batch.nbytes
-            if pending_bytes >= self._settings.row_group_bytes:
-                full, self._pending, pending_bytes = self._pending, [], 0
-                self._write_row_group(full)
+            # The end may be near, and a larger row group is better than a small one at the end.
+            while pending_bytes >= full_bytes * 3 // 2:
+                full = _num_first(self._pending, full_bytes)
+                group, self._pending = self._pending[:full], self._pending[full:]
+                pending_bytes = sum(rest.nbytes for rest in self._pending)
+                self._write_row_group(group)
         if self._pending or self._writer is None:
             self._write_row_group(self._pending)
         assert self._writer is not None
@@ -165,10 +170,16 @@ def empty_footer(schema: pa.Schema, settings: WriterSettings) -> Footer:
     return PartEncoder(schema, settings).encode(()).content.footer()
 
 
+def _num_first(batches: list[pa.RecordBatch], num_bytes: int) -> int:
+    """Return how many of the first batches have so many bytes together."""
+    sizes = accumulate(batch.nbytes for batch in batches)
+    return next(number for number, size in enumerate(sizes, start=1) if size >= num_bytes)
+
+
 def _batch_rows(group: pa.Table) -> int:
     """Choose the rows to encode at once: many, so that narrow values cost no time for each batch."""
-    widest = max((column.nbytes for column in group.columns), default=0)
-    rows = _BATCH_BYTES * group.num_rows // max(1, widest)
+    widest: int = max((column.nbytes for column in group.columns), default=0)
+    rows: int = _BATCH_BYTES * group.num_rows // max(1, widest)
     return max(_LEAST_BATCH_ROWS, min(_MOST_BATCH_ROWS, rows))
 
 

@@ -6,8 +6,6 @@ Parts have many pages and live for a moment, so their memory is kept for the nex
 
 from __future__ import annotations
 
-import mmap as _m
-import os as _o
 from collections import deque
 from typing import Any
 
@@ -15,15 +13,7 @@ from delta_log.parquet.assembled_file import Sink, footer_at_end
 from delta_log.parquet.footer import Footer
 from delta_log.parquet.thrift_compact import CorruptThrift
 
-BLOCK_BYTES = int(_o.environ.get("BB", "1")) << 20
-
-
-def _new():
-    if "HP" in _o.environ:
-        b = _m.mmap(-1, BLOCK_BYTES)
-        b.madvise(_m.MADV_HUGEPAGE)
-        return b
-    return bytearray(BLOCK_BYTES)
+BLOCK_BYTES = 1 << 20
 
 
 class PartMemory:
@@ -36,7 +26,7 @@ class PartMemory:
         try:
             return self._free.pop()
         except IndexError:
-            return _new()
+            return bytearray(BLOCK_BYTES)
 
     def give_back(self, blocks: list[bytearray]) -> None:
         self._free.extend(blocks)

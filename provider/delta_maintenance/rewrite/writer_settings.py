@@ -36,7 +36,7 @@ class WriterSettings:
     :param stats_columns: the leaves that have statistics.
     :param string_prefix_length: of the bounds of strings.
     :param tight_bounds: the value of ``tightBounds``; ``None`` leaves it out.
-    :param row_group_bytes: decoded bytes of a row group.
+    :param row_group_bytes: about the decoded bytes of a row group.
     :param decimals_as_integers: store decimals of at most 18 digits as integers, as Spark does. Otherwise as bytes of a fixed
         length, as pyarrow does.
     """

@@ -172,11 +172,21 @@ def test_a_codec_that_cannot_be_written_is_refused_by_name() -> None:
         WriterSettings.codec_of({CODEC_PROPERTY: "lzo"})
 
 
-def test_a_row_group_ends_when_it_is_large_enough() -> None:
+@pytest.mark.parametrize(
+    ("batches", "sizes"),
+    [(1, [100]), (4, [400]), (5, [300, 200]), (8, [300, 300, 200]), (10, [300, 300, 400])],
+)
+def test_a_row_group_ends_when_it_is_large_enough(batches: int, sizes: list[int]) -> None:
     schema = schema_of(("text",))
-    file, _ = written([_TEXTS] * 10, schema, row_group_bytes=300_000)
+    file, _ = written([_TEXTS] * batches, schema, row_group_bytes=300_000)
+    assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == sizes
+
+
+def test_a_batch_of_several_row_groups_is_not_cut() -> None:
+    large = pa.concat_batches([_TEXTS] * 10)
+    file, _ = written([large, _TEXTS, large], schema_of(("text",)), row_group_bytes=300_000)
     sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
-    assert sizes == [300, 300, 300, 100]
+    assert sizes == [1_000, 1_100]
 
 
 @pytest.mark.parametrize("kind", ["decimal(5,2)", "decimal(18,4)", "decimal(38,0)", "decimal(30,30)"])
