@@ -106,35 +106,25 @@ def _medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _measure(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "provider")])}
-    process = subprocess.run(
-        [sys.executable, str(Path(__file__)), contender.function, json.dumps(list(arguments))],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if process.returncode:
-        raise SystemExit(f"{contender.name} failed:\n{process.stderr[-3000:]}")
-    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    return result
+    return _figures([str(Path(__file__)), contender.function, json.dumps(list(arguments))], contender.name)
 
 
 def run_program(command: Sequence[str]) -> dict[str, Any]:
     """Run a program once and measure it whole, start-up and the processes that it waits for included."""
+    return _figures([str(HERE / "whole_process.py"), *command], " ".join(command))
+
+
+def _figures(arguments: Sequence[str], name: str) -> dict[str, Any]:
+    """Return what a program of Python prints in its last line."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "provider")])}
     # Compiled modules are kept, as they are after an installation with pip.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
-        [sys.executable, str(HERE / "whole_process.py"), *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
-    figures: dict[str, Any] = json.loads(done.stdout)
+        raise SystemExit(f"{name} failed:\n{done.stderr[-3000:]}")
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 

@@ -215,18 +215,25 @@ def _split(data: bytes, at: int) -> tuple[bytes, int]:
 
 def _read_struct(data: bytes, at: int, path: Path, found: list[_Place]) -> int:
     number, seen = 0, set()
-    while head := data[at]:
-        at += 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            raw, at = varint(data, at)
-            number = (raw >> 1) ^ -(raw & 1)
+    while data[at]:
+        number, kind, at = _field_head(data, at, number)
         if number in seen:
             raise CorruptThrift(at, f"field {number} stands here twice")
         seen.add(number)
-        at = _read_value(data, at, head & 15, (*path, number), found)
+        at = _read_value(data, at, kind, (*path, number), found)
     return at + 1
+
+
+def _field_head(data: bytes, at: int, number: int) -> tuple[int, int, int]:
+    """Return the number of a field, its kind, and where its value begins.
+
+    :param number: of the field before it.
+    """
+    head = data[at]
+    if head >> 4:
+        return number + (head >> 4), head & 15, at + 1
+    raw, at = varint(data, at + 1)
+    return (raw >> 1) ^ -(raw & 1), head & 15, at
 
 
 def _read_value(data: bytes, at: int, kind: int, path: Path, found: list[_Place]) -> int:
@@ -266,15 +273,10 @@ def _read_item(data: bytes, at: int, kind: int, path: Path, found: list[_Place])
 def _read_encoding_stats(data: bytes, at: int, path: Path, found: list[_Place]) -> int:
     """Read one ``PageEncodingStats``, of which the count of pages differs."""
     number, counted = 0, False
-    while head := data[at]:
-        at += 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            raw, at = varint(data, at)
-            number = (raw >> 1) ^ -(raw & 1)
-        end = end_of(data, at, head & 15)
-        if number == 3 and not counted and I16 <= head & 15 <= I64:
+    while data[at]:
+        number, kind, at = _field_head(data, at, number)
+        end = end_of(data, at, kind)
+        if number == 3 and not counted and I16 <= kind <= I64:
             found.append((path, I64, at, end))
             counted = True
         at = end

@@ -10,13 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from delta_log.parquet.footer import END_BYTES, footer_length
 from delta_log.parquet.thrift_compact import CorruptThrift, ThriftList, ThriftStruct
 
 _T = TypeVar("_T")
-
-MAGIC = b"PAR1"
-#: The footer's length, followed by the magic number.
-END_BYTES = 8
 
 # Fields in FileMetaData, RowGroup, ColumnChunk and ColumnMetaData, one line for each.
 ROW_GROUPS = 4
@@ -31,12 +28,11 @@ NULL_COUNT = 3
 def split_footer(tail: bytes) -> tuple[bytes, ThriftStruct]:
     """Split the last bytes of a file into what precedes the footer, and the footer (``FileMetaData``).
 
-    :raises CorruptThrift: the bytes do not end with a footer.
+    :raises CorruptThrift: the bytes do not end with a plain footer, or it begins before them.
     """
-    length = int.from_bytes(tail[-END_BYTES:-4], "little")
-    start = len(tail) - END_BYTES - length
-    if tail[-4:] != MAGIC or start < 0:
-        raise CorruptThrift(len(tail), "the file does not end with a footer")
+    start = len(tail) - END_BYTES - footer_length(tail[-END_BYTES:])
+    if start < 0:
+        raise CorruptThrift(0, f"the footer begins {-start} bytes before these")
     return tail[:start], ThriftStruct.from_bytes(tail[start:-END_BYTES])
 
 

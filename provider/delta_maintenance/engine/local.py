@@ -46,8 +46,6 @@ _THREADS_OF_A_PROCESS = 4
 _NOT_WORTH_A_PROCESS = 64 << 20
 _BIN_BYTES = 256 << 10
 _SECONDS_TO_END = 5
-#: NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
-_NO_SPINNING = {"OPENBLAS_NUM_THREADS": "1"}
 
 #: Answers of all workers, in the order of arrival; ``None`` is the last one of a worker.
 _Answers = queue.SimpleQueue[tuple["_Tasks", dict[str, Any] | None]]
@@ -312,7 +310,7 @@ def _environment() -> dict[str, str]:
     # A worker gets these in its first line.
     told = (STORAGE_OPTIONS_VARIABLE, RUN_KEY_VARIABLE)
     inherited = {name: value for name, value in os.environ.items() if name not in told}
-    return {**_NO_SPINNING, **inherited, **own}
+    return {**inherited, **own}
 
 
 def available_cpus() -> int:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from delta_log.parquet import metadata as parquet
+from delta_log.parquet.footer import END_BYTES, footer_length
 from delta_log.parquet.metadata import ColumnIndex, PageLocation
 from delta_log.parquet.thrift_compact import CorruptThrift, ThriftStruct
 from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, leaf_values, parse_stats, stats_columns
@@ -238,7 +239,7 @@ class _FileEnd:
         wanted = min(size, _TAIL_BYTES)
         for _ in range(3):
             tail = storage.read(key, size - wanted, wanted)
-            needed = min(size, int.from_bytes(tail[-8:-4], "little") + parquet.END_BYTES)
+            needed = min(size, footer_length(tail[-END_BYTES:]) + END_BYTES)
             if needed <= wanted:
                 before, self.footer = parquet.split_footer(tail)
                 first = parquet.page_index_start(self.footer, size - needed)

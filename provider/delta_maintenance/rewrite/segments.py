@@ -1,7 +1,7 @@
 """Divides the sources of a bin into segments. Each segment is decoded and encoded on its own, so that all processors share a bin.
 
-Row groups that are copied stand between segments, in their order. A segment has about the rows of one row group of the new file. All segments of a bin are about equally large, so that the
-threads end together.
+Row groups that are copied stand between segments, in their order. A segment has about the rows of one row group of the new file.
+All segments of a bin are about equally large, so that the threads end together.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from delta_log.parquet import metadata
+from delta_log.parquet.footer import MAGIC
 from delta_log.parquet.thrift_compact import STRUCT, ThriftList, ThriftStruct
 
 #: Fields in Statistics: whether the bounds are exact.
@@ -14,7 +15,7 @@ _EXACT = (7, 8)
 def footer_bytes(footer: ThriftStruct) -> bytes:
     """Return the end of a file: the footer, its length and the magic number."""
     content = footer.to_bytes()
-    return content + len(content).to_bytes(4, "little") + metadata.MAGIC
+    return content + len(content).to_bytes(4, "little") + MAGIC
 
 
 def edited(footer: ThriftStruct, edit: Callable[[int, int, ThriftStruct], ThriftStruct]) -> ThriftStruct:
