@@ -9,19 +9,19 @@ Each contender is a program of its own, from the start of Python to its end; mem
 they are after an installation with pip. ``pyarrow`` is a program that imports Arrow's functions and its Parquet and ends: what
 ours cannot go below.
 
-2026-11-22, 2 cores that others used as well, so only processor seconds and memory; medians, pyarrow 26.0.1, deltalake 1.6.6:
+2026-11-23, 2 quiet cores, medians, pyarrow 26.0.1, deltalake 1.6.6:
 
 ====================  ======  ==========  ====  ======
 case                  ours s  delta-rs s  time  memory
 ====================  ======  ==========  ====  ======
-a inspect               0.35        0.09   0.3     1.8
-b inspect, checkpoint   0.37        0.09   0.2     1.9
-c optimize              0.52        0.10   0.2     1.8
-d a job                 0.56        0.10   0.2     1.8
-pyarrow                 0.27
+a inspect               0.19        0.06   0.3     1.8
+b inspect, checkpoint   0.21        0.06   0.3     1.9
+c optimize              0.27        0.07   0.3     1.8
+d a job                 0.26        0.06   0.2     1.8
+pyarrow                 0.16
 ====================  ======  ==========  ====  ======
 
-Before pandas, sqlglot and the other operations were left out, a. took 0.7 s and c. 1.0 s. By ``-X importtime``, pyarrow's library
+Before pandas, sqlglot and the other operations were left out, a. took twice as long, and so did c. By ``-X importtime``, pyarrow's library
 with NumPy is 23 % of c., pyarrow's functions are 11 %, and the modules that rewrite files 15 %. Where our modules are not
 compiled, c. executes 1.7 times as many instructions.
 """
