@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(
-    ("rewrite", "row_tracking"), [("auto", False), ("auto", True), ("copy", False)], ids=str
-)
+@pytest.mark.parametrize(("rewrite", "row_tracking"), [("auto", True), ("copy", False)])
 def test_deletions_by_delta_spark_are_taken_over_for_every_reader(
     *, rewrite: str, row_tracking: bool, tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
