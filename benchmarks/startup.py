@@ -21,9 +21,9 @@ d a job                 0.26        0.06   0.2     1.8
 pyarrow                 0.16
 ====================  ======  ==========  ====  ======
 
-Before pandas, sqlglot and the other operations were left out, a. took twice as long, and so did c. By ``-X importtime``, pyarrow's library
-with NumPy is 23 % of c., pyarrow's functions are 11 %, and the modules that rewrite files 15 %. Where our modules are not
-compiled, c. executes 1.7 times as many instructions.
+Before pandas, sqlglot and the other operations were left out, a. took twice as long, and so did c. By ``-X importtime``,
+pyarrow's library with NumPy is 23 % of c., pyarrow's functions are 11 %, and the modules that rewrite files 15 %. Where our
+modules are not compiled, c. executes 1.7 times as many instructions.
 """
 
 from __future__ import annotations

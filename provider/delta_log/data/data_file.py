@@ -229,10 +229,7 @@ class DataFile:
             count = end - position - (hidden.count(position, end) if hidden is not None else 0)
             yield Rows(count, tuple(pa.nulls(count, there.target) for there in found), where)
             return
-        if dictionaries:
-            self._read_as_dictionaries(
-                [there for there in found if there.column.physical_name in dictionaries]
-            )
+        self._read_as_dictionaries([there for there in found if there.column.physical_name in dictionaries])
         with _file_errors(self.key, self._storage):
             calendar = LegacyCalendar.of(self._parquet)
             int96 = Int96Check(self.key, Int96Check.paths_in(self._parquet), self._in_seconds)
@@ -260,11 +257,11 @@ class DataFile:
     def _read_as_dictionaries(self, columns: Sequence[_Found]) -> None:
         fields = [there.field for there in columns if there.field is not None and there.as_it_is]
         # A name with a dot may be the path of another column's member.
-        self._dictionaries = [
-            field.name for field in fields if pa.types.is_string(field.type) and "." not in field.name
-        ]
-        if self._opened is not None and self._dictionaries:
-            self._opened = self._parquet_of(self._source)
+        names = [field.name for field in fields if pa.types.is_string(field.type) and "." not in field.name]
+        if names != self._dictionaries:
+            self._dictionaries = names
+            if self._opened is not None:
+                self._opened = self._parquet_of(self._source)
 
     def _in_seconds(self) -> pq.ParquetFile:
         source = self._storage.open_read(self.key)

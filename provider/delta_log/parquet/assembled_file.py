@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from delta_log.parquet.chunk_form import Path
 from delta_log.parquet.footer import (
@@ -73,30 +73,6 @@ class Sink(Protocol):
     """The new file."""
 
     def write(self, data: bytes | memoryview) -> object: ...
-
-
-class BufferSource:
-    """A file in memory.
-
-    :param content: an object with Python's buffer interface, for example an Arrow buffer.
-    """
-
-    def __init__(self, content: Any) -> None:
-        self._content = memoryview(content).cast("B")
-
-    def footer(self) -> Footer:
-        """
-        :raises CorruptThrift: the content does not end with a plain footer.
-        """
-        return footer_at_end(self, len(self._content))
-
-    def read(self, start: int, length: int) -> bytes:
-        return bytes(self._content[start : start + length])
-
-    def copy_to(self, sink: Sink, start: int, length: int) -> None:
-        if start + length > len(self._content):
-            raise CorruptThrift(start, f"{length} bytes are to follow, and the file ends before")
-        sink.write(self._content[start : start + length])
 
 
 def footer_at_end(source: Source, size_bytes: int) -> Footer:

@@ -326,10 +326,7 @@ class Footer:
 
         :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
         """
-        start = len(end) - footer_length(end[-END_BYTES:]) - END_BYTES
-        if start < 0:
-            raise CorruptThrift(0, f"the footer begins {-start} bytes before these")
-        return cls.from_bytes(end[start:-END_BYTES], memory)
+        return cls.from_bytes(end[footer_start(end) : -END_BYTES], memory)
 
     @property
     def schema_bytes(self) -> bytes:
@@ -405,6 +402,17 @@ class Footer:
             return self.fields.structs(number)
         alone = Fields({number: (kind, raw)})
         return Fields.from_bytes(alone.to_bytes(), {number: {}}).structs(number)
+
+
+def footer_start(end: bytes) -> int:
+    """Return where the footer begins within the last bytes of a file.
+
+    :raises CorruptThrift: the bytes are not the end of a Parquet file with a plain footer, or the footer begins before them.
+    """
+    start = len(end) - footer_length(end[-END_BYTES:]) - END_BYTES
+    if start < 0:
+        raise CorruptThrift(0, f"the footer begins {-start} bytes before these")
+    return start
 
 
 def footer_length(end: bytes) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from delta_log.parquet.footer import END_BYTES, footer_length
+from delta_log.parquet.footer import END_BYTES, footer_start
 from delta_log.parquet.thrift_compact import CorruptThrift, ThriftList, ThriftStruct
 
 _T = TypeVar("_T")
@@ -30,9 +30,7 @@ def split_footer(tail: bytes) -> tuple[bytes, ThriftStruct]:
 
     :raises CorruptThrift: the bytes do not end with a plain footer, or it begins before them.
     """
-    start = len(tail) - END_BYTES - footer_length(tail[-END_BYTES:])
-    if start < 0:
-        raise CorruptThrift(0, f"the footer begins {-start} bytes before these")
+    start = footer_start(tail)
     return tail[:start], ThriftStruct.from_bytes(tail[start:-END_BYTES])
 
 

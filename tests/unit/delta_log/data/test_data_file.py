@@ -260,3 +260,19 @@ def test_missing_broken_encrypted_and_foreign_files_are_named() -> None:
         DataFile(storage, "/etc/passwd")
     with pytest.raises(UnsupportedFeature, match="outside"):
         DataFile(storage, "s3://elsewhere/f.parquet")
+
+
+def test_each_reading_says_anew_which_texts_come_as_dictionaries() -> None:
+    file = DataFile(file_of(pa.table({"a": ["x", "y"], "b": ["z", "z"]})), "f.parquet")
+    columns = fields(("a", "string"), ("b", "string"))
+    for wanted in ({"b"}, set(), {"a"}, {"a", "b"}):
+        for _ in range(2):
+            (rows,) = file.read(columns, dictionaries=wanted)
+            found = {
+                name
+                for name, array in zip("ab", rows.arrays, strict=True)
+                if not pa.types.is_string(array.type)
+            }
+            assert found == wanted
+            assert [array.to_pylist() for array in rows.arrays] == [["x", "y"], ["z", "z"]]
+            file.close()

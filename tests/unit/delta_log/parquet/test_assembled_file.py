@@ -20,11 +20,26 @@ from hypothesis import strategies as st
 
 from delta_log.parquet import chunk_form as form
 from delta_log.parquet import metadata as parquet
-from delta_log.parquet.assembled_file import AssembledFile, BufferSource, Distrust
+from delta_log.parquet.assembled_file import AssembledFile, Distrust, Sink
 from delta_log.parquet.footer import BLOOM_FILTER, Footer, FooterMemory
 from delta_log.parquet.thrift_compact import CorruptThrift
 
 _COLUMNS = ("n", "text", "x")
+
+
+class BufferSource:
+    """A file in memory."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read(self, start: int, length: int) -> bytes:
+        return self._content[start : start + length]
+
+    def copy_to(self, sink: Sink, start: int, length: int) -> None:
+        if start + length > len(self._content):
+            raise CorruptThrift(start, f"{length} bytes are to follow, and the file ends before")
+        sink.write(self._content[start : start + length])
 
 
 def _rows(first: int) -> pa.Table:
