@@ -65,6 +65,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_delta.operators.checkpoint",
                     "airflow_delta.operators.optimize",
                     "airflow_delta.operators.reorg_purge",
+                    "airflow_delta.operators.table_health",
                     "airflow_delta.operators.vacuum",
                 ],
             }
@@ -89,6 +90,7 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "extra-links": ["airflow_delta.links.SparkApplicationLink", "airflow_delta.links.TableLink"],
         "hooks": [{"integration-name": "Delta Lake", "python-modules": ["airflow_delta.hooks.delta_table"]}],
         "config": {
             "delta": {
@@ -102,7 +104,32 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "s3://lake/sales, /data/lake",
                         "default": None,
-                    }
+                    },
+                    "emit_events": {
+                        "description": "Which runs of the operators emit an event of their maintenance asset: all (every run "
+                        "that ends well), changes (runs that changed the table) or none. An operator's emit_events wins.",
+                        "version_added": "0.2.0",
+                        "type": "string",
+                        "example": "none",
+                        "default": "changes",
+                    },
+                    "spark_history_url": {
+                        "description": "Address of an application's page in the Spark history server, with {application_id} in "
+                        "it; for the link of a task to its Spark application. Not set: the link leads to the "
+                        "application's own UI, which is gone when it has ended.",
+                        "version_added": "0.2.0",
+                        "type": "string",
+                        "example": "https://history.example.org/history/{application_id}/jobs/",
+                        "default": None,
+                    },
+                    "table_url": {
+                        "description": "Address of a table's page, such as in a catalog, with {table} in it: the table's "
+                        "address, escaped. Not set: tasks have no link to their table.",
+                        "version_added": "0.2.0",
+                        "type": "string",
+                        "example": "https://catalog.example.org/tables?uri={table}",
+                        "default": None,
+                    },
                 },
             }
         },

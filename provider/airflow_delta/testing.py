@@ -1,13 +1,18 @@
-"""Test doubles for users' tests and ours: a job that is not run, and state stores that are dictionaries."""
+"""Test doubles for users' tests and ours: jobs that are not run, and state stores that are dictionaries; and the contract of launchers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from airflow_delta.driver_launcher_contract import (
+    DriverLauncherContract as DriverLauncherContract,  # noqa: PLC0414 - users import it from here
+)
+from airflow_delta.runners.detached import DetachedRunner, JobHandle, JobState
 from airflow_delta.runners.job_output import JobProgress
-from airflow_delta.runners.job_runner import JobError, ProgressListener
+from airflow_delta.runners.job_runner import JobError, JobLost, ProgressListener
 from delta_maintenance.contract import JobReport, JobSpec
 
 
@@ -43,6 +48,87 @@ class FakeJobRunner:
 
     def stop(self) -> None:
         self.stops += 1
+
+
+class FakeDetachedRunner(DetachedRunner):
+    """A :class:`~airflow_delta.runners.detached.DetachedRunner` without jobs. A trigger gets an equal one by its :attr:`name`.
+
+    :param outcomes: one for each submission in turn: the report, the error that :meth:`submit` raises, a function that makes a report of
+        the spec, or ``None``: the job ends without a report.
+    :param looks: how often a job is seen at work before it is over.
+    """
+
+    _made: ClassVar[dict[str, FakeDetachedRunner]] = {}
+    place = "a fake cluster"
+    poll_seconds = 0.0
+
+    def __init__(
+        self,
+        *outcomes: JobReport | JobError | Callable[[JobSpec], JobReport] | None,
+        looks: int = 1,
+        progress: JobProgress | None = None,
+    ) -> None:
+        self.name = f"fake-{len(self._made)}"
+        self._made[self.name] = self
+        self._outcomes = list(outcomes)
+        self._looks, self._progress = looks, progress
+        self._jobs: dict[str, _FakeJob] = {}
+        #: Submission ids in turn, and those that were cancelled.
+        self.submissions: list[str] = []
+        self.cancelled: list[str] = []
+        #: Raised by every :meth:`poll`, while it is set.
+        self.fault: Exception | None = None
+
+    @classmethod
+    def named(cls, name: str) -> FakeDetachedRunner:
+        """The runner that :meth:`serialize` describes."""
+        return cls._made[name]
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "airflow_delta.testing.fake_detached_runner", {"name": self.name}
+
+    def submit(self, spec: JobSpec, run_key: str, submission_id: str) -> JobHandle | JobReport:
+        self.submissions.append(submission_id)
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, JobError):
+            raise outcome
+        self._jobs[submission_id] = _FakeJob(outcome, self._looks)
+        return {"id": submission_id}
+
+    def find(self, spec: JobSpec, submission_id: str) -> JobHandle | None:
+        return {"id": submission_id} if submission_id in self._jobs else None
+
+    def poll(self, handle: JobHandle) -> JobState:
+        if self.fault is not None:
+            raise self.fault
+        job = self._jobs.get(handle["id"])
+        if job is None:
+            return JobState(True, "nobody knows of it")
+        job.looks -= 1
+        is_over = job.looks < 0
+        return JobState(is_over, "FINISHED" if is_over else "RUNNING", None if is_over else self._progress)
+
+    def collect(self, handle: JobHandle, spec: JobSpec, run_key: str) -> JobReport | JobHandle:
+        job = self._jobs.get(handle["id"])
+        if job is None or job.outcome is None:
+            raise JobLost("The job ended without a report.")
+        return job.outcome if isinstance(job.outcome, JobReport) else job.outcome(spec)
+
+    def cancel(self, handle: JobHandle) -> None:
+        self.cancelled.append(handle["id"])
+        if handle["id"] in self._jobs:
+            self._jobs[handle["id"]] = _FakeJob(None, 0)
+
+
+@dataclass(slots=True)
+class _FakeJob:
+    outcome: JobReport | Callable[[JobSpec], JobReport] | None
+    looks: int
+
+
+def fake_detached_runner(name: str) -> FakeDetachedRunner:
+    """The runner of that name, as a trigger makes it."""
+    return FakeDetachedRunner.named(name)
 
 
 class FakeStateStore:

@@ -23,9 +23,11 @@
     │   └── TableReplaced       the table was deleted and made anew
     ├── CheckpointMismatch      a checkpoint is not what the log replays to; of delta_log.checkpoint.writer
     └── StorageError            the store is at fault; ``__cause__`` is the original error
-        ├── AccessDenied        the store answers, and refuses
+        ├── AccessDenied        the store answers, and refuses; repeating it cannot help, unless credentials have expired
+        │   ├── NoCredentials   there is nothing to sign requests with
         │   ├── ListingDenied   reading is allowed and listing is not, so a missing file cannot be told from a forbidden one
         │   └── SymbolicLinkRefused  a link below the table's root, which is not followed
+        ├── BucketNotFound      the store has no bucket or container of that name
         └── CommitUnknown       whether the commit took effect is not known yet
 
 A message states the problem, the reason and the remedy in one printable line. The facts are attributes, see
@@ -257,8 +259,38 @@ class StorageError(DeltaLogError):
         self.path = path
 
 
+#: Where the credentials of a table come from, for the messages about them.
+CREDENTIALS = "the table's storage options (in Airflow: the connection of delta_conn_id)"
+
+
 class AccessDenied(StorageError):
-    """The store answered, and refused access."""
+    """The store answered, and refused access.
+
+    A repetition with the same credentials is refused again.
+
+    :param may_pass: the refusal may pass: the credentials have expired, and another try gets new ones.
+    """
+
+    retryable = False
+
+    def __init__(self, message: str, path: str, *, may_pass: bool = False) -> None:
+        super().__init__(message, path)
+        if may_pass:
+            self.retryable = True
+
+
+class NoCredentials(AccessDenied):
+    """There is nothing to sign requests with: neither storage options nor an identity of the machine."""
+
+    def __init__(self, path: str, said: str) -> None:
+        """
+        :param said: the client's own words.
+        """
+        super().__init__(
+            f"{path}: there are no credentials for this store ({said}). Put them into {CREDENTIALS}, or give the machine an "
+            "identity that may read and write the table.",
+            path,
+        )
 
 
 class ListingDenied(AccessDenied):
@@ -283,7 +315,6 @@ class SymbolicLinkRefused(AccessDenied):
     :ivar link: the key of the link.
     """
 
-    retryable = False
     kind = "refused"
 
     def __init__(self, path: str, link: str) -> None:
@@ -294,6 +325,22 @@ class SymbolicLinkRefused(AccessDenied):
             path,
         )
         self.link = link
+
+
+class BucketNotFound(StorageError):
+    """The store has no bucket or container of that name."""
+
+    retryable = False
+
+    def __init__(self, path: str, bucket: str, where: str) -> None:
+        """
+        :param bucket: for people: what is missing, such as ``bucket lake``.
+        :param where: the store that was asked.
+        """
+        super().__init__(
+            f"{path}: there is no {bucket} {where}. Check the table's address, and the endpoint or account in {CREDENTIALS}.",
+            path,
+        )
 
 
 class CommitUnknown(StorageError):

@@ -54,7 +54,7 @@ def print_traceback(error: BaseException, stream: TextIO | None = None) -> None:
 
 
 def printable_logger(name: str) -> logging.Logger:
-    """Return the logger of a module; it writes each message as one line."""
+    """Return the logger of a module; it writes each message as one line, and tracebacks by :func:`printable_traceback`."""
     logger = logging.getLogger(name)
     if _one_line not in logger.filters:
         logger.addFilter(_one_line)
@@ -63,4 +63,8 @@ def printable_logger(name: str) -> logging.Logger:
 
 def _one_line(record: logging.LogRecord) -> bool:
     record.msg, record.args = printable(record.getMessage()), ()
+    if record.exc_info and record.exc_info[1] is not None:
+        record.exc_text = printable_traceback(
+            record.exc_info[1]
+        )  # which formatters prefer to the traceback itself
     return True

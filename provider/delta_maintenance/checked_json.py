@@ -112,13 +112,22 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_con
 
 @dataclass(frozen=True)
 class Kind:
-    """What a member must be; `words` name it in messages."""
+    """What a member must be.
+
+    :param words: name it in messages.
+    :param schema: the same as JSON Schema, for the published schemas (:mod:`delta_maintenance.published_schemas`).
+    """
 
     words: str
     fits: Callable[[Any], bool]
+    schema: Mapping[str, Any]
 
     def or_none(self) -> Kind:
-        return Kind(f"{self.words} or null", lambda value: value is None or self.fits(value))
+        return Kind(
+            f"{self.words} or null",
+            lambda value: value is None or self.fits(value),
+            {"anyOf": [self.schema, {"type": "null"}]},
+        )
 
 
 def _is_integer(value: Any) -> bool:
@@ -129,17 +138,40 @@ def _object_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
 
 
-TEXT = Kind("text", lambda value: isinstance(value, str))
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-INTEGER = Kind("an integer", _is_integer)
-OBJECT = Kind("an object", lambda value: isinstance(value, dict))
-OBJECTS = Kind("a list of objects", lambda value: isinstance(value, list) and all(map(OBJECT.fits, value)))
-TEXTS = Kind("an object of texts", _object_of(TEXT.fits))
-INTEGERS = Kind("an object of integers", _object_of(INTEGER.fits))
+TEXT = Kind("text", lambda value: isinstance(value, str), {"type": "string"})
+FLAG = Kind("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
+INTEGER = Kind("an integer", _is_integer, {"type": "integer"})
+OBJECT = Kind("an object", lambda value: isinstance(value, dict), {"type": "object"})
+TEXTS = Kind(
+    "an object of texts",
+    _object_of(TEXT.fits),
+    {"type": "object", "additionalProperties": TEXT.schema},
+)
+INTEGERS = Kind(
+    "an object of integers",
+    _object_of(INTEGER.fits),
+    {"type": "object", "additionalProperties": INTEGER.schema},
+)
+
+
+def list_of(words: str, kind: Kind) -> Kind:
+    return Kind(
+        words,
+        lambda value: isinstance(value, list) and all(map(kind.fits, value)),
+        {"type": "array", "items": kind.schema},
+    )
+
+
+OBJECTS = list_of("a list of objects", OBJECT)
+NAMES = list_of("a list of texts", TEXT)
 
 
 def one_of(names: Collection[str]) -> Kind:
-    return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
+    return Kind(
+        f"one of {', '.join(names)}",
+        lambda value: isinstance(value, str) and value in names,
+        {"enum": list(names)},
+    )
 
 
 def object_with(kinds: Mapping[str, Kind], *, required: bool = False) -> Kind:
@@ -153,7 +185,14 @@ def object_with(kinds: Mapping[str, Kind], *, required: bool = False) -> Kind:
             return False
         return all(kind.fits(value[name]) for name, kind in kinds.items() if name in value)
 
-    return Kind(f"an object with {', '.join(f'{name}: {kind.words}' for name, kind in kinds.items())}", fits)
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: kind.schema for name, kind in kinds.items()},
+    }
+    if required:
+        schema |= {"required": list(kinds), "additionalProperties": False}
+    words = ", ".join(f"{name}: {kind.words}" for name, kind in kinds.items())
+    return Kind(f"an object with {words}", fits, schema)
 
 
 def checked_members(

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -27,6 +28,7 @@ from delta_maintenance.checked_json import (
     FLAG,
     INTEGER,
     INTEGERS,
+    NAMES,
     OBJECT,
     OBJECTS,
     TEXT,
@@ -54,6 +56,9 @@ OUTPUT_NONCE_VARIABLE = "DELTA_MAINTENANCE_OUTPUT_NONCE"
 #: How a job's lines for a program begin. A nonce may follow, then one JSON object.
 PROGRESS_PREFIX = "DELTA_PROGRESS "
 REPORT_PREFIX = "DELTA_REPORT "
+#: The object has ``level``, one of :data:`LOG_LEVELS`, and ``message``. All else that a job's process writes comes from libraries.
+LOG_PREFIX = "DELTA_LOG "
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def line_prefix(prefix: str, nonce: str | None) -> str:
@@ -78,7 +83,7 @@ BROKEN_SOURCES = ("fail", "skip")
 #: ``committed``: the job added a version. ``written``: it wrote a checkpoint, a compaction or a checksum, which adds no
 #: version. ``cleaned``: it only deleted files of the log or of a quarantine. ``restored``: it brought files back from a
 #: quarantine. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the transaction had committed.
-#: ``planned``: it was a dry run. ``needs_spark``: ``engine="auto"`` found the work too large for this process, and wrote
+#: ``planned``: it was a dry run. ``begun``: it began a rewrite that goes on without it, see ``rewrite``. ``needs_spark``: ``engine="auto"`` found the work too large for this process, and wrote
 #: nothing. ``failed``: see ``error``.
 STATUSES = (
     "committed",
@@ -88,6 +93,7 @@ STATUSES = (
     "nothing_to_do",
     "already_done",
     "planned",
+    "begun",
     "needs_spark",
     "failed",
 )
@@ -96,6 +102,9 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 #: How many of the bins that were left out a report describes.
 MAX_DROPPED = 20
+
+#: Of a wider table a report does not name the columns: an XCom is kept for every run.
+MAX_COLUMNS = 500
 
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_CONFLICT = 0, 1, 2, 3
 
@@ -124,10 +133,26 @@ class TransactionId:
         return cls(app_id, int(version))
 
 
+#: Before a spec whose JSON is encoded in base64.
+ENCODED_PREFIX = "base64:"
+
+
+def json_of_argument(text: str) -> str:
+    """The JSON of a spec that may be encoded in base64."""
+    if not text.startswith(ENCODED_PREFIX):
+        return text
+    try:
+        return urlsafe_b64decode(text.removeprefix(ENCODED_PREFIX)).decode()
+    except ValueError as error:
+        raise ContractError(f"This job spec is not JSON in base64: {error}. Was it cut short?") from None
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """A request for one maintenance operation on one table.
 
+    :param operation: its name, as on the command line.
+    :param table: its address; never with credentials.
     :param options: the options of the operation, named as on the command line with underscores
         (``where``, ``target_size_bytes``, …).
     :param run_id: names the run in manifests, logs and commit tags; all tries of a run share it. Letters, digits, dots,
@@ -172,13 +197,28 @@ class JobSpec:
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
+    def to_argument(self) -> str:
+        """The spec as a word of letters, digits and ``-_=:``, for command lines that others put together.
+
+        YARN replaces double braces and its shell dollars and backticks, and Kubernetes replaces ``$(NAME)``.
+        """
+        return ENCODED_PREFIX + urlsafe_b64encode(self.to_json().encode()).decode()
+
+    @classmethod
+    def from_argument(cls, text: str) -> JobSpec:
+        """
+        :param text: of :meth:`to_argument`, or JSON.
+        :raises ContractError: the text is not a spec that this release reads.
+        """
+        return cls.from_json(json_of_argument(text))
+
     @classmethod
     def from_json(cls, text: str) -> JobSpec:
         """
         :raises ContractError: the text is not a spec that this release reads.
         """
         raw = whole_object("job spec", text)
-        return cls(**_members("job spec", raw, _SPEC_MEMBERS, ("operation", "table", "run_id")))
+        return cls(**_members("job spec", raw, SPEC_MEMBERS, REQUIRED_IN_SPEC))
 
 
 def _are_roots(value: Any) -> bool:
@@ -233,9 +273,14 @@ class ErrorReport:
 class JobReport:
     """What a job did.
 
+    :param operation: its name, as on the command line.
+    :param table: the address that the job was given.
+    :param status: how the job ended, see :data:`STATUSES`.
+    :param run_id: shared by all tries of the run.
     :param version: created by the job's last commit; ``None``: it committed nothing.
     :param read_version: the version that the plan was made on.
     :param engine: that did the work; ``engine_reason`` says why this one.
+    :param transaction: by which a repetition of the run is recognised, see :class:`TransactionId`.
     :param metrics: named as Spark names them (``numAddedFiles``, …); integers.
     :param plan: of a dry run, what the job would do.
     :param dropped_bins: how many rewritten bins were left out of the commit because another writer changed their sources;
@@ -246,6 +291,18 @@ class JobReport:
     :param left: ``bins``, ``files`` and ``bytes`` that are left for another run.
     :param foreign: ``files``, ``bytes`` and a few ``examples`` of files outside of the table's directory, such as those of a
         shallow clone's source. No run changes them.
+    :param selection: of a rewrite, the table's ``files`` and ``bytes``, those that were ``chosen`` with their bins, partitions
+        and reasons, and those that were ``left``, by reason. It says why there was nothing to do.
+    :param earlier_tries: ``bins``, ``files`` and ``bytes`` that earlier tries of the run had finished, and this one took over.
+    :param table_size: what the run changed about the whole table, apart from other writers: ``files_before``,
+        ``files_after``, ``bytes_before`` and ``bytes_after``.
+    :param columns: the table's top-level columns, of a rewrite that committed; absent if there are more than
+        :data:`MAX_COLUMNS`.
+    :param spark: the Spark application that did work: ``application_id``, ``ui_url`` (of its web UI, while it runs) and
+        ``version``. A Spark Connect client does not know the address of the UI.
+    :param started_ms: milliseconds since the epoch, by the clock of the job's machine; ``finished_ms`` likewise.
+    :param rewrite: where ``status`` is ``begun``, what goes on (a
+        :class:`~delta_maintenance.engine.detached_rewrite.DetachedRewrite`). Another job finishes it.
     :param error: why, where ``status`` is ``failed``.
     """
 
@@ -268,6 +325,12 @@ class JobReport:
     num_batches: int | None = None
     left: Mapping[str, int] | None = None
     foreign: Mapping[str, Any] | None = None
+    selection: Mapping[str, Any] | None = None
+    earlier_tries: Mapping[str, int] | None = None
+    table_size: Mapping[str, int] | None = None
+    columns: Sequence[str] | None = None
+    spark: Mapping[str, Any] | None = None
+    rewrite: Mapping[str, Any] | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
     error: ErrorReport | None = None
@@ -294,18 +357,19 @@ class JobReport:
         :param raw: as :func:`~delta_maintenance.checked_json.first_object` reads it.
         :raises ContractError: it is not a report that this release reads.
         """
-        required = ("operation", "table", "status")
-        return cls(**_members("job report", storable(raw), _REPORT_MEMBERS, required))
+        return cls(**_members("job report", storable(raw), REPORT_MEMBERS, REQUIRED_IN_REPORT))
 
     @property
     def exit_code(self) -> int:
         return EXIT_DONE if self.error is None else self.error.exit_code
 
 
+#: A Spark application, in reports and in progress.
+SPARK_APPLICATION = object_with({"application_id": TEXT.or_none(), "ui_url": TEXT.or_none(), "version": TEXT})
 _TRANSACTION = object_with({"app_id": TEXT, "version": INTEGER}, required=True)
 _ERROR_MEMBERS = {"type": TEXT, "message": TEXT, "kind": TEXT, "retryable": FLAG}
-#: The members of specs and reports, and what each must be.
-_SPEC_MEMBERS: Mapping[str, Kind] = {
+#: The members of specs and reports, and what each must be. `./dev lint --fix` publishes them as JSON Schema.
+SPEC_MEMBERS: Mapping[str, Kind] = {
     "operation": TEXT,
     "table": TEXT,
     "run_id": TEXT,
@@ -316,10 +380,17 @@ _SPEC_MEMBERS: Mapping[str, Kind] = {
     "parallelism": INTEGER.or_none(),
     "dry_run": FLAG,
     "tags": TEXTS,
-    "allowed_roots": Kind("lists of addresses, by who set them", _are_roots),
+    "allowed_roots": Kind(
+        "lists of addresses, by who set them",
+        _are_roots,
+        {
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        },
+    ),
     "contract_version": INTEGER,
 }
-_REPORT_MEMBERS: Mapping[str, Kind] = {
+REPORT_MEMBERS: Mapping[str, Kind] = {
     "operation": TEXT,
     "table": TEXT,
     "status": one_of(STATUSES),
@@ -339,11 +410,20 @@ _REPORT_MEMBERS: Mapping[str, Kind] = {
     "foreign": OBJECT.or_none(),
     "num_batches": INTEGER.or_none(),
     "left": INTEGERS.or_none(),
+    "selection": OBJECT.or_none(),
+    "earlier_tries": INTEGERS.or_none(),
+    "table_size": INTEGERS.or_none(),
+    "columns": NAMES.or_none(),
+    "spark": SPARK_APPLICATION.or_none(),
+    "rewrite": OBJECT.or_none(),
     "started_ms": INTEGER.or_none(),
     "finished_ms": INTEGER.or_none(),
     "error": object_with(_ERROR_MEMBERS).or_none(),
     "contract_version": INTEGER,
 }
+#: Those that a writer must state. ``contract_version`` is required in both.
+REQUIRED_IN_SPEC = ("operation", "table", "run_id")
+REQUIRED_IN_REPORT = ("operation", "table", "status")
 
 
 def _members(

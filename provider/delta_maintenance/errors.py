@@ -4,7 +4,8 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
 
     TableError                    the table or the request is at fault; repeating it cannot help
     ├── InvalidRequest
-    │   └── PlanChanged           the plan is no longer the approved one
+    │   ├── PlanChanged           the plan is no longer the approved one
+    │   └── SparkMisconfigured    Spark cannot start, or cannot do the work, as it is configured
     ├── VacuumRefused             a deletion might lose data
     ├── QuarantineRefused         the log does not vouch for a quarantine
     ├── LogCleanupRefused         the log changed, or the table forbids the cleanup
@@ -12,11 +13,16 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     DeltaLogError
     ├── TaskFailed                a worker or a Spark task could not rewrite its bin
     ├── WorkerDied                a worker process ended without an answer
+    ├── SparkUnavailable          Spark cannot be reached, gives no executors, or was lost
+    ├── SparkFailed               Spark gave up for a reason that this package does not know
     ├── NewerManifest             a newer release finished a bin of the run
     ├── BadManifest               a manifest contradicts its task
     ├── ManifestReplaced          another process keeps overwriting a manifest
     ├── RewriteMismatch           a new file does not hold the rows that were written
     ├── BoundsMismatch            statistics of a new file contradict its rows
+    ├── SparkUnreachable          a Spark Connect server does not answer
+    ├── OperationFailed           a rewrite on a Spark Connect server failed
+    ├── OperationLost             a Spark Connect server has forgotten a rewrite
     ├── VacuumIncomplete          a vacuum deleted some files and not others
     ├── LiveFilesMissing          files of the latest version are missing after a vacuum
     └── LogCleanupIncomplete      a log cleanup deleted some files and not others
@@ -35,11 +41,14 @@ from dataclasses import replace
 from typing import Any
 
 from delta_log.errors import DeltaLogError, InvalidRequest, TableError
-from delta_log.printable import printable
+from delta_log.printable import printable, printable_logger
 from delta_maintenance.contract import ContractError, ErrorReport
 from delta_maintenance.units import format_bytes
 
 _EXAMPLES = 5
+#: Of a reason that Spark gives.
+_LONGEST_CAUSE = 500
+_LOG = printable_logger(__name__)
 
 
 def error_report(error: BaseException) -> ErrorReport:
@@ -54,6 +63,14 @@ def error_report(error: BaseException) -> ErrorReport:
         return ErrorReport(type(error).__name__, str(error), error.kind, error.retryable, facts)
     report = ErrorReport(type(error).__name__, printable(str(error)) or "no message")
     return replace(report, kind="refused", retryable=False) if isinstance(error, ContractError) else report
+
+
+def log_failure(error: BaseException) -> None:
+    """Write to the log what a report leaves out: the traceback of an error that is not ours, and at debug level that of a cause."""
+    if not isinstance(error, DeltaLogError):
+        _LOG.error("This error was not foreseen. Its traceback:", exc_info=error)
+    elif error.__cause__ is not None:
+        _LOG.debug("The cause of %s:", type(error).__name__, exc_info=error.__cause__)
 
 
 def refusal_report(error: BaseException) -> ErrorReport:
@@ -126,9 +143,28 @@ class ClusterIncomplete(TableError):
         super().__init__(
             f"The Spark cluster cannot run this job: {'; '.join(lines)}. Nothing was written. Install "
             "them there, for example with an archive by venv-pack or conda-pack (spark.archives and "
-            "spark.pyspark.python), or use --engine local."
+            "spark.pyspark.python), or use the local engine."
         )
         self.missing = {where: list(names) for where, names in missing.items()}
+
+
+# -- Spark -------------------------------------------------------------------------------------------------------
+
+
+class SparkMisconfigured(InvalidRequest):
+    """Spark cannot start, or cannot do the work, as it is configured. The same attempt fails again."""
+
+
+class SparkUnavailable(DeltaLogError):
+    """Spark cannot be reached, gives no executors, or was lost. It may be back when the next try begins."""
+
+    retryable = True
+
+
+class SparkFailed(DeltaLogError):
+    """Spark gave up the work for a reason that this package does not know."""
+
+    retryable = True
 
 
 # -- failed: of a bin --------------------------------------------------------------------------------------------
@@ -148,6 +184,11 @@ class TaskFailed(DeltaLogError):
         self.bin_id = bin_id
         self.retryable = report.retryable
         self._report = report
+
+    @property
+    def is_of_its_bin(self) -> bool:
+        """Whether the fault lies in the sources of the bin. Another fault, such as a missing right, meets every bin."""
+        return self._report.kind == "refused"
 
     @property
     def report(self) -> ErrorReport:
@@ -266,6 +307,67 @@ class BoundsMismatch(DeltaLogError):
             "again; if it happens again, it is a bug of the release that wrote it: report it with this message."
         )
         self.bin_id, self.path, self.where, self.why = bin_id, path, where, why
+
+
+# -- failed: of a Spark Connect server ---------------------------------------------------------------------------
+
+
+class SparkUnreachable(DeltaLogError):
+    """A Spark Connect server does not answer, or the way to it is broken.
+
+    :ivar endpoint: host and port of the server.
+    """
+
+    retryable = True
+
+    def __init__(self, endpoint: str, why: str) -> None:
+        super().__init__(
+            f"The Spark Connect server {endpoint} does not answer ({why}). Is it running, and is the connection's use_ssl "
+            "right? Another try goes on with the bins that are finished."
+        )
+        self.endpoint = endpoint
+
+
+class OperationFailed(DeltaLogError):
+    """A rewrite on a Spark Connect server failed."""
+
+    retryable = True
+
+    def __init__(self, text: str) -> None:
+        first = text.partition("\n")[0][:_LONGEST_CAUSE]
+        super().__init__(
+            f"The rewrite on the Spark Connect server failed: {first or 'no reason was given'}. Nothing of the unfinished bins was "
+            "committed; another try goes on with the bins that are finished."
+        )
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """Everything that the server says, which may quote the table."""
+        return self._text
+
+
+class OperationLost(DeltaLogError):
+    """A Spark Connect server does not have a rewrite any more: it was restarted, or nobody asked for it for too long.
+
+    :ivar endpoint: host and port of the server.
+    :ivar why: the server's name for it, such as ``SESSION_NOT_FOUND``.
+    """
+
+    retryable = True
+
+    def __init__(self, endpoint: str, why: str) -> None:
+        self._loss = f"The Spark Connect server {endpoint} has lost the rewrite ({why})"
+        super().__init__(
+            f"{self._loss}: it was restarted, the rewrite was cancelled, or nobody followed it for too long. Another try goes on with "
+            "the bins that are finished."
+        )
+        self.endpoint, self.why = endpoint, why
+
+    @property
+    def loss(self) -> str:
+        """What happened, without the remedy."""
+        return self._loss
 
 
 # -- failed: of a deletion ---------------------------------------------------------------------------------------

@@ -7,19 +7,19 @@ The entry point of a job (:mod:`delta_maintenance.entrypoint.run_job`) and the c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 from delta_log.errors import DeltaLogError, StorageError
-from delta_log.printable import print_traceback
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
+from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.engines import Engines
-from delta_maintenance.errors import error_report
+from delta_maintenance.errors import error_report, log_failure
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.progress import ProgressReporter
@@ -35,6 +35,8 @@ class JobSite:
     :param can_use_spark: this process is a Spark driver, or may become one.
     :param run_key: the secret that the tries of one run share; ``None``: draw one, and take over nothing that an earlier
         process has finished.
+    :param begins: a rewrite that the job begins on a Spark Connect server and does not wait for; ``finishes``: one that an earlier
+        job has begun. Only ``optimize`` and ``purge`` have such rewrites.
     """
 
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -42,6 +44,20 @@ class JobSite:
     can_use_spark: bool = False
     runtime: Runtime = field(default_factory=Runtime)
     run_key: RunKey | None = None
+    begins: DetachedRewrite | None = None
+    finishes: DetachedRewrite | None = None
+
+    def engines(self, spec: JobSpec) -> Engines:
+        begun_by = None if self.finishes is None else self.finishes.spark
+        return Engines(
+            spec,
+            self.storage_options,
+            self.spark_master,
+            self.can_use_spark,
+            self.begins,
+            self.finishes,
+            applications=[] if begun_by is None else [dict(begun_by)],
+        )
 
 
 #: The module whose ``run`` carries out each operation of :data:`~delta_maintenance.operations.OPERATIONS`. A job loads the
@@ -84,35 +100,49 @@ def places(spec: JobSpec) -> tuple[str, ...]:
 def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobReport:
     """Do what the spec asks on an open table. Only an exception that ends the process is raised."""
     started_ms = site.runtime.now_ms()
+    if site.finishes is not None and site.finishes.started_ms is not None:
+        started_ms = site.finishes.started_ms
     context = JobContext(
         table,
         progress,
         site.runtime,
-        Engines(spec, site.storage_options, site.spark_master, site.can_use_spark),
+        site.engines(spec),
         site.run_key or RunKey(site.runtime.new_secret()),
         started_ms,
     )
+
+    def failed(error: BaseException) -> JobReport:
+        report = failure(spec, error, started_ms, site.runtime.now_ms())
+        return replace(report, spark=context.engines.application)
+
     try:
         run: Callable[[JobSpec, JobContext], JobReport] = import_module(RUN[spec.operation]).run
         return run(spec, context)
     except OSError as error:
-        return failure(spec, _storage_error(error, table), started_ms, site.runtime.now_ms())
+        return failed(_storage_error(error, table))
     except Exception as error:  # noqa: BLE001 - it becomes part of the report
-        return failure(spec, error, started_ms, site.runtime.now_ms())
+        return failed(error)
+    finally:
+        try:
+            context.engines.end()
+        except DeltaLogError as error:
+            progress.message(f"the session on the Spark Connect server is left to its time limit: {error}")
 
 
 def _storage_error(error: OSError, table: Table) -> StorageError:
     """Wrap an error of a library that reached the store."""
+    # Imported here: a job on an object store does not load the local disk's module.
+    from delta_log.storage.local import local_failure
+
     path = str(error.filename or table.uri)
-    wrapped = StorageError(f"{path}: {error.strerror or error}. Run again.", path)
+    wrapped = local_failure(error, path)
     wrapped.__cause__ = error
     return wrapped
 
 
 def failure(spec: JobSpec, error: BaseException, started_ms: int, finished_ms: int) -> JobReport:
-    """The report of a failed job. The traceback of an unforeseen error goes to standard error."""
-    if not isinstance(error, DeltaLogError):
-        print_traceback(error)
+    """The report of a failed job."""
+    log_failure(error)
     return JobReport(
         operation=spec.operation,
         table=redact(spec.table),

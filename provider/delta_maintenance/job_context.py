@@ -43,5 +43,6 @@ class JobContext:
             read_version=read_version,
             started_ms=self.started_ms,
             finished_ms=self.runtime.now_ms(),
+            spark=self.engines.application,
             **facts,
         )

@@ -1,10 +1,11 @@
-"""The operations that there are, as the command line, the job and the operators know them.
+"""The operations and readings that there are, as the command line, the job and the operators know them.
 
-:mod:`delta_maintenance.job` says which function carries each one out.
+:mod:`delta_maintenance.job` says which function carries out each operation. A reading runs in the process of its caller.
 """
 
 from __future__ import annotations
 
+from delta_maintenance.health.options import HEALTH
 from delta_maintenance.log_upkeep.options import CHECKPOINT, CLEANUP_LOG, COMPACT_LOG
 from delta_maintenance.optimize.options import OPTIMIZE, PURGE
 from delta_maintenance.options import Operation
@@ -23,3 +24,6 @@ OPERATIONS: dict[str, Operation] = {
         COMPACT_LOG,
     )
 }
+
+#: Commands with options of their own that write nothing: they need no job, and their result is not a report.
+READINGS: dict[str, Operation] = {HEALTH.name: HEALTH}

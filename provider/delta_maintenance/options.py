@@ -479,8 +479,6 @@ DRY_RUN = Option(
     SafetySwitch(),
     "only plan, and write nothing; the plan is the result",
     default=False,
-    # BaseOperator has a method `dry_run`, which renders templates for `airflow tasks test --dry-run`.
-    attribute="plans_only",
 )
 ENGINE = Option(
     "engine",

@@ -1,5 +1,8 @@
 """Reports the progress of a job: to programs as lines of the contract, to people as readable lines.
 
+A job counts bins and bytes (:class:`ProgressReporter`). Its lines of the contract hold a :class:`JobProgress` each, which the
+program that started the job reads. :class:`Pace` makes the lines for people, on a terminal and in the log of an Airflow task.
+
 All lines but the first and the last are rate limited, so ten thousand bins do not make ten thousand lines. Any thread may
 call a reporter.
 """
@@ -9,13 +12,211 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
-from typing import Protocol, TextIO
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
 from delta_log.printable import printable
 from delta_log.redaction import redact
-from delta_maintenance.contract import PROGRESS_PREFIX, line_prefix
-from delta_maintenance.units import format_bytes
+from delta_maintenance.checked_json import FLAG, INTEGER, NAMES, TEXT, Kind, checked_members
+from delta_maintenance.contract import PROGRESS_PREFIX, SPARK_APPLICATION, line_prefix
+from delta_maintenance.units import counted, format_bytes, format_duration
+
+#: The message of a line that counts finished work. Every other message is a new stage.
+REWRITING = "rewriting"
+
+#: How many of the last stages a progress that is kept repeats, so that a reader who looks now and then misses none.
+KEPT_STAGES = 20
+
+_COUNT = Kind(
+    "an integer from 0 on",
+    lambda value: INTEGER.fits(value) and value >= 0,
+    {**INTEGER.schema, "minimum": 0},
+)
+_LINE_MEMBERS = ("done_bins", "total_bins", "done_bytes", "total_bytes", "message")
+_PROGRESS_MEMBERS: Mapping[str, Kind] = {
+    "done_bins": _COUNT,
+    "total_bins": _COUNT,
+    "done_bytes": _COUNT,
+    "total_bytes": _COUNT,
+    "message": TEXT,
+    "stages": NAMES,
+    "num_stages": _COUNT,
+    "is_step": FLAG,
+    "spark": SPARK_APPLICATION.or_none(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far this try of a job is.
+
+    :param message: :data:`REWRITING`, or what the job has just begun or found.
+    :param stages: the last messages that were no counts, where the progress is kept and looked at now and then; ``num_stages``
+        is how many there have been. Empty: every progress reaches its reader.
+    :param is_step: the message says how far a stage is, and there are more like it.
+    :param spark: the Spark application of the job, as in its report; in the line that first tells of it, and in every progress that
+        is kept.
+    """
+
+    done_bins: int = 0
+    total_bins: int = 0
+    done_bytes: int = 0
+    total_bytes: int = 0
+    message: str = ""
+    stages: tuple[str, ...] = ()
+    num_stages: int = 0
+    is_step: bool = False
+    spark: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> JobProgress:
+        """
+        :raises ContractError: a member is not what it has to be.
+        """
+        members = checked_members("progress", raw, _PROGRESS_MEMBERS, ())
+        return cls(**{**members, "stages": tuple(members.get("stages", ()))})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of a line; members that only some lines need are left out of the others."""
+        return {name: value for name, value in asdict(self).items() if name in _LINE_MEMBERS or value}
+
+    def after(self, earlier: JobProgress) -> JobProgress:
+        """This progress with the stages of an earlier one, to be kept in its place."""
+        if self.spark is None and earlier.spark is not None:
+            return replace(self, spark=earlier.spark).after(earlier)
+        if self.is_count or self.is_step:
+            return replace(self, stages=earlier.stages, num_stages=earlier.num_stages)
+        stages = (*earlier.stages, self.message)[-KEPT_STAGES:]
+        return replace(self, stages=stages, num_stages=earlier.num_stages + 1)
+
+    @property
+    def is_count(self) -> bool:
+        """Whether this only counts finished work."""
+        return self.total_bins > 0 and self.message in ("", REWRITING) and not self.is_step
+
+    @property
+    def share(self) -> float:
+        """The finished part of the work, from 0 to 1."""
+        done, total = self.done_bytes, self.total_bytes
+        if not total:
+            done, total = self.done_bins, self.total_bins
+        return min(done / total, 1.0) if total else 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        return self.done_bins >= self.total_bins
+
+    def __str__(self) -> str:
+        _, lines = Pace().told(self, 0.0)
+        return "; ".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Decides which progress becomes a line for people, and writes the line.
+
+    A new stage is shown at once. Counts are shown at the beginning, at the end, and in between once per interval, with the rate
+    and the time left; steps of a stage once per interval. After :attr:`long_after_seconds` of counting, the interval is :attr:`long_interval_seconds`.
+
+    A pace is a value: :meth:`told` returns the next one. It begins with the first sign of work, since starting an engine says
+    nothing about its speed.
+
+    :param interval_seconds: between two lines that count; 0: each is shown.
+    :param num_stages: how many stages of a kept progress have been shown.
+    :param counting_since: time of the first count; ``None``: there was none.
+    :param working_since: time and progress of the first sign of work.
+    :param shown_at: time of the last line that counted, and ``shown`` its progress.
+    :param step_shown_at: time of the last step, or of the stage that it belongs to.
+    """
+
+    interval_seconds: float = 10.0
+    long_interval_seconds: float = 30.0
+    long_after_seconds: float = 300.0
+    num_stages: int = 0
+    counting_since: float | None = None
+    working_since: tuple[float, JobProgress] | None = None
+    shown_at: float | None = None
+    shown: JobProgress | None = None
+    step_shown_at: float | None = None
+
+    def told(self, progress: JobProgress, now: float) -> tuple[Pace, tuple[str, ...]]:
+        """Take note of progress; return the next pace, and the lines that are due.
+
+        :param now: seconds by any clock that never goes back.
+        """
+        pace, stages = self._new_stages(progress)
+        lines = tuple(printable(stage) for stage in stages if stage)
+        if lines:
+            pace = replace(pace, step_shown_at=now)
+        if progress.is_step:
+            return pace._told_step(progress, lines, now)
+        if not progress.is_count:
+            return pace, lines
+        pace = pace._noted(progress, now)
+        if not pace._is_due(progress, now):
+            return pace, lines
+        return replace(pace, shown_at=now, shown=progress), (*lines, pace._line(progress, now))
+
+    def _told_step(
+        self, progress: JobProgress, lines: tuple[str, ...], now: float
+    ) -> tuple[Pace, tuple[str, ...]]:
+        if self.step_shown_at is not None and now - self.step_shown_at < self.interval_seconds:
+            return self, lines
+        return replace(self, step_shown_at=now), (*lines, printable(progress.message))
+
+    def _new_stages(self, progress: JobProgress) -> tuple[Pace, tuple[str, ...]]:
+        if not progress.num_stages:
+            return self, () if progress.is_count or progress.is_step else (progress.message,)
+        # Fewer than before: the job was started again.
+        told = self.num_stages if self.num_stages <= progress.num_stages else 0
+        new = progress.num_stages - told
+        return replace(self, num_stages=progress.num_stages), progress.stages[-new:] if new else ()
+
+    def _noted(self, progress: JobProgress, now: float) -> Pace:
+        pace = self
+        first = self.working_since
+        if self.counting_since is None or (first is not None and progress.share < first[1].share):
+            # The second engine of a job counts from 0 again.
+            pace = replace(pace, counting_since=now, working_since=None, shown_at=None, shown=None)
+        if pace.working_since is None and progress.share > 0:
+            pace = replace(pace, working_since=(now, progress))
+        return pace
+
+    def _is_due(self, progress: JobProgress, now: float) -> bool:
+        if self.shown_at is None or self.shown is None or self.counting_since is None:
+            return True
+        if progress.is_complete:
+            return not self.shown.is_complete
+        is_long = now - self.counting_since > self.long_after_seconds
+        interval = max(self.interval_seconds, self.long_interval_seconds if is_long else 0.0)
+        return not self.interval_seconds or now - self.shown_at >= interval
+
+    def _line(self, progress: JobProgress, now: float) -> str:
+        line = f"{REWRITING}: {progress.done_bins:,} of {counted(progress.total_bins, 'bin')}"
+        if progress.total_bytes:
+            line += f", {format_bytes(progress.done_bytes)} of {format_bytes(progress.total_bytes)}"
+        line += f" ({progress.share:.0%})"
+        if self.working_since is None:
+            return line
+        began, first = self.working_since
+        elapsed, done = now - began, progress.share - first.share
+        # Less than a second, or nothing since the first sign of work, tells nothing.
+        if elapsed < 1 or done <= 0:
+            return line
+        if progress.total_bytes:
+            line += f", {format_bytes((progress.done_bytes - first.done_bytes) / elapsed)}/s"
+        if not progress.is_complete:
+            line += f", about {format_duration(max(1, round(elapsed / done * (1 - progress.share))))} to go"
+        return line
+
+
+class LineStream(Protocol):
+    """The part of a text stream that lines are printed to."""
+
+    def write(self, text: str, /) -> int: ...
+
+    def flush(self) -> None: ...
 
 
 class ProgressReporter(Protocol):
@@ -33,6 +234,12 @@ class ProgressReporter(Protocol):
     def message(self, text: str) -> None:
         """A new stage; shown at once."""
 
+    def step(self, text: str) -> None:
+        """How far the stage is; shown now and then."""
+
+    def application(self, text: str, spark: Mapping[str, Any]) -> None:
+        """The Spark application of the job is ready; a new stage."""
+
 
 class SilentProgress:
     """A :class:`ProgressReporter` that reports nothing."""
@@ -45,11 +252,15 @@ class SilentProgress:
 
     def message(self, text: str) -> None: ...
 
+    def step(self, text: str) -> None: ...
+
+    def application(self, text: str, spark: Mapping[str, Any]) -> None: ...
+
 
 class _Counting:
     """Counts bins and bytes, and decides when a line is due."""
 
-    def __init__(self, stream: TextIO, interval_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, stream: LineStream, interval_seconds: float, clock: Callable[[], float]) -> None:
         self._stream, self._interval, self._clock = stream, interval_seconds, clock
         self._lock = threading.Lock()
         self._next_line = 0.0
@@ -65,13 +276,13 @@ class _Counting:
     def start(self, total_bins: int, total_bytes: int) -> None:
         with self._lock:
             self.total_bins, self.total_bytes = total_bins, total_bytes
-            self._show("rewriting", due=True)
+            self._show(REWRITING, due=True)
 
     def source_read(self, bin_id: str, size_bytes: int) -> None:
         with self._lock:
             if bin_id not in self._finished:
                 self._read[bin_id] = self._read.get(bin_id, 0) + size_bytes
-                self._show("rewriting")
+                self._show(REWRITING)
 
     def bin_done(self, bin_id: str, size_bytes: int) -> None:
         with self._lock:
@@ -81,19 +292,43 @@ class _Counting:
             self._read.pop(bin_id, None)
             self.done_bins += 1
             self._finished_bytes += size_bytes
-            self._show("rewriting", due=self.done_bins == self.total_bins)
+            self._show(REWRITING, due=self.done_bins == self.total_bins)
 
     def message(self, text: str) -> None:
         with self._lock:
             self._show(text, due=True)
 
-    def _show(self, message: str, due: bool = False) -> None:
+    def step(self, text: str) -> None:
+        with self._lock:
+            self._show(text, is_step=True)
+
+    def application(self, text: str, spark: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._show(text, due=True, spark=spark)
+
+    def _show(
+        self,
+        message: str,
+        due: bool = False,
+        is_step: bool = False,
+        spark: Mapping[str, Any] | None = None,
+    ) -> None:
         now = self._clock()
         if due or now >= self._next_line:
             self._next_line = now + self._interval
-            print(self._line(redact(message)), file=self._stream, flush=True)
+            progress = JobProgress(
+                self.done_bins,
+                self.total_bins,
+                self.done_bytes,
+                self.total_bytes,
+                redact(message),
+                is_step=is_step,
+                spark=spark,
+            )
+            for line in self._lines(progress, now):
+                print(line, file=self._stream, flush=True)
 
-    def _line(self, message: str) -> str:
+    def _lines(self, progress: JobProgress, now: float) -> tuple[str, ...]:
         raise NotImplementedError
 
 
@@ -105,7 +340,7 @@ class ProgressLines(_Counting):
 
     def __init__(
         self,
-        stream: TextIO,
+        stream: LineStream,
         interval_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         nonce: str | None = None,
@@ -113,41 +348,19 @@ class ProgressLines(_Counting):
         super().__init__(stream, interval_seconds, clock)
         self._prefix = line_prefix(PROGRESS_PREFIX, nonce)
 
-    def _line(self, message: str) -> str:
-        facts = {
-            "done_bins": self.done_bins,
-            "total_bins": self.total_bins,
-            "done_bytes": self.done_bytes,
-            "total_bytes": self.total_bytes,
-            "message": message,
-        }
-        return self._prefix + json.dumps(facts)
+    def _lines(self, progress: JobProgress, now: float) -> tuple[str, ...]:
+        return (self._prefix + json.dumps(progress.to_dict()),)
 
 
 class HumanProgress(_Counting):
     """A :class:`ProgressReporter` for a terminal or a log."""
 
     def __init__(
-        self, stream: TextIO, interval_seconds: float = 2.0, clock: Callable[[], float] = time.monotonic
+        self, stream: LineStream, interval_seconds: float = 2.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(stream, interval_seconds, clock)
-        self._first: tuple[float, float] | None = None
+        self._pace = Pace(interval_seconds=0.0)
 
-    def _line(self, message: str) -> str:
-        message = printable(message)
-        if not self.total_bins:
-            return message
-        share = self.done_bytes / self.total_bytes if self.total_bytes else 1.0
-        line = (
-            f"{message}: {self.done_bins:,} of {self.total_bins:,} bins, "
-            f"{format_bytes(self.done_bytes)} of {format_bytes(self.total_bytes)} ({share:.0%})"
-        )
-        now = self._clock()
-        if self._first is None and share > 0:
-            self._first = (now, share)
-        elif self._first is not None and share < 1:
-            # From the first sign of work on: starting an engine says nothing about its speed.
-            elapsed, done = now - self._first[0], share - self._first[1]
-            if done > 0 and elapsed >= self._interval:
-                line += f", about {elapsed / done * (1 - share):.0f} s to go"
-        return line
+    def _lines(self, progress: JobProgress, now: float) -> tuple[str, ...]:
+        self._pace, lines = self._pace.told(progress, now)
+        return lines

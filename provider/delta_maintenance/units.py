@@ -29,3 +29,18 @@ def format_bytes(count: float) -> str:
 def format_hours(duration_ms: int) -> str:
     """``5400000`` as ``1.5 hours``."""
     return f"{duration_ms / HOUR_MS:g} hours"
+
+
+def format_duration(seconds: float) -> str:
+    """``38.14`` as ``38.1 s``, ``200`` as ``3 min 20 s``, ``7500`` as ``2 h 5 min``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 file``, ``5,000 files``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

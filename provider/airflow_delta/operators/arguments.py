@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_delta.operators.method_argument import MethodArgument, plain_value
 from delta_log.redaction import has_credentials, redact
 from delta_maintenance.options import NO_DEFAULT, Address, Kind, Option, Text, is_empty, shown
 
@@ -96,12 +97,22 @@ class CheckedArguments:
 
         :raises ValueError: it makes no sense.
         """
-        return read_argument(self.arguments[name], getattr(self, name))
+        return read_argument(self.arguments[name], self._given(name))
+
+    def _given(self, name: str) -> Any:
+        """An attribute, as it was given or rendered."""
+        return plain_value(getattr(self, name))
+
+    def arguments_given(self) -> None:
+        """Called once, when every argument has its value; a subclass may act on those that are known."""
+        self.check_known()
 
     def check_known(self) -> None:
         """Refuse a senseless argument when the DAG is parsed, as far as its value is known then."""
         for name, row in self.arguments.items():
-            if row.templates != "whole" or not is_open(getattr(self, name)):
+            given = self._given(name)
+            # Most arguments are left at their defaults, and a DAG file may make thousands of operators.
+            if given is not row.argument_default and (row.templates != "whole" or not is_open(given)):
                 self.value_of(name)
 
     def check_all(self) -> None:
@@ -120,14 +131,14 @@ class CheckedArguments:
         Airflow shows the rendered fields to everyone who may see the task, so an address with credentials ends the task
         before they are stored. Only here is it known which values were open before.
         """
-        opened = [name for name in self.arguments if is_open(getattr(self, name))]
+        opened = [name for name in self.arguments if is_open(self._given(name))]
         super()._do_render_template_fields(parent, *args, **kwargs)  # type: ignore[misc]
         try:
             for name in opened:
-                if getattr(self, name) is None:
+                if self._given(name) is None:
                     require_harmless_absence(self.arguments[name], None)
             for name, row in self.arguments.items():
-                value = getattr(self, name)
+                value = self._given(name)
                 if isinstance(row.kind, Address) and isinstance(value, str) and has_credentials(value):
                     self.value_of(name)
         except ValueError as error:
@@ -139,6 +150,10 @@ def _take_arguments(cls: type[CheckedArguments]) -> None:
     own = {row.attribute: row for row in cls.own_arguments}
     # A row of a base class may be replaced, and keeps its place.
     cls.arguments = {**cls.arguments, **own}
+    for name in own:
+        method = getattr(cls, name, None)
+        if inspect.isfunction(method):
+            setattr(cls, name, MethodArgument(name, method))
     rows = cls.arguments.values()
     cls.template_fields = tuple(row.attribute for row in rows if row.templates != "none")
     cls.template_fields_renderers = {row.attribute: row.kind.renderer for row in rows if row.kind.renderer}
@@ -160,7 +175,7 @@ def _initializer(cls: type[CheckedArguments], own: Sequence[Option]) -> Callable
         for attribute, value in given.items():
             setattr(self, attribute, value)
         if type(self).arguments is cls.arguments:
-            self.check_known()
+            self.arguments_given()
 
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
     __init__.__module__ = cls.__module__
@@ -204,7 +219,12 @@ def _documented(cls: type[CheckedArguments]) -> str:
 
 def typed_face(cls: type[CheckedArguments]) -> str:
     """What type checkers and editors are told of a class: its attributes and its ``__init__``, as source text."""
-    attributes = [f"{row.attribute}: {_annotation(row)}" for row in cls.arguments.values()]
+    # A type checker knows an attribute that can be called from Airflow's base class.
+    attributes = [
+        f"{name}: {_annotation(row)}"
+        for name, row in cls.arguments.items()
+        if not isinstance(inspect.getattr_static(cls, name, None), MethodArgument)
+    ]
     _, *parameters, _ = inspect.signature(cls.__init__).parameters.values()
     taken = [
         f"{one.name}: {one.annotation}" + ("" if one.default is one.empty else f" = {one.default!r}")

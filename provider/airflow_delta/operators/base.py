@@ -1,39 +1,57 @@
 """Base of the maintenance operators: from arguments to a job, and from its report to Airflow.
 
-Errors become Airflow's once, here. An error that a repetition cannot cure fails the task for good (``AirflowFailException``): the
-table or the request was refused, a connection or a program is missing, or the report says that the error is not retryable. Every
-other error is a plain failure, and the user's `retries` decide.
+What an error becomes is decided in :mod:`~airflow_delta.operators.failure`, what the task's log says in
+:mod:`~airflow_delta.operators.task_log`, and which events are emitted in :mod:`~airflow_delta.operators.results`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralTimeout
 from airflow.sdk.log import mask_secret
 
-from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
 from airflow_delta.hooks.delta_table import DeltaTableHook
+from airflow_delta.links import SparkApplicationLink, TableLink
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
+from airflow_delta.operators.detached_run import DetachedRun
+from airflow_delta.operators.failure import airflow_exception, raise_for
+from airflow_delta.operators.lineage import LineageOfReport
+from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
+from airflow_delta.operators.results import add_outlets, emit, which_events
+from airflow_delta.operators.stats import count
+from airflow_delta.operators.task_log import ProgressLog, tell_report
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
-from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
+from airflow_delta.runners.deploy_mode import CLIENT, DEPLOY_MODES
+from airflow_delta.runners.detached import DetachedRunner, JobHandle
+from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobRunner
 from delta_log.printable import printable
-from delta_maintenance.contract import ContractError, ErrorReport, JobReport, JobSpec
-from delta_maintenance.options import DRY_RUN, ENGINE, MEMORY_LIMIT, PARALLELISM, Operation, Option, Text
+from delta_maintenance.contract import ContractError, JobReport, JobSpec
+from delta_maintenance.options import (
+    DRY_RUN,
+    ENGINE,
+    MEMORY_LIMIT,
+    PARALLELISM,
+    Choice,
+    Operation,
+    Option,
+    Text,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_delta.runners.driver import DriverLauncher
     from airflow_delta.runners.job_output import JobProgress
 
-_DONE = ("committed", "written", "cleaned", "already_done")
 
-
-class DeltaJobOperator(CheckedArguments, BaseOperator):
+class DeltaJobOperator(LineageOfReport, CheckedArguments, BaseOperator):
     """Runs one maintenance job on one Delta table.
 
     A subclass names its operation; its arguments follow from the options of that.
@@ -68,10 +86,30 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             otherwise="that of the connection",
             templates="none",
         ),
+        Option(
+            "deploy_mode",
+            Choice(DEPLOY_MODES),
+            "where the Spark driver runs: beside the task, or on the cluster",
+            otherwise="that of the connection",
+        ),
+        Option(
+            "cluster_application",
+            Text(),
+            "with deploy mode cluster: path or URI of the job's program as the cluster finds it",
+            otherwise="the path on this worker",
+            templates="none",
+        ),
+        *RESULT_ARGUMENTS,
     )
     ui_color = "#e3f4f7"
+    operator_extra_links = (SparkApplicationLink(), TableLink())
 
     table: str
+    deploy_mode: str | None
+    asset_alias: str | None
+    emit_data_asset: bool | str
+    #: The Spark application of the job, as far as it is known before there is a report.
+    spark_application: Mapping[str, Any] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "operation" in vars(cls):
@@ -80,11 +118,54 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             cls.own_arguments = (*engine, *cls.operation.options)
         super().__init_subclass__(**kwargs)
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(
+        self, *, deferrable: bool | None = None, launcher: DriverLauncher | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        if MAINTENANCE_ALIAS not in self.outlets:
-            self.outlets.append(MAINTENANCE_ALIAS)
+        self.launcher = launcher
+        self.must_defer = deferrable is True
+        self._deferrable = deferrable
         self._runner: JobRunner | None = None
+        self._cancel: Callable[[], None] | None = None
+
+    @property
+    def deferrable(self) -> bool:
+        """Whether the task gives up its slot while its job runs elsewhere.
+
+        The setting is looked up when it is needed: parsing a DAG of a thousand operators would look it up a thousand times.
+        """
+        if self._deferrable is None:
+            return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
+        return self._deferrable
+
+    def check_known(self) -> None:
+        super().check_known()
+        if self.must_defer:
+            self._require_deferrable_place()
+
+    def _require_deferrable_place(self) -> None:
+        """
+        :raises ValueError: the job runs beside the task, so that the task must hold its slot.
+        """
+        engine, mode = getattr(self, "engine", None), self.deploy_mode
+        if engine == "local":
+            problem = "engine='local' runs the job beside the task"
+        elif mode == CLIENT and self.launcher is None:
+            problem = "deploy_mode='client' runs the Spark driver beside the task"
+        else:
+            return
+        raise ValueError(
+            f"deferrable: {problem}, so the task has to hold its slot. Use engine='spark' with a cluster (deploy mode 'cluster') or Spark "
+            "Connect, or leave deferrable out."
+        )
+
+    def arguments_given(self) -> None:
+        super().arguments_given()
+        add_outlets(self)
+
+    def check_all(self) -> None:
+        super().check_all()
+        which_events(self)
 
     def options(self) -> dict[str, Any]:
         """The options of the job spec.
@@ -100,57 +181,96 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
 
         return LocalJobRunner(storage_options, self.log, spark_master=self._spark_master())
 
-    def spark_runner(self, storage_options: Mapping[str, Any]) -> JobRunner:
+    def spark_runner(self, storage_options: Mapping[str, Any]) -> JobRunner | DetachedRunner:
         # Imported here, since the Spark provider is optional and slows down the parsing of DAG files.
         try:
-            from airflow_delta.runners.spark_submit import SparkSubmitRunner
+            from airflow_delta.runners.spark_runner import SparkChoice
         except ImportError as error:
             raise JobCannotStart(
                 f"Spark cannot be used here ({error}). Install airflow-provider-delta[airflow,spark]."
             ) from error
-        return SparkSubmitRunner(
+        choice = SparkChoice(
+            self.operation.name,
             self.value_of("spark_conn_id"),
+            deploy_mode=self.value_of("deploy_mode"),
             spark_conf=self.value_of("spark_conf") or {},
             spark_binary=self.value_of("spark_binary"),
-            storage_options=storage_options,
-            log=self.log,
+            delta_conn_id=self.value_of("delta_conn_id"),
+            launcher=self.launcher,
+            application=self.value_of("cluster_application"),
         )
+        return choice.runner(storage_options, self.log)
 
     def _spark_master(self) -> str | None:
         """The master that a local job may hand its work over to; only ``engine="auto"`` does."""
-        if self.value_of("engine") != "auto":
+        if self.value_of("engine") != "auto" or self.launcher is not None:
             return None
-        try:
-            from airflow_delta.runners.spark_submit import master_of
-        except ImportError:
-            return None
-        return master_of(self.value_of("spark_conn_id"))
+        # Imported here, since a DAG file that is parsed needs no runner.
+        from airflow_delta.runners.hand_over import master_for_large_work
+
+        return master_for_large_work(
+            self.value_of("spark_conn_id"), self.log, rewrites=self.operation.is_resumable
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
+        return self._carry_out(context, is_resumed=False)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Go on when the trigger says that the job is over.
+
+        :param event: of :class:`~airflow_delta.triggers.job.DeltaJobTrigger`.
+        """
+        self.log.info("The job is over: %s", printable(str(event.get("text", ""))))
+        return self._carry_out(context, is_resumed=True)
+
+    def _carry_out(self, context: Context, *, is_resumed: bool) -> dict[str, Any]:
+        self._instance: Any = context["ti"]
         self.check_all()
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
         hook.require_allowed(self.table, *self.operation.places(self.options()))
-        storage_options = hook.storage_options
         try:
             identity = recall_or_begin(context, self.operation.name, self.table, time.time_ns() // 1000)
             mask_secret(identity.secret)
             spec = self._spec(context, identity, hook.allowed_roots)
-            report = self._run(spec, storage_options, identity.secret)
-        except JobCannotStart as error:
+            report = self._run(context, spec, hook.storage_options, identity.secret, is_resumed)
+        except (JobError, ContractError) as error:
             # The message is complete; a chain of tracebacks would bury it in the task log.
-            raise AirflowFailException(str(error)) from None
-        except (JobLost, ContractError) as error:
-            raise AirflowException(str(error)) from None
-        self._raise_for(report)
-        self._tell(report)
-        self._emit(context, report)
+            raise airflow_exception(error) from None
+        self.report = report
+        count(context, report)
+        raise_for(report, self.operation.name, self.table)
+        tell_report(self.log, report)
+        emit(context, report, self)
         mark_succeeded(context, identity)
         return report.to_dict()
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            try:
+                self._cancel_submitted(context)
+            except JobError as error:
+                self.log.warning("The job could not be cancelled, and may go on: %s", printable(str(error)))
+            raise AirflowTaskTimeout(
+                f"The job took longer than the task's execution_timeout ({self.execution_timeout}), and was cancelled. What it has committed "
+                "stands; another try goes on with the rest."
+            ) from None
+
+    def _cancel_submitted(self, context: Context) -> None:
+        hook = DeltaTableHook(self.value_of("delta_conn_id"))
+        identity = recall_or_begin(context, self.operation.name, self.table, time.time_ns() // 1000)
+        runner = self.spark_runner(hook.storage_options)
+        if isinstance(runner, DetachedRunner):
+            spec = self._spec(context, identity, hook.allowed_roots)
+            self._detached_run(context, runner, spec, identity.secret).cancel()
 
     def on_kill(self) -> None:
         if self._runner is not None:
             self.log.info("Stopping the job in %s.", self._runner.place)
             self._runner.stop()
+        if self._cancel is not None:
+            self._cancel()
 
     def _spec(
         self, context: Context, identity: RunIdentity, allowed_roots: Mapping[str, Sequence[str]]
@@ -165,7 +285,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             transaction=identity.transaction,
             memory_limit_bytes=self.value_of("memory_limit"),
             parallelism=self.value_of("parallelism"),
-            dry_run=self.value_of("plans_only"),
+            dry_run=self.value_of("dry_run"),
             allowed_roots=allowed_roots,
             tags={
                 "airflow.dag_id": instance.dag_id,
@@ -174,73 +294,74 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             },
         )
 
-    def _run(self, spec: JobSpec, storage_options: Mapping[str, Any], run_key: str) -> JobReport:
-        if spec.engine == "spark":
-            return self._run_with(self.spark_runner(storage_options), spec, run_key)
-        report = self._run_with(self.local_runner(storage_options), spec, run_key)
-        if report.status != "needs_spark":
-            return report
-        self.log.info(
-            "Going over to Spark: %s",
-            printable(report.engine_reason or "the work is too large for a local process."),
+    def _run(
+        self,
+        context: Context,
+        spec: JobSpec,
+        storage_options: Mapping[str, Any],
+        run_key: str,
+        is_resumed: bool,
+    ) -> JobReport:
+        if spec.engine != "spark" and not is_resumed:
+            report = self._run_with(self.local_runner(storage_options), spec, run_key)
+            if report.status != "needs_spark":
+                return report
+            self.log.info(
+                "Going over to Spark: %s",
+                printable(report.engine_reason or "the work is too large for a local process."),
+            )
+        spec = replace(spec, engine="spark")
+        runner = self.spark_runner(storage_options)
+        if isinstance(runner, DetachedRunner):
+            run = self._detached_run(context, runner, spec, run_key)
+            return run.go_on() if is_resumed else run.begin()
+        if self.must_defer:
+            raise JobCannotStart(
+                f"The task asks to be deferred (deferrable=True), but with {runner.place} the Spark driver runs beside it. Nothing was "
+                "submitted. Use a connection with deploy-mode 'cluster' or Spark Connect, or leave deferrable out."
+            )
+        return self._run_with(runner, spec, run_key)
+
+    def _detached_run(
+        self, context: Context, runner: DetachedRunner, spec: JobSpec, run_key: str
+    ) -> DetachedRun:
+        def defer(handle: JobHandle, seconds: float | None) -> NoReturn:
+            from airflow_delta.triggers.job import DeltaJobTrigger
+
+            self._cancel = None
+            self.defer(
+                trigger=DeltaJobTrigger(*runner.serialize(), handle),
+                method_name="execute_complete",
+                timeout=None if seconds is None else timedelta(seconds=seconds),
+            )
+
+        self._say_start(spec, runner.place)
+        run = DetachedRun(
+            context,
+            runner,
+            spec,
+            run_key,
+            self.log,
+            self._show,
+            defer if self.deferrable else None,
+            self.execution_timeout,
         )
-        return self._run_with(self.spark_runner(storage_options), replace(spec, engine="spark"), run_key)
+        self._cancel = run.interrupt
+        return run
 
     def _run_with(self, runner: JobRunner, spec: JobSpec, run_key: str) -> JobReport:
         self._runner = runner
-        self.log.info(
-            "%s of %s in %s, run %s.",
-            spec.operation.upper(),
-            printable(spec.table),
-            runner.place,
-            spec.run_id,
-        )
+        self._say_start(spec, runner.place)
         return runner.run(spec, self._show, run_key)
 
-    def _show(self, progress: JobProgress) -> None:
-        self.log.info("%s", progress)
-
-    def _raise_for(self, report: JobReport) -> None:
-        error = report.error
-        if error is None and report.status != "failed":
-            return
-        error = error or ErrorReport()
-        problem = (
-            f"{self.operation.name.upper()} of {self.table}: {error.message or 'failed without saying why.'}"
+    def _say_start(self, spec: JobSpec, place: str) -> None:
+        self._progress_log = ProgressLog(self.log)
+        self.log.info(
+            "%s of %s in %s, run %s.", spec.operation.upper(), printable(spec.table), place, spec.run_id
         )
-        if error.type:
-            problem = f"{problem} [{error.type}]"
-        problem = printable(problem)
-        if error.kind == "refused" or not error.retryable:
-            raise AirflowFailException(problem)
-        raise AirflowException(problem)
 
-    def _tell(self, report: JobReport) -> None:
-        what = {
-            "committed": f"Committed version {report.version}.",
-            "already_done": f"An earlier try of this task had committed version {report.version}; nothing to do again.",
-            "written": f"Written for version {report.version}.",
-            "cleaned": "Nothing was committed; old files of the log or of a quarantine were deleted.",
-            "nothing_to_do": "Nothing to do; nothing was written.",
-            "planned": "Planned only; nothing was written. The plan is this task's XCom.",
-        }.get(report.status, report.status)
-        self.log.info("%s", what)
-        for name, value in sorted(report.metrics.items()):
-            self.log.info("    %s: %s", printable(name), value)
-
-    def _emit(self, context: Context, report: JobReport) -> None:
-        """Emit an event for the maintenance asset.
-
-        It is emitted for ``already_done``, too: the try that committed may have ended before it could.
-        """
-        if report.status not in _DONE:
-            return
-        extra: dict[str, Any] = {
-            "operation": report.operation,
-            "table": self.table,
-            "version": report.version,
-            "status": report.status,
-            "run_id": report.run_id,
-            "metrics": dict(report.metrics),
-        }
-        context["outlet_events"][MAINTENANCE_ALIAS].add(maintenance_asset(self.table), extra=extra)
+    def _show(self, progress: JobProgress) -> None:
+        if progress.spark is not None and progress.spark != self.spark_application:
+            self.spark_application = progress.spark
+            SparkApplicationLink().show(self._instance, progress.spark)
+        self._progress_log.tell(progress)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta.operators.base import DeltaJobOperator
 from delta_maintenance.log_upkeep.options import CHECKPOINT
 
+if TYPE_CHECKING:
+    from airflow_delta.runners.driver import DriverLauncher
+
 
 class DeltaCheckpointOperator(DeltaJobOperator):
     """Writes a checkpoint of a Delta table's newest version. It adds no version, and needs no Spark.
@@ -22,11 +25,15 @@ class DeltaCheckpointOperator(DeltaJobOperator):
         delta_conn_id: str | None
         spark_conn_id: str
         engine: str
-        plans_only: bool | str
         memory_limit: int | str
         parallelism: int | str | None
         spark_conf: dict[str, Any] | None
         spark_binary: str | None
+        deploy_mode: str | None
+        cluster_application: str | None
+        emit_events: str | None
+        asset_alias: str | None
+        emit_data_asset: bool | str
         policy: str | None
         top_format: str | None
         full: bool | str
@@ -47,6 +54,11 @@ class DeltaCheckpointOperator(DeltaJobOperator):
             parallelism: int | str | None = None,
             spark_conf: dict[str, Any] | None = None,
             spark_binary: str | None = None,
+            deploy_mode: str | None = None,
+            cluster_application: str | None = None,
+            emit_events: str | None = None,
+            asset_alias: str | None = None,
+            emit_data_asset: bool | str = False,
             policy: str | None = None,
             top_format: str | None = None,
             full: bool | str = False,
@@ -54,5 +66,7 @@ class DeltaCheckpointOperator(DeltaJobOperator):
             compact_log: bool | str = False,
             cleanup_log: bool | str = False,
             repair_checksum: bool | str = False,
+            deferrable: bool | None = None,
+            launcher: DriverLauncher | None = None,
             **kwargs: Any,
         ) -> None: ...

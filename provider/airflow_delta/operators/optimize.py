@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta.operators.base import DeltaJobOperator
 from delta_maintenance.optimize.options import OPTIMIZE
 
+if TYPE_CHECKING:
+    from airflow_delta.runners.driver import DriverLauncher
+
 
 class DeltaOptimizeOperator(DeltaJobOperator):
     """Compacts the files of a Delta table. No row changes, and readers and writers need not stop.
@@ -21,11 +24,15 @@ class DeltaOptimizeOperator(DeltaJobOperator):
         delta_conn_id: str | None
         spark_conn_id: str
         engine: str
-        plans_only: bool | str
         memory_limit: int | str
         parallelism: int | str | None
         spark_conf: dict[str, Any] | None
         spark_binary: str | None
+        deploy_mode: str | None
+        cluster_application: str | None
+        emit_events: str | None
+        asset_alias: str | None
+        emit_data_asset: bool | str
         where: str | None
         target_size: int | str | None
         min_file_size: int | str | None
@@ -57,6 +64,11 @@ class DeltaOptimizeOperator(DeltaJobOperator):
             parallelism: int | str | None = None,
             spark_conf: dict[str, Any] | None = None,
             spark_binary: str | None = None,
+            deploy_mode: str | None = None,
+            cluster_application: str | None = None,
+            emit_events: str | None = None,
+            asset_alias: str | None = None,
+            emit_data_asset: bool | str = False,
             where: str | None = None,
             target_size: int | str | None = None,
             min_file_size: int | str | None = None,
@@ -75,5 +87,7 @@ class DeltaOptimizeOperator(DeltaJobOperator):
             remap: bool | str = False,
             output: str | None = None,
             approved_plan: Any = None,
+            deferrable: bool | None = None,
+            launcher: DriverLauncher | None = None,
             **kwargs: Any,
         ) -> None: ...

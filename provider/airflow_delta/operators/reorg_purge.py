@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta.operators.base import DeltaJobOperator
 from delta_maintenance.optimize.options import PURGE
 
+if TYPE_CHECKING:
+    from airflow_delta.runners.driver import DriverLauncher
+
 
 class DeltaReorgPurgeOperator(DeltaJobOperator):
     """Rewrites the files of a Delta table in which rows are only marked as deleted, or that hold columns which the table
@@ -24,11 +27,15 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
         delta_conn_id: str | None
         spark_conn_id: str
         engine: str
-        plans_only: bool | str
         memory_limit: int | str
         parallelism: int | str | None
         spark_conf: dict[str, Any] | None
         spark_binary: str | None
+        deploy_mode: str | None
+        cluster_application: str | None
+        emit_events: str | None
+        asset_alias: str | None
+        emit_data_asset: bool | str
         where: str | None
         target_size: int | str | None
         max_deleted_rows_ratio: float | str | None
@@ -57,6 +64,11 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
             parallelism: int | str | None = None,
             spark_conf: dict[str, Any] | None = None,
             spark_binary: str | None = None,
+            deploy_mode: str | None = None,
+            cluster_application: str | None = None,
+            emit_events: str | None = None,
+            asset_alias: str | None = None,
+            emit_data_asset: bool | str = False,
             where: str | None = None,
             target_size: int | str | None = None,
             max_deleted_rows_ratio: float | str | None = None,
@@ -72,5 +84,7 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
             remap: bool | str = False,
             output: str | None = None,
             approved_plan: Any = None,
+            deferrable: bool | None = None,
+            launcher: DriverLauncher | None = None,
             **kwargs: Any,
         ) -> None: ...

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta.operators.base import DeltaJobOperator
 from delta_maintenance.vacuum.options import VACUUM
 
+if TYPE_CHECKING:
+    from airflow_delta.runners.driver import DriverLauncher
+
 
 class DeltaVacuumOperator(DeltaJobOperator):
     """Deletes files below a Delta table's root that no version in retention needs. No row changes.
@@ -21,11 +24,15 @@ class DeltaVacuumOperator(DeltaJobOperator):
         delta_conn_id: str | None
         spark_conn_id: str
         engine: str
-        plans_only: bool | str
         memory_limit: int | str
         parallelism: int | str | None
         spark_conf: dict[str, Any] | None
         spark_binary: str | None
+        deploy_mode: str | None
+        cluster_application: str | None
+        emit_events: str | None
+        asset_alias: str | None
+        emit_data_asset: bool | str
         retain_hours: float | str | None
         retention_check: bool | str
         where: str | None
@@ -49,6 +56,11 @@ class DeltaVacuumOperator(DeltaJobOperator):
             parallelism: int | str | None = None,
             spark_conf: dict[str, Any] | None = None,
             spark_binary: str | None = None,
+            deploy_mode: str | None = None,
+            cluster_application: str | None = None,
+            emit_events: str | None = None,
+            asset_alias: str | None = None,
+            emit_data_asset: bool | str = False,
             retain_hours: float | str | None = None,
             retention_check: bool | str = True,
             where: str | None = None,
@@ -59,5 +71,7 @@ class DeltaVacuumOperator(DeltaJobOperator):
             approved_plan: Any = None,
             quarantine: bool | str = False,
             purge_quarantine_hours: float | str | None = None,
+            deferrable: bool | None = None,
+            launcher: DriverLauncher | None = None,
             **kwargs: Any,
         ) -> None: ...

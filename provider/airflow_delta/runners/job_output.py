@@ -1,4 +1,4 @@
-"""Output of a job, line by line: progress and report for the runner, the rest for people.
+"""Output of a job, line by line: progress and report for the runner, the job's log for people, and what libraries write.
 
 Lines arrive through Spark's launcher, merged with the log of the JVM, so a prefix may stand behind other text on its line. Lines
 also quote what the table holds: paths, partition values, messages of other writers.
@@ -7,76 +7,93 @@ also quote what the table holds: paths, partition values, messages of other writ
    (:func:`~delta_maintenance.contract.line_prefix`). The first one on a line counts; all else on the line is text.
 2. A job reports once. A report that cannot be read, or a second one, raises
    :class:`~delta_maintenance.contract.ContractError`. Nothing else that a job writes raises an error.
-3. Progress that cannot be read is text.
-4. Text is made printable (:mod:`delta_log.printable`) and, where it is very long, cut with a note. No more than
+3. The job's own log has a level (:data:`~delta_maintenance.contract.LOG_PREFIX`). All other text is chatter: Spark's log, Java
+   traces, warnings of Python. It goes to the task's log at debug level, unless somebody asked for it.
+4. Progress and log lines that cannot be read are chatter.
+5. Text is made printable (:mod:`delta_log.printable`) and, where it is very long, cut with a note. No more than
    :data:`LONGEST_LINE` characters of a line are ever held.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from delta_log.printable import printable
 from delta_log.redaction import redact
-from delta_maintenance.checked_json import INTEGER, TEXT, Kind, checked_members, first_object
-from delta_maintenance.contract import PROGRESS_PREFIX, REPORT_PREFIX, ContractError, JobReport, line_prefix
+from delta_maintenance.checked_json import TEXT, Kind, checked_members, first_object, one_of
+from delta_maintenance.contract import (
+    LOG_LEVELS,
+    LOG_PREFIX,
+    PROGRESS_PREFIX,
+    REPORT_PREFIX,
+    ContractError,
+    JobReport,
+    line_prefix,
+)
+from delta_maintenance.progress import JobProgress as JobProgress  # noqa: PLC0414 - part of a job's output
 
 #: Many times the longest report, and more than an XCom should hold.
 LONGEST_LINE = 16 << 20
 _LONGEST_TEXT = 16 << 10
 _PIECE = 1 << 16
 _REMEMBERED_LINES = 20
-_COUNT = Kind("an integer from 0 on", lambda value: INTEGER.fits(value) and value >= 0)
-_PROGRESS_MEMBERS: Mapping[str, Kind] = {
-    "done_bins": _COUNT,
-    "total_bins": _COUNT,
-    "done_bytes": _COUNT,
-    "total_bytes": _COUNT,
-    "message": TEXT,
-}
+_LOG_MEMBERS: Mapping[str, Kind] = {"level": one_of(LOG_LEVELS), "message": TEXT}
+#: Lines that say nothing about why a job was lost: frames of a Java trace, what Spark always says when it starts, its INFO.
+_SAYS_NOTHING = re.compile(
+    r"\s+at [^(]+\([^)]*\)|\s+\.\.\. \d+ more|WARNING: Using incubator modules.*|Using Spark's default log4j profile.*"
+    r"|Setting Spark log level to .*|\S+ \S+ (?:INFO|DEBUG|TRACE) .*|.* WARN NativeCodeLoader: .*"
+)
+
+
+class TaskLog(Protocol):
+    """Any logger, Airflow's own or the standard library's."""
+
+    def debug(self, message: str, /, *arguments: Any) -> Any: ...
+
+    def info(self, message: str, /, *arguments: Any) -> Any: ...
+
+    def warning(self, message: str, /, *arguments: Any) -> Any: ...
+
+    def error(self, message: str, /, *arguments: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
-class JobProgress:
-    """How far this try of a job is."""
+class LogLine:
+    """A line for the task's log.
 
-    done_bins: int = 0
-    total_bins: int = 0
-    done_bytes: int = 0
-    total_bytes: int = 0
-    message: str = ""
+    :param level: one of :data:`~delta_maintenance.contract.LOG_LEVELS`.
+    """
 
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> JobProgress:
-        """
-        :raises ContractError: a member is not what it has to be.
-        """
-        return cls(**checked_members("progress", raw, _PROGRESS_MEMBERS, ()))
+    level: str
+    text: str
 
     def __str__(self) -> str:
-        message = printable(self.message)
-        if not self.total_bins:
-            return message
-        width = len(str(self.total_bins))
-        share = self.done_bytes / self.total_bytes if self.total_bytes else self.done_bins / self.total_bins
-        counts = f"[{self.done_bins:>{width}}/{self.total_bins} bins, {share:4.0%}]"
-        return f"{counts} {message}".rstrip()
+        return self.text
+
+    def tell(self, log: TaskLog) -> None:
+        tell = {"debug": log.debug, "info": log.info, "warning": log.warning}.get(self.level, log.error)
+        tell("%s", self.text)
 
 
 class JobOutput:
     """Sorts the lines of one job.
 
     :param nonce: of the run; the job was given it in its environment.
+    :param chatter_level: of what libraries write.
     :ivar report: the job's report, once its line has passed.
-    :ivar last_lines: the end of what was meant for people.
+    :ivar has_begun: the job itself has written something.
+    :ivar last_lines: the end of what it and its libraries wrote, without lines that say nothing about its end.
     """
 
-    def __init__(self, nonce: str) -> None:
+    def __init__(self, nonce: str, chatter_level: str = "debug") -> None:
         self.report: JobReport | None = None
-        self._nonce = nonce
+        self.has_begun = False
+        self._nonce, self._chatter_level = nonce, chatter_level
+        self._log = line_prefix(LOG_PREFIX, nonce)
         self._progress = line_prefix(PROGRESS_PREFIX, nonce)
         self._report = line_prefix(REPORT_PREFIX, nonce)
         self._lines: deque[str] = deque(maxlen=_REMEMBERED_LINES)
@@ -85,18 +102,20 @@ class JobOutput:
     def last_lines(self) -> tuple[str, ...]:
         return tuple(self._lines)
 
-    def sort(self, lines: Iterable[str]) -> Iterator[JobProgress | str]:
-        """Yield progress as values and all else as printable text; the report is kept in :attr:`report`.
+    def sort(self, lines: Iterable[str]) -> Iterator[JobProgress | LogLine]:
+        """Yield progress as values and all else as printable lines; the report is kept in :attr:`report`.
 
         :raises ContractError: the report cannot be read, or is of a contract that this release does not read, or is not
             the first one.
         """
         for line in lines:
             before, prefix, rest = self._parted(line)
-            if prefix == self._progress:
+            self.has_begun |= bool(prefix)
+            told: JobProgress | LogLine
+            if prefix in (self._progress, self._log):
                 try:
-                    raw, end = first_object("progress", rest)
-                    told = JobProgress.from_dict(raw)
+                    raw, end = first_object("line of a job", rest)
+                    told = JobProgress.from_dict(raw) if prefix == self._progress else self._log_line(raw)
                 except ContractError:
                     yield from self._text(line)
                     continue
@@ -113,7 +132,8 @@ class JobOutput:
 
     def _parted(self, line: str) -> tuple[str, str, str]:
         """A line, split into what is before, at and behind the first prefix of this run; all is before if there is no prefix."""
-        found = [(at, prefix) for prefix in (self._progress, self._report) if (at := line.find(prefix)) >= 0]
+        prefixes = (self._progress, self._log, self._report)
+        found = [(at, prefix) for prefix in prefixes if (at := line.find(prefix)) >= 0]
         if not found:
             return line, "", ""
         at, prefix = min(found)
@@ -127,16 +147,31 @@ class JobOutput:
             )
         self.report = report
 
-    def _text(self, text: str) -> Iterator[str]:
-        text = text.rstrip("\r\n ").expandtabs(4).replace(self._nonce, "…")
+    def _log_line(self, raw: Mapping[str, Any]) -> LogLine:
+        """
+        :raises ContractError: a member is not what it has to be.
+        """
+        members = checked_members("log line", raw, _LOG_MEMBERS, tuple(_LOG_MEMBERS))
+        text = self._shown(members["message"])
+        if members["level"] != "debug":
+            self._lines.append(text)
+        return LogLine(members["level"], text)
+
+    def _text(self, text: str) -> Iterator[LogLine]:
+        text = text.rstrip("\r\n ").expandtabs(4)
         if not text:
             return
+        shown = self._shown(text)
+        if _SAYS_NOTHING.fullmatch(shown) is None:
+            self._lines.append(shown)
+        yield LogLine(self._chatter_level, shown)
+
+    def _shown(self, text: str) -> str:
+        text = text.replace(self._nonce, "…")
         left_out = len(text) - _LONGEST_TEXT
         note = f" [… and {left_out:,} characters more]" if left_out > 0 else ""
         # Redacted before the cut, which may remove the end by which a credential is recognised.
-        shown = printable(redact(text)[:_LONGEST_TEXT]) + note
-        self._lines.append(shown)
-        yield shown
+        return printable(redact(text)[:_LONGEST_TEXT]) + note
 
 
 def bounded_lines(stream: IO[str]) -> Iterator[str]:

@@ -11,18 +11,13 @@ A runner takes a :class:`~delta_maintenance.contract.JobSpec`, passes on the job
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from airflow_delta.runners.job_output import JobProgress
+from airflow_delta.runners.job_output import TaskLog as TaskLog  # noqa: PLC0414 - what a runner writes to
 from delta_maintenance.contract import JobReport, JobSpec
 
 ProgressListener = Callable[[JobProgress], None]
-
-
-class TaskLog(Protocol):
-    """Any logger, Airflow's own or the standard library's."""
-
-    def info(self, message: str, /, *arguments: Any) -> Any: ...
 
 
 class JobRunner(Protocol):
@@ -52,10 +47,13 @@ class JobCannotStart(JobError):
 class JobLost(JobError):
     """The job ended without a report.
 
-    :param output: the last lines it wrote.
+    :param output: the last lines it wrote; ``None``: its output is not known here.
     """
 
-    def __init__(self, problem: str, output: tuple[str, ...] = ()) -> None:
-        self.output = output
-        tail = "\n".join(f"    {line}" for line in output)
-        super().__init__(f"{problem}\nIts last lines:\n{tail}" if output else f"{problem} It wrote nothing.")
+    def __init__(self, problem: str, output: tuple[str, ...] | None = None) -> None:
+        self.output = output or ()
+        if output:
+            problem += "\nIts last lines:\n" + "\n".join(f"    {line}" for line in output)
+        elif output is not None:
+            problem += " It wrote nothing."
+        super().__init__(problem)

@@ -20,7 +20,7 @@ from airflow_delta.runners.job_output import JobOutput, JobProgress, bounded_lin
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, ProgressListener, TaskLog
 from delta_maintenance.contract import JobReport, JobSpec
 
-_COMMAND = (sys.executable, "-P", "-m", "delta_maintenance.entrypoint.run_job")
+JOB_COMMAND = (sys.executable, "-P", "-m", "delta_maintenance.entrypoint.run_job")
 _SECONDS_TO_END = 10
 
 
@@ -31,6 +31,7 @@ class LocalJobRunner:
     :param log: receives what the job writes, live.
     :param command: the program to start; the spec is appended.
     :param spark_master: the master that can take work that is too large for this machine.
+    :param environment: further variables of the job, which may hold secrets.
     """
 
     place = "a local process"
@@ -39,13 +40,15 @@ class LocalJobRunner:
         self,
         storage_options: Mapping[str, Any],
         log: TaskLog,
-        command: Sequence[str] = _COMMAND,
+        command: Sequence[str] = JOB_COMMAND,
         spark_master: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._storage_options = storage_options
         self._log = log
         self._command = tuple(command)
         self._spark_master = spark_master
+        self._environment = dict(environment or {})
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport:
@@ -58,14 +61,14 @@ class LocalJobRunner:
                 if isinstance(item, JobProgress):
                     on_progress(item)
                 else:
-                    self._log.info("%s", item)
+                    item.tell(self._log)
             exit_code = process.wait()
         finally:
             self.stop()
             if process.stdout is not None:
                 process.stdout.close()
         if output.report is None:
-            raise JobLost(_what_ended(exit_code), output.last_lines)
+            raise JobLost(what_ended("The job", exit_code), output.last_lines)
         return output.report
 
     def stop(self) -> None:
@@ -75,7 +78,11 @@ class LocalJobRunner:
 
     def _start(self, spec: JobSpec, run_key: str | None, nonce: str) -> subprocess.Popen[str]:
         environment = job_environment(
-            self._storage_options, self._spark_master, run_key=run_key, output_nonce=nonce
+            self._storage_options,
+            self._spark_master,
+            run_key=run_key,
+            output_nonce=nonce,
+            **self._environment,
         )
         try:
             return subprocess.Popen(
@@ -103,9 +110,14 @@ def end_process_group(process: subprocess.Popen[str], seconds: float = _SECONDS_
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _what_ended(exit_code: int) -> str:
-    if exit_code < 0:
-        name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else str(-exit_code)
+def what_ended(what: str, exit_code: int | None) -> str:
+    """Say how a process ended that left no report.
+
+    :param what: the process, for people.
+    """
+    number = -exit_code if exit_code is not None and exit_code < 0 else 0
+    if number:
+        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
         hint = " Often this is the machine running out of memory." if name == "SIGKILL" else ""
-        return f"The job was ended by {name} before it could report.{hint}"
-    return f"The job ended with exit code {exit_code} and without a report."
+        return f"{what} was ended by {name} before it could report.{hint}"
+    return f"{what} ended with exit code {exit_code} and without a report."

@@ -11,8 +11,9 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from airflow_delta.runners.job_environment import python_programs
@@ -32,6 +33,28 @@ _EVERYWHERE = {
     # The task log is for the job's lines; Spark's INFO would bury them.
     "spark.log.level": "WARN",
 }
+#: In cluster mode the driver runs with the cluster's Python. The run's key is among the driver's variables, and where these are Spark
+#: properties, Spark's UI and logs must not show them.
+CLUSTER_DEFAULTS = {
+    "spark.log.level": "WARN",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|delta_maintenance",
+}
+
+
+#: What Spark's launcher says of a setting or a program that is wrong, and the remedy.
+_LAUNCHER_REFUSALS = (
+    (
+        r'(Cannot run program "[^"]*"): .*error=(?:2|13)\b',
+        "Set spark.pyspark.driver.python to a Python of this machine.",
+    ),
+    (r"(.*UnsupportedClassVersionError.*)", "Point JAVA_HOME to a Java 17 or newer."),
+    (
+        r'^Exception in thread "main" org\.apache\.spark\.SparkException: (.+)',
+        "Correct the Spark connection, spark_conf, or this worker's Spark configuration.",
+    ),
+)
+#: A process that a signal ended has this exit code and the signal's number, as shells and Spark's launcher count.
+_SHELL_SIGNAL = 128
 
 
 def is_embedded(master: str) -> bool:
@@ -126,3 +149,28 @@ def _has_spark_env(environment: Mapping[str, str]) -> bool:
     home = environment.get("SPARK_HOME")
     directories = [configured] if configured else [str(Path(home, "conf"))] if home else []
     return any(Path(directory, "spark-env.sh").exists() for directory in directories)
+
+
+def chatter_level(spark_conf: Mapping[str, object]) -> str:
+    """The level in the task's log of what Spark writes. A user who sets Spark's log level wants to read it."""
+    return "info" if "spark.log.level" in spark_conf else "debug"
+
+
+def launcher_refusal(last_lines: Sequence[str]) -> str | None:
+    """Say why Spark's launcher refused, in a way that another try would meet, too; ``None``: it may pass.
+
+    :param last_lines: what spark-submit wrote before the job began, so that no text of a table is among it.
+    """
+    for line in last_lines:
+        for pattern, remedy in _LAUNCHER_REFUSALS:
+            found = re.search(pattern, line)
+            if found is not None:
+                return f"Spark cannot start the job: {found[1].rstrip('.')}. {remedy}"
+    return None
+
+
+def ended_process(exit_code: int | None) -> tuple[str, int | None]:
+    """Tell which process an exit code of spark-submit speaks of: its own, or that of the driver's Python that a signal ended."""
+    if exit_code is not None and _SHELL_SIGNAL < exit_code <= _SHELL_SIGNAL + max(signal.valid_signals()):
+        return "The Spark driver", _SHELL_SIGNAL - exit_code
+    return "spark-submit", exit_code

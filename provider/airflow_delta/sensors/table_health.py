@@ -17,7 +17,11 @@ class DeltaTableHealthSensor(TableMeasureSensor):
     """Waits until a table has more of something than a limit; the XCom has the counts, and which limits they pass."""
 
     own_arguments = (
-        Option("small_files", Count("files"), "most files that may be smaller than small_file_size"),
+        Option(
+            "small_files",
+            Count("files"),
+            "most files smaller than small_file_size that OPTIMIZE may find to merge",
+        ),
         Option("small_file_size", Size(), "size below which a file is small", argument_default="32MiB"),
         Option(
             "commits_since_checkpoint",
@@ -55,17 +59,14 @@ class DeltaTableHealthSensor(TableMeasureSensor):
         super().check_known()
 
     def trigger(self) -> DeltaTableHealthTrigger:
-        limits = {
-            "small_files": self.value_of("small_files"),
-            "small_file_bytes": self.value_of("small_file_size"),
-            "commits_since_checkpoint": self.value_of("commits_since_checkpoint"),
-            "tombstones": self.value_of("tombstones"),
-        }
         return DeltaTableHealthTrigger(
             self.value_of("table"),
             self.value_of("delta_conn_id"),
             max(self.poke_interval, 0.1),
-            limits=limits,
+            small_files=self.value_of("small_files"),
+            small_file_bytes=self.value_of("small_file_size"),
+            commits_since_checkpoint=self.value_of("commits_since_checkpoint"),
+            tombstones=self.value_of("tombstones"),
         )
 
     def summary(self, finding: Mapping[str, Any]) -> str:

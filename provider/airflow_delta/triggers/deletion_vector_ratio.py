@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from airflow_delta.triggers.table_measure import DeletedRowsMeasure, TableMeasure
+from airflow_delta.triggers.table_measure import DeletedRowsMeasure
 from airflow_delta.triggers.table_measure_trigger import TableMeasureTrigger
-
-if TYPE_CHECKING:
-    from airflow_delta.triggers.table_stream import WatchedTable
 
 
 class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
@@ -53,34 +50,10 @@ class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
             "per_partition": per_partition,
         }
         super().__init__(table, delta_conn_id, poll_interval, limits=limits)
-        self._measures: dict[str, TableMeasure] = {}
-        self._measured: dict[str, int] = {}
-        #: The outcome of the last look, which Airflow may not have stored yet.
-        self._known: dict[str, dict[str, Any]] = {}
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        path, kwargs = super().serialize()
-        del kwargs["limits"]
-        return path, {**kwargs, **self.limits}
-
-    async def tell(self, table: WatchedTable, latest: int, deadline: float) -> AsyncIterator[dict[str, Any]]:
-        if latest < 0 or self._measured.get(table.uri, -1) >= latest:
-            return
-        measure = self._measures.setdefault(table.uri, self.measure(table.uri))
-        storage = await self.store.run(self.store.open, table.uri)
-        found = await self.store.run(measure.finding, storage, latest)
-        over = [] if found is None else [_name(one["partition"]) for one in found["partitions"]]
-        if self.limits["per_partition"] is False and over:
-            over = ["table"]
-        known = self._known.get(table.uri) or self.recalled(table.uri) or {"over": []}
-        if found is not None and not set(over) <= set(known["over"]):
-            yield found
-        self._measured[table.uri] = latest
-        self._known[table.uri] = {"version": latest, "over": over}
-        self.outcome(table.uri, self._known[table.uri])
-
-    def earlier(self, one: Any, other: Any) -> Any:
-        return min(one, other, key=lambda known: len(known["over"]))
+    def passed(self, finding: Mapping[str, Any]) -> list[str]:
+        over = [_name(one["partition"]) for one in finding["partitions"]]
+        return ["table"] if self.limits["per_partition"] is False and over else over
 
 
 def _name(partition: dict[str, str | None]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_delta.triggers.look_log import LookLog, awaited_text, seen_text
 from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class TableWait:
         self._commit_filter, self._awaited = commit_filter, awaited
         self._tail: CommitFollower | None = None
         self._progress: Progress | None = None
+        self._looks = LookLog(log)
         self.failures = 0
 
     def look(self) -> Outcome | None:
@@ -97,7 +99,15 @@ class TableWait:
             self._tail = CommitFollower(self.store.open(self.table), self.baseline)
             self._progress = Progress(Place.after(self.baseline))
         commits = self._tail.poll()
-        self._progress, told = self._progress.with_commits(commits, self._commit_filter(), self._awaited())
+        commit_filter, awaited = self._commit_filter(), self._awaited()
+        self._progress, told = self._progress.with_commits(commits, commit_filter, awaited)
+        if len(commits) < MAX_COMMITS:
+            held = self._progress.held if told is None else told.commits
+            seen = seen_text(self.baseline, self._tail.position, held, commit_filter)
+            newest = f"version {self._tail.position}" if self._tail.position >= 0 else "no version yet"
+            self._looks.tell(
+                f"{self.table}, {newest}: {seen}; awaited: {awaited_text(commit_filter, awaited)}."
+            )
         if told is not None:
             return {"status": "found", "range": told.to_dict(self.table)}, False
         return None, len(commits) == MAX_COMMITS

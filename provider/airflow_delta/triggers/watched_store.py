@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -65,7 +66,8 @@ class WatchedStore:
             self._pool = None
 
     def submit(self, work: Callable[..., _Result], *arguments: object) -> Future[_Result]:
-        return self._threads.submit(work, *arguments)
+        # With the caller's context: Airflow's triggerer tells by it whose log a line belongs to.
+        return self._threads.submit(copy_context().run, work, *arguments)
 
     async def run(self, work: Callable[..., _Result], *arguments: object) -> _Result:
         """The result of a call that blocks."""

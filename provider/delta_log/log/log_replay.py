@@ -53,6 +53,12 @@ class ReplayedCommits:
     def has_files(self) -> bool:
         return bool(self.adds or self.removes)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the commits hold nothing that counts, as those of VACUUM."""
+        others = (self.protocol, self.metadata, self.transactions, self.domains)
+        return not self.has_files and not any(others)
+
     def over(self, older: ReplayedCommits) -> ReplayedCommits:
         """These commits and the older ones before them."""
         return ReplayedCommits(

@@ -163,8 +163,10 @@ def _ratio(hidden: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
-def predicate_of(snapshot: Snapshot, partitions: Sequence[DeletedRows]) -> str | None:
+def predicate_of(snapshot: Snapshot, partitions: Sequence[Mapping[str, str | None]]) -> str | None:
     """A predicate on the partition columns that chooses these partitions; ``None``: the table has none.
+
+    :param partitions: logical column names to raw values, each.
 
     It is SQL for :mod:`delta_maintenance.partitions.predicate`, where a literal takes the type of its column.
     """
@@ -172,7 +174,7 @@ def predicate_of(snapshot: Snapshot, partitions: Sequence[DeletedRows]) -> str |
         return None
     kinds = {column.name: column.type for column in snapshot.partition_schema}
     return " OR ".join(
-        "(" + " AND ".join(_equals(name, value, kinds[name]) for name, value in one.partition.items()) + ")"
+        "(" + " AND ".join(_equals(name, value, kinds[name]) for name, value in one.items()) + ")"
         for one in partitions
     )
 

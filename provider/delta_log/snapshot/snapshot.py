@@ -9,7 +9,7 @@ and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import chain, islice
@@ -179,9 +179,14 @@ class Snapshot:
         return self._log.segment.last_commit
 
     @property
+    def commit_infos(self) -> Mapping[int, dict[str, Any]]:
+        """``commitInfo`` by version, as far as making this snapshot read commits; a log compaction has none."""
+        return self._log.tail.commit_infos
+
+    @property
     def commit_info(self) -> dict[str, Any] | None:
         """``commitInfo`` of this version, where its commit was read."""
-        return self._log.tail.commit_infos.get(self.version)
+        return self.commit_infos.get(self.version)
 
     @property
     def table_uri(self) -> str:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from delta_log.errors import AccessDenied, StorageError
+from delta_log.errors import CREDENTIALS, AccessDenied, BucketNotFound, NoCredentials, StorageError
 from delta_log.storage.backoff import Backoff
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
@@ -31,6 +31,10 @@ from delta_log.storage.storage import FileInfo, KeySpan
 #: The codes for a blob that exists: from Put Blob, and from Put Block List.
 _EXISTS = ("BlobAlreadyExists", "ConditionNotMet")
 _ABSENT = ("BlobNotFound", "ResourceNotFound", "PathNotFound")
+#: The codes for a request without a signature, of which the store takes none.
+_NO_CREDENTIALS = ("NoAuthenticationInformation", "PublicAccessNotPermitted")
+#: The identity library asked every source of credentials that it knows.
+_IDENTITY_MISSING = "failed to retrieve a token from the included credentials"
 _NO_SOURCE = (*_ABSENT, "CannotVerifyCopySource")
 
 
@@ -63,16 +67,16 @@ class AzureStorage(ObjectStorage):
     def _failure(self, error: Exception, key: str) -> StorageError:
         uri, code = self._uri_of(key), _code_of(error)
         if code == "ContainerNotFound":
-            return StorageError(
-                f"{uri}: there is no container {self.container} in account {self._fs.account_name}. "
-                "Check the address.",
-                uri,
-            )
+            return BucketNotFound(uri, f"container {self.container}", f"in account {self._fs.account_name}")
         message = str(getattr(error, "message", None) or error).partition("\n")[0]
-        if getattr(error, "status_code", None) in (401, 403):
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if "CredentialUnavailableError" in kinds or code in _NO_CREDENTIALS or _IDENTITY_MISSING in message:
+            return NoCredentials(uri, message)
+        if getattr(error, "status_code", None) in (401, 403) or "ClientAuthenticationError" in kinds:
             return AccessDenied(
-                f"{uri}: access was denied ({code or type(error).__name__}: {message}). Check the credentials, and "
-                "that they have the role Storage Blob Data Contributor, or Reader where nothing is written.",
+                f"{uri}: access was denied ({code or type(error).__name__}: {message}). Check the credentials in "
+                f"{CREDENTIALS}, and that they have the role Storage Blob Data Contributor, or Reader where nothing is "
+                "written.",
                 uri,
             )
         return StorageError(f"{uri}: the store failed ({code or type(error).__name__}: {message}).", uri)

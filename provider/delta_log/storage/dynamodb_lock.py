@@ -23,11 +23,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
-from delta_log.errors import InvalidRequest, StorageError
+from delta_log.errors import CREDENTIALS, AccessDenied, InvalidRequest, NoCredentials, StorageError
 from delta_log.storage.schemes import S3
 
 #: Both other implementations keep a finished entry for a day.
 EXPIRY_SECONDS = 24 * 60 * 60
+#: Codes of a refusal that a repetition does not change.
+_REFUSALS = (
+    "AccessDeniedException",
+    "UnrecognizedClientException",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+)
 _TEXT_KEYS = (
     "provider",
     "table",
@@ -249,7 +256,15 @@ class DynamoDBLock(LockTable):
                     f"The lock's {where} refused a request ({error}). Its hash key has to be tablePath and its range "
                     "key fileName, both strings."
                 ) from error
+            if code in _REFUSALS:
+                raise AccessDenied(
+                    f"{where}: {method} was denied ({code}). Check the credentials in {CREDENTIALS}, and their rights on "
+                    "the lock table.",
+                    self.table_path,
+                ) from error
             raise StorageError(f"{where}: {method} failed ({error}).", self.table_path) from error
+        except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError) as error:
+            raise NoCredentials(self.table_path, f"{where}: {error}") from error
         except botocore.exceptions.BotoCoreError as error:
             raise StorageError(f"{where}: {method} failed ({error}).", self.table_path) from error
 

@@ -13,11 +13,23 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from delta_log.errors import AccessDenied, InvalidRequest, StorageError
+from delta_log.errors import (
+    CREDENTIALS,
+    AccessDenied,
+    BucketNotFound,
+    InvalidRequest,
+    NoCredentials,
+    StorageError,
+)
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import TOKEN, ContentChanged, ObjectEnd, ObjectStorage, Upload
 from delta_log.storage.remote import file_info
 from delta_log.storage.storage import FileInfo, KeySpan
+
+#: Errors of google.auth that has found no credentials, or none that it can use.
+_NO_CREDENTIALS = frozenset({"DefaultCredentialsError", "MalformedError"})
+#: Errors of google.auth whose credentials were not accepted.
+_REFUSED_TOKENS = frozenset({"RefreshError", "ReauthFailError", "OAuthError"})
 
 
 class GcsStorage(ObjectStorage):
@@ -39,14 +51,16 @@ class GcsStorage(ObjectStorage):
 
     def _failure(self, error: Exception, key: str) -> StorageError:
         uri = self._uri_of(key)
-        if _status_of(error) in (401, 403) or str(error).startswith("Forbidden"):
+        if type(error).__name__ in _NO_CREDENTIALS or "Anonymous caller" in str(error):
+            return NoCredentials(uri, str(error))
+        if _status_of(error) in (401, 403) or str(error).startswith("Forbidden") or _is_refused_token(error):
             return AccessDenied(
-                f"{uri}: access was denied ({error}). Check the credentials and their rights; without "
+                f"{uri}: access was denied ({error}). Check the credentials in {CREDENTIALS} and their rights; without "
                 "storage.objects.list, the store says the same of an object that is not there.",
                 uri,
             )
         if isinstance(error, FileNotFoundError):
-            return StorageError(f"{uri}: there is no bucket {self.bucket}. Check the address.", uri)
+            return BucketNotFound(uri, f"bucket {self.bucket}", "in Google Cloud Storage")
         return super()._failure(error, key)
 
     async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
@@ -252,6 +266,17 @@ def _info(key: str, item: Mapping[str, Any]) -> FileInfo:
     return file_info(
         key, int(item["size"]), updated.timestamp(), None if generation is None else str(generation)
     )
+
+
+def _is_refused_token(error: BaseException | None) -> bool:
+    """Tell whether the token service refused the credentials. The same error may mean that it could not be reached."""
+    if type(error).__name__ not in _REFUSED_TOKENS or getattr(error, "retryable", False):
+        return False
+    while error is not None:
+        if type(error).__name__ == "TransportError":
+            return False
+        error = error.__cause__
+    return True
 
 
 def _status_of(error: Exception) -> int:

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from delta_log.errors import InvalidRequest, StorageError, SymbolicLinkRefused
+from delta_log.errors import AccessDenied, InvalidRequest, StorageError, SymbolicLinkRefused
 from delta_log.storage import local_leftovers
 from delta_log.storage.local_directory import DirectoryWalk
 from delta_log.storage.local_listing import LocalPage
@@ -30,6 +30,8 @@ from delta_log.storage.store_clock import store_clock_ms
 #: Bytes that are copied at once where the kernel does not copy them.
 _PIECE_BYTES = 4 << 20
 #: The errors of ``link`` where there are no hard links; POSIX leaves the choice.
+#: A system call that fails so does not succeed when it is repeated.
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 #: Devices whose file system has hard links, as this process has tried out.
 _proved: set[int] = set()
@@ -105,7 +107,7 @@ class LocalStorage(Storage):
             return pa.OSFile(f"/dev/fd/{descriptor}")
         except OSError as error:
             # The file exists. If something is absent, it is /dev/fd.
-            raise _failure(error, self._path(key)) from error
+            raise local_failure(error, self._path(key)) from error
         finally:
             os.close(descriptor)
 
@@ -125,7 +127,7 @@ class LocalStorage(Storage):
                 try:
                     status = walk.status(prefix + name)
                 except OSError as error:
-                    raise _failure(error, self._path(prefix + name)) from error
+                    raise local_failure(error, self._path(prefix + name)) from error
                 if status is not None and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                     yield _info_of(prefix + name, name, status)
 
@@ -175,7 +177,7 @@ class LocalStorage(Storage):
         try:
             status = walk.status(key)
         except OSError as error:
-            raise _failure(error, self._path(key)) from error
+            raise local_failure(error, self._path(key)) from error
         if status is None:
             return None
         if stat.S_ISLNK(status.st_mode):
@@ -193,7 +195,7 @@ class LocalStorage(Storage):
                 except SymbolicLinkRefused:
                     status = None
                 except OSError as error:
-                    raise _failure(error, self._path(key)) from error
+                    raise local_failure(error, self._path(key)) from error
                 if status is not None and stat.S_ISREG(status.st_mode):
                     size, time_ms = status.st_size, status.st_mtime_ns // 1_000_000
                 sizes.append(size)
@@ -211,7 +213,7 @@ class LocalStorage(Storage):
                 except SymbolicLinkRefused as error:
                     link = error.link
                 except OSError as error:
-                    raise _failure(error, self._path(key)) from error
+                    raise local_failure(error, self._path(key)) from error
                 yield link
 
     # -- writing and deleting ----------------------------------------------------------------------------
@@ -235,7 +237,7 @@ class LocalStorage(Storage):
                     walk.unlink(key)
                 # A missing file is one that the caller reads inside the block.
                 if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-                    raise _failure(error, path) from error
+                    raise local_failure(error, path) from error
                 raise
 
     def put(self, key: str, data: bytes) -> None:
@@ -332,7 +334,7 @@ class LocalStorage(Storage):
                 except (FileNotFoundError, NotADirectoryError):
                     pass
                 except OSError as error:
-                    raise _failure(error, self._path(key)) from error
+                    raise local_failure(error, self._path(key)) from error
 
     def remove_dir(self, directory: str) -> bool:
         require_key(directory)
@@ -421,15 +423,21 @@ def _write_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _failure(error, path) from error
+        raise local_failure(error, path) from error
 
 
 def _named(error: OSError, path: str) -> Exception:
     """Turn an error of a system call into an error of this package; a missing file stays one."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return FileNotFoundError(path)
-    return _failure(error, path)
+    return local_failure(error, path)
 
 
-def _failure(error: OSError, path: str) -> StorageError:
-    return StorageError(f"{path}: {error.strerror or error}. Check its permissions and the disk.", path)
+def local_failure(error: OSError, path: str) -> StorageError:
+    """Turn an error of a system call into an error of this package. A forbidden call stays forbidden when it is repeated."""
+    said = f"{path}: {error.strerror or error}."
+    if error.errno in _FORBIDDEN:
+        return AccessDenied(
+            f"{said} Give the user that runs the job the right to read and write there.", path
+        )
+    return StorageError(f"{said} Run again; if it happens again, look at the path and the disk.", path)

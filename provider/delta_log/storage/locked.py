@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import IO
 
-from delta_log.errors import CorruptLog, InvalidRequest, StorageError
+from delta_log.errors import AccessDenied, CorruptLog, InvalidRequest, StorageError
 from delta_log.storage.dynamodb_lock import EXPIRY_SECONDS, LockEntry, LockTable
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage
 from delta_log.storage.store_clock import store_clock_ms
@@ -97,7 +97,13 @@ class LockedStorage(WrappedStorage):
         if not self._claim(entry):
             self._delete_quietly(_temporary_key(entry))
             return False
-        won = self._publish(key, data)
+        try:
+            won = self._publish(key, data)
+        except AccessDenied as error:
+            raise StorageError(
+                f"{error} The lock table holds the commit, so the next writer with that right completes it.",
+                key,
+            ) from error
         # Also after losing to a writer outside the lock: no process may copy this content any more.
         if self._complete(entry):
             self._delete_quietly(_temporary_key(entry))

@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus
 import fsspec
 import fsspec.asyn
 
-from delta_log.errors import AccessDenied, DeltaLogError, InvalidRequest, StorageError
+from delta_log.errors import CREDENTIALS, AccessDenied, DeltaLogError, InvalidRequest, StorageError
 from delta_log.storage.schemes import opened_kind, scheme_of
 from delta_log.storage.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, Storage, TreePage
 from delta_log.storage.table_uri import require_no_credentials
@@ -100,11 +100,14 @@ class RemoteStorage(Storage):
 
     def _failure(self, error: Exception, key: str) -> StorageError:
         uri = self._uri_of(key)
-        if isinstance(error, PermissionError):
+        if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
             return AccessDenied(
-                f"{uri}: access was denied ({error}). Check the credentials and their rights.", uri
+                f"{uri}: access was denied ({error}). Check the credentials in {CREDENTIALS} and their rights.",
+                uri,
             )
-        return StorageError(f"{uri}: the store failed ({type(error).__name__}: {error}).", uri)
+        return StorageError(
+            f"{uri}: the store failed ({type(error).__name__}: {error}). Run again when it answers.", uri
+        )
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         if length == 0:

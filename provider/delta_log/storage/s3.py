@@ -18,7 +18,14 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from delta_log.errors import AccessDenied, InvalidRequest, StorageError
+from delta_log.errors import (
+    CREDENTIALS,
+    AccessDenied,
+    BucketNotFound,
+    InvalidRequest,
+    NoCredentials,
+    StorageError,
+)
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
     TOKEN,
@@ -34,6 +41,29 @@ from delta_log.storage.storage import FileInfo, KeySpan
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MAX_READS = 5
+#: What the codes of a refusal mean, and whether the refusal may pass. Another code of a refusal does not pass.
+_REFUSALS = {
+    "InvalidAccessKeyId": ("the store does not know the access key", False),
+    "SignatureDoesNotMatch": ("the secret key does not belong to the access key", False),
+    "AuthorizationHeaderMalformed": ("the region is wrong, or the access key is malformed", False),
+    "InvalidToken": ("the session token is wrong", False),
+    "InvalidTokenId": ("the session token is wrong", False),
+    "ExpiredToken": ("the credentials have expired", True),
+    "TokenRefreshRequired": ("the credentials have expired", True),
+    "RequestExpired": ("the request is too old by the store's clock", True),
+    "RequestTimeTooSkewed": ("this machine's clock is wrong", True),
+}
+#: Errors of the client that has no credentials to sign with.
+_NO_CREDENTIALS = frozenset(
+    {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "ProfileNotFound",
+        "NoAuthTokenError",
+        "SSOTokenLoadError",
+        "UnauthorizedSSOTokenError",
+    }
+)
 #: Readers of the table and VACUUM do not see this directory.
 _PROBE_DIRECTORY = "_maintenance"
 _PROBE_WRITERS = 4
@@ -75,14 +105,20 @@ class S3Storage(ObjectStorage):
     def _failure(self, error: Exception, key: str) -> StorageError:
         uri, (_, code) = self._uri_of(key), _answer_of(error)
         if code == "NoSuchBucket":
-            return StorageError(
-                f"{uri}: there is no bucket {self.bucket} at {self.endpoint}. Check the address and the endpoint.",
+            return BucketNotFound(uri, f"bucket {self.bucket}", f"at {self.endpoint}")
+        if type(error).__name__ in _NO_CREDENTIALS:
+            return NoCredentials(uri, str(error))
+        meaning, may_pass = _REFUSALS.get(code, ("", False))
+        if meaning:
+            return AccessDenied(
+                f"{uri}: access was denied ({code}: {meaning}). Check the credentials in {CREDENTIALS}.",
                 uri,
+                may_pass=may_pass,
             )
         if isinstance(error, PermissionError):
             return AccessDenied(
-                f"{uri}: access was denied ({code or error}). Check the credentials and their rights; without "
-                "s3:ListBucket, S3 says the same of an object that is not there.",
+                f"{uri}: access was denied ({code or error}). Check the credentials in {CREDENTIALS} and their rights; "
+                "without s3:ListBucket, S3 says the same of an object that is not there.",
                 uri,
             )
         return super()._failure(error, key)

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from delta_log.errors import (
+    AccessDenied,
     CommitContention,
     CommitFailed,
     CommitUnknown,
@@ -192,6 +193,7 @@ class Transaction:
 
         A repeated request has the same bytes and the same condition, so at most one of them takes effect.
 
+        :raises AccessDenied: the store refused the first request, and the version does not exist.
         :raises CommitUnknown: the version does not exist, but a request may still reach the store.
         """
         key = commit_key(version)
@@ -203,6 +205,9 @@ class Transaction:
             with suppress(StorageError, OSError):
                 if self._storage.head(key) is not None:
                     return False
+            # A refusal is an answer. After a request without one, the outcome of that request is still open.
+            if not tries and isinstance(failure, AccessDenied) and not failure.retryable:
+                raise failure
             self._runtime.sleep(_FIRST_WAIT_SECONDS * 2**tries * self._runtime.jitter())
         raise CommitUnknown(
             f"The store failed {_MAX_PUTS} times to write version {version}, and did not say whether it took effect "

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from delta_log.errors import brief
 from delta_log.version import VERSION
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, TransactionId
-from delta_maintenance.operations import OPERATIONS
+from delta_maintenance.operations import OPERATIONS, READINGS
 from delta_maintenance.options import (
     ENGINE,
     HOW_TO_RUN,
@@ -28,7 +28,7 @@ from delta_maintenance.options import (
 
 Command = Callable[[argparse.Namespace], Any]
 
-#: Commands that only read, and need no job.
+#: Commands that only read, and show an earlier version on request.
 _READING = {
     "inspect": "what a version of a table is: protocol, schema, files, deletions",
     "history": "the commits of a table, newest first",
@@ -53,7 +53,7 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, summary in _READING.items():
         _add_reading_options(_add_command(group, name, commands[name], summary), name)
-    for name, operation in OPERATIONS.items():
+    for name, operation in {**READINGS, **OPERATIONS}.items():
         _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
     return parser
 

@@ -149,13 +149,27 @@ def history(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return {"table": table.uri, "history": commits}, render_history(commits)
 
 
+def health(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """What a table needs."""
+    from delta_log.runtime import Runtime
+    from delta_log.table import Table
+    from delta_maintenance.health.document import health_of
+    from delta_maintenance.health.options import HEALTH, HealthOptions
+    from delta_maintenance.text.health import render_health
+
+    limits = HealthOptions.from_mapping(HEALTH.spec_options(vars(options)))
+    table = Table(options.table, storage_options(options.storage_options, os.environ))
+    document = health_of(table, options.table, limits, Runtime())
+    return document, render_health(document)
+
+
 def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Run the operation that is named as the command; the result is the job's report."""
     from delta_log.runtime import Runtime
-    from delta_maintenance.cli.text import render_report
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import HumanProgress
     from delta_maintenance.rewrite.manifest_file import RunKey
+    from delta_maintenance.text.report import render_report
 
     given, operation = vars(options), OPERATIONS[options.operation]
     uses_engines = ENGINE in operation.settings
@@ -184,14 +198,19 @@ def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 def _or_spark_missing(report: dict[str, Any], master: str) -> dict[str, Any]:
     if report["status"] == "needs_spark":
         problem = f"{report['engine_reason']}, and PySpark is not installed here to reach {master}."
-        remedy = "Install airflow-provider-delta[spark], or say --engine local."
+        remedy = "Install airflow-provider-delta[spark], or use the local engine (--engine local)."
         error = ErrorReport("SparkMissing", f"{problem} {remedy}", "refused", retryable=False)
         report["error"] = error.to_dict()
     return report
 
 
 #: By name; :data:`~delta_maintenance.operations.OPERATIONS` says which operations there are.
-COMMANDS = {"inspect": inspect, "history": history, **dict.fromkeys(OPERATIONS, run_operation)}
+COMMANDS = {
+    "inspect": inspect,
+    "history": history,
+    "health": health,
+    **dict.fromkeys(OPERATIONS, run_operation),
+}
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from delta_maintenance.engine.spark_session import is_connect_address
 from delta_maintenance.errors import ClusterIncomplete
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def check_cluster(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterV
 
 def _executors_are_here(spark: SparkSession) -> bool:
     """Tell whether tasks run on this machine, with this Python and its modules. Executors then need no probe."""
+    if is_connect_address(os.environ.get("SPARK_REMOTE", "")):
+        return False  # the server's machine is another one, though its master may be called local
     if not (spark.conf.get("spark.master", "") or "").startswith("local"):
         return False
     python = spark.conf.get("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON", "")

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import InvalidRequest
 from delta_maintenance.contract import JobSpec
+from delta_maintenance.engine.application_name import application_name
 from delta_maintenance.engine.choice import EngineChoice, choose_engine, choose_lister
+from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.engine import Engine
+from delta_maintenance.engine.spark_session import end_connect_sessions
 
 if TYPE_CHECKING:
-    from delta_maintenance.engine.spark import SparkEngine
+    from delta_maintenance.engine.spark import DetachedSparkEngine, SparkEngine
+    from delta_maintenance.progress import ProgressReporter
+    from delta_maintenance.rewrite.manifest_file import RunKey
+    from delta_maintenance.rewrite.task import RewriteTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +30,18 @@ class Engines:
     :param storage_options: of the table; never part of a spec, a report or a log.
     :param spark_master: where ``engine="auto"`` may send heavy work; ``None``: not known here.
     :param can_use_spark: this process is a Spark driver, or can become one.
+    :param begins: the job begins this rewrite on a Spark Connect server, and does not wait for it.
+    :param finishes: the job finishes this rewrite, which another job has begun.
+    :param applications: the Spark applications that were used, see :func:`~delta_maintenance.engine.spark_session.application_of`.
     """
 
     spec: JobSpec
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark_master: str | None = None
     can_use_spark: bool = False
+    begins: DetachedRewrite | None = None
+    finishes: DetachedRewrite | None = None
+    applications: list[dict[str, str | None]] = field(default_factory=list)
 
     def choose(self, planned_bytes: int) -> EngineChoice:
         """Choose the engine for a rewrite of so many bytes."""
@@ -51,7 +64,7 @@ class Engines:
         :raises InvalidRequest: it is Spark, and PySpark is not installed.
         """
         if name != "local":
-            return self.spark()
+            return self.spark() if self.finishes is None else self._detached(self.finishes)
         # Imported here: a job with nothing to do needs neither this engine nor Parquet.
         from delta_maintenance.engine.local import LocalEngine
 
@@ -61,22 +74,76 @@ class Engines:
             parallelism=self.spec.parallelism,
         )
 
+    def begin(
+        self, name: str, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> DetachedRewrite | None:
+        """Begin a rewrite that outlives this job, if the job was asked for that; ``None``: the job rewrites by itself.
+
+        :param name: of an :class:`~delta_maintenance.engine.choice.EngineChoice`.
+        :raises InvalidRequest: the environment names no Spark Connect server, or the server refuses this client.
+        :raises SparkUnreachable: the server does not answer.
+        """
+        if self.begins is None or name == "local" or not tasks:
+            return None
+        engine = self._detached(self.begins)
+        begun = engine.begin(tasks, progress, run_key)
+        self.applications[:] = [engine.application]
+        return replace(begun, spark=engine.application)
+
+    def instead_of_lost(self) -> Engines:
+        """The engines of a job that begins a rewrite anew, since the server has lost the one that this job was to finish."""
+        return replace(
+            self, begins=self.finishes.next() if self.finishes is not None else None, finishes=None
+        )
+
+    def end(self) -> None:
+        """End the sessions of this job on Spark Connect servers, with what still runs in them.
+
+        A rewrite that the job has begun goes on. One that it finishes is over with the job.
+
+        :raises SparkUnreachable: a server does not answer.
+        """
+        end_connect_sessions()
+        if self.finishes is not None:
+            self._detached(self.finishes).end()
+
+    def _detached(self, rewrite: DetachedRewrite) -> DetachedSparkEngine:
+        _require_pyspark()
+        from delta_maintenance.engine.spark import DetachedSparkEngine
+
+        remote = os.environ.get("SPARK_REMOTE")
+        if remote is None:
+            raise InvalidRequest(
+                "A detached rewrite needs a Spark Connect server, and SPARK_REMOTE names none. Set it to sc://host:port."
+            )
+        return DetachedSparkEngine(remote, rewrite, self.storage_options, parallelism=self.spec.parallelism)
+
     def spark(self) -> SparkEngine:
         """
         :raises InvalidRequest: PySpark is not installed.
         """
-        if importlib.util.find_spec("pyspark") is None:
-            raise InvalidRequest(
-                "The Spark engine needs PySpark, which is not installed here. Install "
-                "airflow-provider-delta[spark], or use the local engine."
-            )
+        _require_pyspark()
         # Imported here, since most jobs do not need PySpark.
         from delta_maintenance.engine.spark import SparkEngine
-        from delta_maintenance.engine.spark_session import spark_session
 
-        name = f"delta-maintenance {self.spec.operation} {self.spec.run_id}"
-        return SparkEngine(
-            lambda: spark_session(self.spark_master, name),
-            self.storage_options,
-            parallelism=self.spec.parallelism,
+        return SparkEngine(self._session, self.storage_options, parallelism=self.spec.parallelism)
+
+    def _session(self) -> Any:
+        from delta_maintenance.engine.spark_session import application_of, spark_session
+
+        session = spark_session(self.spark_master, application_name(self.spec))
+        self.applications[:] = [application_of(session)]
+        return session
+
+    @property
+    def application(self) -> dict[str, str | None] | None:
+        """The Spark application that this job has used."""
+        return self.applications[-1] if self.applications else None
+
+
+def _require_pyspark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise InvalidRequest(
+            "The Spark engine needs PySpark, which is not installed here. Install "
+            "airflow-provider-delta[spark], or use the local engine."
         )

@@ -19,6 +19,7 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.checked_json import ContractError, first_object
 from delta_maintenance.contract import ErrorReport
 from delta_maintenance.engine.engine import is_too_late
+from delta_maintenance.engine.spark_failure import spark_error
 from delta_maintenance.errors import TaskFailed, error_report
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
@@ -60,9 +61,9 @@ def reported_error(text: str, nonce: str) -> ErrorReport | None:
 
 
 def task_error(error: Exception, nonce: str) -> Exception:
-    """Return the error of our task that a Spark error reports, else the Spark error itself."""
+    """Return the error of our task that a Spark error reports, else what the Spark error means."""
     report = reported_error(str(error), nonce)
-    return error if report is None else TaskFailed(report.facts["bin_id"], report)
+    return spark_error(error) if report is None else TaskFailed(report.facts["bin_id"], report)
 
 
 def rewrite_batch(

@@ -13,10 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from delta_log.printable import print_traceback
 from delta_log.storage.opening import is_on_disk
 from delta_log.storage.storage import Storage
-from delta_maintenance.errors import error_report
+from delta_maintenance.errors import error_report, log_failure
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.segment_pool import SegmentPool
@@ -74,7 +73,7 @@ class Slots:
         except _GivenUp:
             pass
         except Exception as error:  # noqa: BLE001 - the receiver decides
-            print_traceback(error)
+            log_failure(error)
             self._answer(task.bin_id, {"error": error_report(error).to_dict()})
         else:
             self._answer(task.bin_id, {"manifest": manifest.to_dict()})

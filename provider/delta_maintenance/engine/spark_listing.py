@@ -16,11 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from delta_log.errors import DeltaLogError
 from delta_maintenance.contract import ErrorReport
+from delta_maintenance.engine.executors import with_executors
 from delta_maintenance.engine.rewriting_task import task_error
-from delta_maintenance.engine.spark_session import sent_files
+from delta_maintenance.engine.spark_session import sent_files, sent_secrets
+from delta_maintenance.engine.task_secrets import Secrets
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart
+from delta_maintenance.progress import ProgressReporter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,10 +47,15 @@ class SparkListing:
     """
 
     def __init__(
-        self, spark: SparkSession, storage_options: Mapping[str, Any], tasks: int | None, nonce: str
+        self,
+        spark: SparkSession,
+        storage_options: Mapping[str, Any],
+        tasks: int | None,
+        nonce: str,
+        progress: ProgressReporter,
     ) -> None:
         self._spark, self._storage_options, self._tasks = spark, dict(storage_options), tasks
-        self._nonce = nonce
+        self._nonce, self._progress = nonce, progress
         self._sent: Path | None = None
 
     @property
@@ -62,6 +71,7 @@ class SparkListing:
         """List some parts.
 
         :raises TaskFailed: a part could not be listed.
+        :raises SparkUnavailable: the executors, or the driver, are gone.
         """
         if not parts:
             return
@@ -71,14 +81,14 @@ class SparkListing:
         frame = spark.createDataFrame(rows, _INPUT)
         partitions = len(rows) if self._tasks is None else min(len(rows), max(1, self._tasks))
         frame = frame.repartitionById(partitions, frame["part"] % partitions)
-        frame = frame.mapInArrow(_listing(self._storage_options, keys.name, self._nonce), _OUTPUT)
+        secrets = sent_secrets(spark, {"storage_options": self._storage_options})
+        frame = frame.mapInArrow(_listing(secrets, keys.name, self._nonce), _OUTPUT)
         try:
-            found = frame.toArrow()
+            found = with_executors(spark, self._progress, frame.toArrow)
+        except DeltaLogError:
+            raise
         except Exception as error:
             raise task_error(error, self._nonce) from error
-        except BaseException:
-            spark.stop()  # ends the tasks; the session was for this job
-            raise
         errors = found.column("error").drop_null()
         if len(errors):
             report = ErrorReport.from_dict(json.loads(errors[0].as_py()))
@@ -97,14 +107,16 @@ class SparkListing:
 
 
 def _listing(
-    storage_options: dict[str, Any], keys: str, nonce: str
+    secrets: Secrets, keys: str, nonce: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # Spark pickles a nested function by value. Its imports are found on the executor, in the bundle or installed.
     def list_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
         from delta_maintenance.engine.listing_task import list_batch
+        from delta_maintenance.engine.task_secrets import received
 
+        storage_options = received(secrets, SparkFiles.get)["storage_options"]
         for batch in batches:
             yield from list_batch(batch, SparkFiles.get(keys), storage_options, nonce)
 

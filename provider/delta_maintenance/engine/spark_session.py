@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
+import uuid
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from delta_log.errors import InvalidRequest
+from delta_maintenance.engine.connect_server import ConnectServer
+from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.spark_failure import spark_errors
+from delta_maintenance.engine.task_secrets import Secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,29 +34,94 @@ _EMBEDDED = {
 }
 
 
+#: Sessions on Spark Connect servers that this process has opened for its job: address, ids, session.
+_OPENED: list[tuple[str, DetachedRewrite, SparkSession]] = []
+
+
 def is_spark_driver() -> bool:
     """Tell whether spark-submit started this process. It then sets the master and the configuration."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def is_connect_address(address: str) -> bool:
+    """Tell whether an address is that of a Spark Connect server, and not a master."""
+    return address.startswith("sc://")
+
+
+def connect_session(remote: str, rewrite: DetachedRewrite) -> SparkSession:
+    """Open a session on a Spark Connect server.
+
+    :param remote: the address of the server, as ``SPARK_REMOTE`` has it.
+    :param rewrite: names the session.
+    :raises SparkUnreachable: the server does not answer.
+    :raises InvalidRequest: the server refuses this client.
+    """
+    from pyspark.sql import SparkSession
+
+    # PySpark would try for ten minutes, and not say at what.
+    with ConnectServer(remote, rewrite) as server:
+        server.require_answer()
+    return SparkSession.builder.remote(_with_ids(remote, rewrite)).create()
+
+
+def end_connect_sessions() -> None:
+    """End the sessions that this process has opened on Spark Connect servers, with what still runs in them.
+
+    A server keeps a session for an hour after its client is gone, and what runs in it for some minutes.
+
+    :raises SparkUnreachable: a server does not answer.
+    """
+    while _OPENED:
+        remote, ids, session = _OPENED.pop()
+        # Not by PySpark alone, which would ask a server that is gone for ten minutes.
+        with ConnectServer(remote, ids) as server:
+            server.release()
+        session.stop()
+
+
+def user_of(remote: str) -> str:
+    """The user of a session, whom PySpark's client takes from the address, else from the environment."""
+    _, _, parameters = remote.partition(";")
+    given = dict(item.partition("=")[::2] for item in parameters.split(";"))
+    named = unquote(given.get("user_id", ""))
+    return named or os.environ.get("SPARK_USER") or os.environ.get("USER") or "delta-maintenance"
+
+
+def _with_ids(remote: str, rewrite: DetachedRewrite) -> str:
+    address, _, parameters = remote.partition(";")
+    ids = f"user_id={quote(rewrite.user_id)};session_id={rewrite.session_id}"
+    return f"{address.rstrip('/')}/;{parameters}{';' if parameters else ''}{ids}"
+
+
 def spark_session(master: str | None, app_name: str) -> SparkSession:
     """Return the session that spark-submit or a notebook made in this process, else a new one.
 
+    The environment may name a Spark Connect server (``SPARK_REMOTE=sc://host:port``).
+
     :param master: of a new session; ``None``: what Spark's own configuration says, else all processors of this machine.
-    :raises InvalidRequest: PySpark is not installed, or Spark cannot start.
+    :raises InvalidRequest: PySpark is not installed.
+    :raises SparkMisconfigured: Spark cannot start as it is configured.
+    :raises SparkUnavailable: the master does not answer.
+    :raises SparkUnreachable: the Spark Connect server does not answer.
+    :raises SparkFailed: Spark does not start for another reason.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise InvalidRequest(
             "The Spark engine needs PySpark, which is not installed here. Install "
-            "airflow-provider-delta[spark], or use --engine local."
+            "airflow-provider-delta[spark], or use the local engine."
         ) from error
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    builder = SparkSession.builder.appName(app_name)
     remote = os.environ.get("SPARK_REMOTE")
+    if remote is not None and is_connect_address(remote):
+        ids = DetachedRewrite.named(uuid.uuid4().hex, user_of(remote))
+        session = connect_session(remote, ids)
+        _OPENED.append((remote, ids, session))
+        return session
+    builder = SparkSession.builder.appName(app_name)
     if remote is not None and remote.startswith("local"):
         _use_this_python()
     if not is_spark_driver() and remote is None:
@@ -58,13 +131,19 @@ def spark_session(master: str | None, app_name: str) -> SparkSession:
             for name, value in _EMBEDDED.items():
                 builder = builder.config(name, value)
             _use_this_python()
-    try:
+    with spark_errors(at_start=True):
         return builder.getOrCreate()
-    except Exception as error:  # PySpark raises half a dozen unrelated kinds
-        raise InvalidRequest(
-            f"Spark cannot be started ({type(error).__name__}: {error}). Is there a Java 17 or newer "
-            f"(JAVA_HOME), and does master {master or 'of the environment'} exist? --engine local needs none."
-        ) from error
+
+
+def application_of(session: SparkSession) -> dict[str, str | None]:
+    """Return what a report says of a session's Spark application (`spark` of a :class:`~delta_maintenance.contract.JobReport`)."""
+    # A Spark Connect client has no context, and the server does not tell it the address of its UI.
+    context = getattr(session, "sparkContext", None)
+    return {
+        "application_id": session.conf.get("spark.app.id", None),
+        "ui_url": None if context is None else context.uiWebUrl,
+        "version": session.version,
+    }
 
 
 def _use_this_python() -> None:
@@ -86,3 +165,22 @@ def sent_files() -> Path:
     may join the cluster late.
     """
     return Path(_sent_files().name)
+
+
+def sent_secrets(spark: SparkSession, secrets: Mapping[str, Any]) -> Secrets:
+    """Prepare secrets for the closure of a task: themselves, or the name of the file in which Spark sends them.
+
+    A Spark Connect server writes the plan of an operation, closures included, to its log when it drops the operation. So they
+    travel to it beside the plan. The file is one of this session, and is deleted with it.
+    """
+    from pyspark.sql.utils import is_remote
+
+    if not is_remote():
+        return dict(secrets)
+    path = (
+        sent_files() / f"delta-maintenance-{uuid.uuid4().hex}.json"
+    )  # in a directory that only this user may read
+    path.write_text(json.dumps(dict(secrets)), encoding="utf-8")
+    spark.addArtifacts(str(path), file=True)
+    path.unlink()
+    return path.name

@@ -1,13 +1,18 @@
 """Runs a job as a program: ``python -m delta_maintenance.entrypoint.run_job --spec JSON``, or this file given to
 spark-submit with the bundle as ``--py-files``.
 
-The program prints ``DELTA_PROGRESS {…}`` lines as it works and one ``DELTA_REPORT {…}`` line at the end, in any case. Its
-exit code is the report's. The environment may hold
+The program prints ``DELTA_PROGRESS {…}`` lines as it works and one ``DELTA_REPORT {…}`` line at the end, in any case. With a nonce
+its log is ``DELTA_LOG {…}`` lines (:mod:`delta_maintenance.entrypoint.job_log`); what libraries write to either stream is none. Its
+exit code is the report's. With ``--status-id ID`` it keeps both in the table's directory, for a caller that does not see its output
+(:mod:`delta_maintenance.status_file`), and ends when the process that started it is gone. The environment may hold
 
-* ``DELTA_MAINTENANCE_OUTPUT_NONCE``: a nonce to print behind both prefixes. The program removes it from the environment
+* ``DELTA_MAINTENANCE_OUTPUT_NONCE``: a nonce to print behind these prefixes. The program removes it from the environment
   first, so no process that the job starts inherits it;
 * ``DELTA_MAINTENANCE_STORAGE_OPTIONS``: the storage options, with credentials;
 * ``DELTA_MAINTENANCE_RUN_KEY``: the key of the run;
+* ``SPARK_REMOTE``: the address of a Spark Connect server, with its token;
+* ``DELTA_MAINTENANCE_DETACHED_REWRITE``: the rewrite on that server that the job begins (``--begin``) or finishes
+  (``--finish``), see :mod:`delta_maintenance.engine.detached_rewrite`;
 * ``DELTA_MAINTENANCE_PARENT_PID``: the process that wants the job. When that process is gone, the job ends.
 
 At the top, only the standard library is imported. If a library is missing, the report names it.
@@ -24,16 +29,20 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delta_maintenance.contract import ErrorReport, JobReport
+    from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
+    from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+    from delta_maintenance.job import JobSite
 
 PARENT_PID_VARIABLE = "DELTA_MAINTENANCE_PARENT_PID"
 #: Where ``engine="auto"`` may send heavy work.
 SPARK_MASTER_VARIABLE = "DELTA_MAINTENANCE_SPARK_MASTER"
 _WATCH_SECONDS = 1.0
+_SECONDS_BETWEEN_STATUSES = 5.0
 _SECONDS_TO_UNWIND = 15.0
 
 
@@ -46,11 +55,23 @@ def main(arguments: list[str] | None = None) -> int:
     _find_library()
     nonce = _take_nonce()
     parser = argparse.ArgumentParser(prog="run_job", description="Run one maintenance job on a Delta table.")
-    parser.add_argument("--spec", required=True, help="the job spec as JSON, or @FILE")
-    text = parser.parse_args(arguments).spec
-    _watch_parent()
+    parser.add_argument("--spec", required=True, help="the job spec as JSON, base64:JSON, or @FILE")
+    parser.add_argument(
+        "--status-id", help="keep progress and report in the table's directory, under this id"
+    )
+    detached = parser.add_mutually_exclusive_group()
+    detached.add_argument(
+        "--begin", action="store_true", help="begin the rewrite on a Spark Connect server, and end"
+    )
+    detached.add_argument(
+        "--finish", action="store_true", help="commit the rewrite that another job has begun"
+    )
+    parsed = parser.parse_args(arguments)
+    text: str = parsed.spec
+    _watch_parent(parsed.status_id is not None)
     from delta_maintenance.contract import ErrorReport
     from delta_maintenance.engine.spark_session import is_spark_driver
+    from delta_maintenance.entrypoint.job_log import log_to
     from delta_maintenance.lean_arrow import load_lean_arrow
 
     try:
@@ -58,16 +79,16 @@ def main(arguments: list[str] | None = None) -> int:
         if missing:
             return _print_report(_failed(text, _dependency_missing(missing)), nonce)
         signal.signal(signal.SIGTERM, _terminate)
+        log_to(sys.stdout, nonce)
         if arguments is None and not is_spark_driver():  # this process is ours alone
             load_lean_arrow()
-        report = _run(text, nonce)
+        report = _run(text, nonce, parsed)
     except Terminated:
         report = _failed(text, ErrorReport("Terminated", "The job was told to end."))
     except Exception as error:  # noqa: BLE001 - even a broken installation must not end without a report
-        from delta_log.printable import print_traceback
-        from delta_maintenance.errors import error_report
+        from delta_maintenance.errors import error_report, log_failure
 
-        print_traceback(error)
+        log_failure(error)
         report = _failed(text, error_report(error))
     return _print_report(report, nonce)
 
@@ -78,7 +99,7 @@ def _take_nonce() -> str | None:
     return os.environ.pop(OUTPUT_NONCE_VARIABLE, None)
 
 
-def _run(text: str, nonce: str | None) -> JobReport:
+def _run(text: str, nonce: str | None, parsed: argparse.Namespace) -> JobReport:
     from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
     from delta_maintenance.engine.spark_session import is_spark_driver
@@ -88,14 +109,63 @@ def _run(text: str, nonce: str | None) -> JobReport:
     from delta_maintenance.rewrite.manifest_file import RunKey
 
     try:
-        spec = JobSpec.from_json(_read(text))
+        spec = JobSpec.from_argument(_read(text))
         options = _storage_options(os.environ.get(STORAGE_OPTIONS_VARIABLE), STORAGE_OPTIONS_VARIABLE)
         run_key = RunKey.from_environment(os.environ)
+        rewrite = _detached_rewrite() if parsed.begin or parsed.finish else None
     except (ContractError, InvalidRequest, OSError) as error:
         return _failed(text, refusal_report(error))
     master = os.environ.get(SPARK_MASTER_VARIABLE)
-    site = JobSite(options, master, can_use_spark=is_spark_driver(), run_key=run_key)
+    site = JobSite(
+        options,
+        master,
+        can_use_spark=is_spark_driver(),
+        run_key=run_key,
+        begins=rewrite if parsed.begin else None,
+        finishes=rewrite if parsed.finish else None,
+    )
+    if parsed.status_id is not None:
+        return _run_with_status(spec, site, parsed.status_id)
     return run_job(spec, site, ProgressLines(sys.stdout, nonce=nonce))
+
+
+def _run_with_status(spec: JobSpec, site: JobSite, status_id: str) -> JobReport:
+    """Run a job that keeps a status file. An address outside of the allowed roots gets none."""
+    from delta_log.redaction import redacted
+    from delta_log.storage.opening import open_storage
+    from delta_log.storage.table_uri import require_within
+    from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError
+    from delta_maintenance.errors import refusal_report
+    from delta_maintenance.job import run_job
+    from delta_maintenance.progress import ProgressLines
+    from delta_maintenance.status_file import StatusFile, StatusLines
+
+    key = site.run_key
+    if key is None:
+        raise ContractError(f"--status-id needs the key of the run in {RUN_KEY_VARIABLE}.")
+    try:
+        require_within(spec.table, spec.allowed_roots)
+        status_file = StatusFile(open_storage(spec.table, site.storage_options), spec.run_id, status_id)
+    except Exception as error:  # noqa: BLE001 - there is no place for a report but the output
+        return _failed(spec.to_json(), refusal_report(error))
+    report = run_job(spec, site, ProgressLines(StatusLines(status_file, key), _SECONDS_BETWEEN_STATUSES))
+    status_file.write(key, report=redacted(report.to_dict()))
+    return report
+
+
+def _detached_rewrite() -> DetachedRewrite:
+    """
+    :raises ContractError: the environment names no rewrite.
+    """
+    from delta_maintenance.contract import ContractError
+    from delta_maintenance.engine.detached_rewrite import DETACHED_REWRITE_VARIABLE, DetachedRewrite
+
+    text = os.environ.get(DETACHED_REWRITE_VARIABLE)
+    if text is None:
+        raise ContractError(
+            f"--begin and --finish need the name of a rewrite in {DETACHED_REWRITE_VARIABLE}."
+        )
+    return DetachedRewrite.from_json(text)
 
 
 def _storage_options(text: str | None, name: str) -> dict[str, Any]:
@@ -147,10 +217,10 @@ def _failed(text: str, error: ErrorReport) -> JobReport:
 
     :param text: the spec, which may be unreadable; its members are told where they are texts.
     """
-    from delta_maintenance.contract import JobReport
+    from delta_maintenance.contract import JobReport, json_of_argument
 
     try:
-        spec = json.loads(_read(text))
+        spec = json.loads(json_of_argument(_read(text)))
     except (OSError, ValueError, RecursionError):
         spec = {}
     names = ("operation", "table", "run_id")
@@ -176,8 +246,13 @@ def _terminate(_signal: int, _frame: object) -> None:
     raise Terminated
 
 
-def _watch_parent() -> None:
-    pid = os.environ.get(PARENT_PID_VARIABLE, "")
+def _watch_parent(of_this_process: bool) -> None:
+    """Watch the process that wants this job.
+
+    :param of_this_process: it is the parent of this process, unless the environment names one: a driver is a child of Spark's own
+        process, and may not outlive it.
+    """
+    pid = os.environ.get(PARENT_PID_VARIABLE, str(os.getppid()) if of_this_process else "")
     if pid.isdigit():
         threading.Thread(target=_watch, args=(int(pid), _started(int(pid))), daemon=True).start()
 
@@ -185,7 +260,8 @@ def _watch_parent() -> None:
 def _watch(pid: int, started: str | None) -> None:
     while _is_alive(pid) and _started(pid) == started:
         time.sleep(_WATCH_SECONDS)
-    print(f"Process {pid}, which wanted this job, is gone; the job ends.", file=sys.stderr, flush=True)
+    with suppress(OSError):  # mostly that process was the reader, too
+        print(f"Process {pid}, which wanted this job, is gone; the job ends.", file=sys.stderr, flush=True)
     # Unwinding removes unfinished files and ends worker processes; if it hangs, they end with their pipes.
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_SECONDS_TO_UNWIND)

@@ -114,7 +114,7 @@ class _RunningListing:
             if not depth and LOG_DIRECTORY not in found_in.get("", ()):
                 raise VacuumRefused(
                     f"The machine that listed {storage.uri} saw no {LOG_DIRECTORY} there. Nothing was deleted. The table has to be "
-                    "at the same address for every machine; or use --engine local."
+                    "at the same address for every machine; or use the local engine."
                 )
             runs: list[Run] = []
             level = []

@@ -245,7 +245,7 @@ def list_files(
             on_page(collector)
         if collector.num_files >= reported + _REPORTED_FILES:
             reported = collector.num_files
-            progress.message(f"listing: {reported:,} files so far")
+            progress.step(f"listing: {reported:,} files so far")
     return collector.listing()
 
 

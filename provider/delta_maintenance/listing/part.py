@@ -90,7 +90,7 @@ def list_part(storage: Storage, part: ListingPart, protected: SortedKeys) -> Ite
     if storage.has_directories and next(storage.list_from(LOG_DIRECTORY), None) is None:
         raise VacuumRefused(
             f"There is no table at {storage.uri} on {socket.gethostname()}, which was to list a part of it. Nothing was "
-            "deleted. Mount the directory under the same path on every machine, or use --engine local."
+            "deleted. Mount the directory under the same path on every machine, or use the local engine."
         )
     collector = ListingCollector(part.hidden)
     met: dict[str, list[str]] = {}

@@ -36,9 +36,8 @@ from delta_maintenance.log_upkeep.plan.log_cleanup import (
     ExpiredFile,
     LogCleanupPlan,
     LogRetention,
-    expired_entry_points,
+    anchors,
     expired_leftovers,
-    expired_rest,
     expired_sidecars,
     is_cleanup_enabled,
 )
@@ -103,13 +102,13 @@ def plan_log_cleanup(
     plan = replace(
         plan,
         version=inventory.listing.latest,
-        expired_version=_expired_version(storage, snapshot, retention.cutoff_ms),
+        expired_version=expired_version(storage, snapshot, retention.cutoff_ms),
     )
     plan = _with_anchor(storage, snapshot, inventory, plan, now_ms, progress)
     return _with_leftovers(storage, inventory, plan)
 
 
-def _expired_version(storage: Storage, snapshot: Snapshot, cutoff_ms: int) -> int | None:
+def expired_version(storage: Storage, snapshot: Snapshot, cutoff_ms: int) -> int | None:
     """The newest version that was committed at or before a moment."""
     if snapshot.timestamp_ms <= cutoff_ms:
         return snapshot.version
@@ -134,12 +133,8 @@ def _with_anchor(
     expired, listing = plan.expired_version, inventory.listing
     if expired is None:
         return _because(plan, "no version is older than the log's retention")
-    for checkpoint in reversed(listing.checkpoints):
+    for checkpoint, entry_points, rest in anchors(inventory, expired):
         version = checkpoint.version
-        if version > expired:
-            continue
-        entry_points = tuple(expired_entry_points(inventory, version))
-        rest = tuple(expired_rest(inventory, version))
         if not entry_points and not rest:
             return replace(_because(plan, f"nothing is left below version {version}"), anchor=checkpoint)
         progress.message(f"reading the checkpoint of version {version}, which the log would begin with")

@@ -33,14 +33,14 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     context.progress.message(plan.reason)
     metrics = {} if plan.start is None else compact_log(table.storage, snapshot, plan)
     if not metrics:
-        plan = plan if plan.start is None else _nothing_left(plan)
+        plan = plan if plan.start is None else nothing_left(plan)
         return context.report(spec, "nothing_to_do", snapshot.version, plan=plan.to_dict())
     return context.report(
         spec, "written", snapshot.version, plan=plan.to_dict(), metrics=metrics, version=plan.end
     )
 
 
-def _nothing_left(plan: LogCompactionPlan) -> LogCompactionPlan:
+def nothing_left(plan: LogCompactionPlan) -> LogCompactionPlan:
     why = f"the commits {plan.start} to {plan.end} come to nothing at all: there is nothing to write"
     return replace(plan, worth_it=False, reason=why)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
-from delta_log.log.log_segment import Checkpoint, find_log_segment
+from delta_log.log.log_segment import Checkpoint, LogSegment, find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_maintenance.log_upkeep.plan.checkpoint import ReplayCost
 from delta_maintenance.log_upkeep.plan.log_compaction import LogPiece
 
 
-def replay_cost(storage: Storage, snapshot: Snapshot) -> tuple[ReplayCost, tuple[LogPiece, ...]]:
-    """The cost of the log's tail as a whole, and its files one by one."""
-    segment = find_log_segment(storage, snapshot.version)
+def replay_cost(
+    storage: Storage, snapshot: Snapshot, segment: LogSegment | None = None
+) -> tuple[ReplayCost, tuple[LogPiece, ...]]:
+    """The cost of the log's tail as a whole, and its files one by one.
+
+    :param segment: the files of the snapshot's version, if the caller has just listed the log.
+    """
+    segment = segment or find_log_segment(storage, snapshot.version)
     checkpoint = segment.checkpoint
     pieces = tuple(LogPiece(file.version, file.end, file.info.size) for file in segment.tail)
     tail = ReplayCost(

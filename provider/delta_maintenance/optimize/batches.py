@@ -29,6 +29,7 @@ from delta_maintenance.optimize.remapping import Remapping, VectorFiles
 from delta_maintenance.optimize.resume import BATCH_TAG, RUN_TAG, EarlierTries
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.task import BinManifest, SourceFile
+from delta_maintenance.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,11 @@ class Batches:
             _since_ms=runtime.now_ms(),
         )
 
+    @property
+    def has_some(self) -> bool:
+        """Whether there is a bin of any try that is in the table, waits for a commit, or was left out of one."""
+        return bool(self.committed or self._pending or self.dropped)
+
     def add(self, manifest: BinManifest, *, more_to_come: bool) -> None:
         """Add a finished bin, and commit if the batch is full.
 
@@ -161,7 +167,7 @@ class Batches:
         if manifests and not any(manifest.bin_id in self._taken_over for manifest in manifests):
             tags[REWRITE_TIME_TAG] = str(max(1, now_ms - self._since_ms))
         self.progress.message(
-            f"committing {len(manifests)} bins" + (f" of batch {number}" if batched else "")
+            f"committing {counted(len(manifests), 'bin')}" + (f" of batch {number}" if batched else "")
         )
         groups = [_group(manifest, now_ms) for manifest in manifests]
         remapping = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from delta_log.storage.storage import KeySpan
 from delta_log.storage.store_clock import require_store_clock
-from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
+from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY
 from delta_maintenance.units import DAY_MS
 
 if TYPE_CHECKING:

@@ -67,6 +67,17 @@ class EarlierTries:
     def manifests(self) -> list[BinManifest]:
         return [*self.committed, *self.finished, *self.stale]
 
+    def taken_over(self) -> dict[str, int] | None:
+        """The member ``earlier_tries`` of a report; ``None``: nothing was finished."""
+        done = [*self.committed, *self.finished]
+        if not done:
+            return None
+        return {
+            "bins": len(done),
+            "files": sum(len(manifest.sources) for manifest in done),
+            "bytes": sum(manifest.bytes_in for manifest in done),
+        }
+
     def prior_work(self) -> PriorWork:
         """The part of it that the plan needs."""
         done = [*self.committed, *self.finished]

@@ -18,21 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from delta_log.errors import DeltaLogError, InvalidRequest
-from delta_log.printable import print_traceback
+from delta_log.errors import DeltaLogError, InvalidRequest, VersionNotFound
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED, PRESERVED_TAG
-from delta_log.table_config.schema import storable
 from delta_log.transaction.transaction import Transaction, find_transaction
-from delta_maintenance.contract import MAX_DROPPED, JobReport, JobSpec
+from delta_maintenance.contract import MAX_COLUMNS, MAX_DROPPED, JobReport, JobSpec
+from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.engine import BinResult
-from delta_maintenance.errors import BadManifest, PlanChanged, TaskFailed, error_report
+from delta_maintenance.errors import (
+    BadManifest,
+    OperationLost,
+    PlanChanged,
+    TaskFailed,
+    error_report,
+    log_failure,
+)
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.copy_forecast import copy_forecast
@@ -48,13 +53,14 @@ from delta_maintenance.optimize.plan.rewrite_tag import rewrite_tag
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.optimize.remapping import VectorFiles
 from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries
+from delta_maintenance.optimize.rewritable import require_rewritable
 from delta_maintenance.plan_file import PlanFile
 from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
-from delta_maintenance.rewrite.live_rows import row_tracking
 from delta_maintenance.rewrite.manifest_file import check_outputs
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
-from delta_maintenance.rewrite.writer_settings import WriterSettings
+from delta_maintenance.text.plan import rewrite_lines
+from delta_maintenance.text.selection import taken_over_text
 
 #: How many commits a forecast searches for earlier runs.
 _HISTORY = 50
@@ -65,9 +71,13 @@ _MIN_DIGEST = 12
 def run(spec: JobSpec, context: JobContext) -> JobReport:
     """Rewrite files of a table (``optimize`` or ``purge``), or plan it.
 
+    On a Spark Connect server, one job may begin the rewrite and another one finish it
+    (:class:`~delta_maintenance.engine.detached_rewrite.DetachedRewrite`). If the server loses the rewrite, the second job begins
+    another one for the bins that are left.
+
     :raises DeltaLogError: nothing was committed.
     """
-    table, snapshot = context.table, context.table.snapshot()
+    table, snapshot = context.table, _snapshot(context)
 
     def report(status: str, **facts: Any) -> JobReport:
         return context.report(spec, status, snapshot.version, transaction=spec.transaction, **facts)
@@ -76,38 +86,49 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     if options.output is not None and not spec.dry_run:
         raise InvalidRequest("output is the place for the plan of a dry run. Leave it out, or plan only.")
     gate = Operation.PURGE if options.purge else Operation.OPTIMIZE
-    _require_rewritable(snapshot, gate)
+    require_rewritable(snapshot, gate)
     if spec.dry_run:
         return report("planned", plan=_dry_run(context, snapshot, options))
     transaction = Transaction(table.storage, snapshot, gate, context.runtime)
     if spec.transaction is not None:
         app_id, version = spec.transaction.app_id, spec.transaction.version
-        done = find_transaction(snapshot, table.storage, app_id, version)
+        latest = snapshot if context.engines.finishes is None else table.snapshot()
+        done = find_transaction(latest, table.storage, app_id, version)
         if done is not None:
             return report("already_done", version=done)
     earlier = _earlier_tries(spec, context, snapshot, options)
     plan = _plan(context, snapshot, options, earlier)
     if not plan.bins and not earlier.committed and not earlier.finished:
-        metrics = commit_metrics(())
-        return report("nothing_to_do", metrics=metrics, left=_left(plan, []), foreign=_foreign(plan))
+        why = {"left": _left(plan, []), "foreign": _foreign(plan), "selection": plan.selection.to_dict()}
+        return report("nothing_to_do", metrics=commit_metrics(()), **why)
     choice = context.engines.choose(plan.bytes_in)
     if choice.engine is None:
         return report("needs_spark", engine_reason=choice.reason, plan=plan.to_dict())
     batches = _batches(spec, context, snapshot, transaction, options, earlier)
-    work = _Work(plan, batches, options.on_broken_source == "skip")
-    facts = {"engine": choice.engine, "engine_reason": choice.reason}
+    work = _Work(plan, batches, options.on_broken_source == "skip", earlier)
+    rewrite = context.engines.finishes
+    _tell_plan(context, plan, earlier)
+    facts: dict[str, Any] = {"engine": choice.engine, "engine_reason": choice.reason}
+    tasks = _tasks(spec, context, snapshot, plan)
+    begun = _begin(context, snapshot, work, tasks, choice.engine)
+    if begun is not None:
+        return report("begun", rewrite=begun.to_dict(), **facts)
     try:
-        _rewrite(spec, context, snapshot, work, choice.engine)
+        _rewrite(context, work, tasks, choice.engine)
     except Exception as error:
+        if isinstance(error, OperationLost) and work.has_gained_on(rewrite):
+            context.progress.message(f"{error.loss}; beginning another one for the bins that are left")
+            return run(spec, replace(context, engines=context.engines.instead_of_lost()))
         if not batches.num_batches:
             raise
-        if not isinstance(error, DeltaLogError):
-            print_traceback(error)
-        return report("failed", error=error_report(error), **facts, **work.facts())
+        log_failure(error)
+        return report("failed", error=error_report(error), **facts, **work.facts(rewrite))
     spent = [*earlier.manifests, *work.manifests]
     lost = [*earlier.stale, *(manifest for manifest, _ in batches.dropped)]
     _clean_up(context, spent, lost, options)
-    return report("already_done" if batches.already_done else "committed", **facts, **work.facts())
+    if batches.already_done:
+        return report("already_done", **facts, **work.facts(rewrite))
+    return report("committed", columns=_columns(snapshot), **facts, **work.facts(rewrite))
 
 
 def _earlier_tries(
@@ -120,6 +141,18 @@ def _earlier_tries(
             f"ignored {earlier.num_foreign:,} files in _maintenance/{spec.run_id} that are no manifests of this run's key"
         )
     return earlier
+
+
+def _tell_plan(context: JobContext, plan: OptimizePlan, earlier: EarlierTries) -> None:
+    """Say what is about to be done, and why, before it begins. The job that began a rewrite has said it."""
+    if context.engines.finishes is not None:
+        return
+    lines = rewrite_lines(plan.to_dict()) if plan.bins else []
+    taken_over = earlier.taken_over()
+    if taken_over is not None:
+        lines.append(taken_over_text(taken_over, len(plan.bins)))
+    for line in lines:
+        context.progress.message(line)
 
 
 def _batches(
@@ -145,32 +178,57 @@ def _batches(
     )
 
 
-def _rewrite(spec: JobSpec, context: JobContext, snapshot: Snapshot, work: _Work, engine_name: str) -> None:
+def _snapshot(context: JobContext) -> Snapshot:
+    """The version to plan on: the latest, or that on which another job has planned the rewrite that this job finishes."""
+    rewrite = context.engines.finishes
+    if rewrite is None or rewrite.read_version is None:
+        return context.table.snapshot()
+    try:
+        return context.table.snapshot(version=rewrite.read_version)
+    except VersionNotFound as error:
+        context.progress.message(f"planning anew: {error}")
+        return context.table.snapshot()
+
+
+def _tasks(
+    spec: JobSpec, context: JobContext, snapshot: Snapshot, plan: OptimizePlan
+) -> Sequence[RewriteTask]:
+    limit = plan.options.max_duration_seconds
+    begin_before_ms = None if limit is None else context.started_ms + 1000 * limit
+    return tasks_of(plan, snapshot, spec.run_id, context.table.uri, begin_before_ms)
+
+
+def _begin(
+    context: JobContext, snapshot: Snapshot, work: _Work, tasks: Sequence[RewriteTask], engine_name: str
+) -> DetachedRewrite | None:
+    """Begin a rewrite that another job finishes; ``None``: this job rewrites by itself."""
+    begun = context.engines.begin(engine_name, tasks, context.progress, context.run_key)
+    if begun is None:
+        return None
+    return begun.begun(
+        bins=len(tasks),
+        bytes_in=work.plan.bytes_in,
+        read_version=snapshot.version,
+        started_ms=context.started_ms,
+        facts=work.planned_facts(),
+    )
+
+
+def _rewrite(context: JobContext, work: _Work, tasks: Sequence[RewriteTask], engine_name: str) -> None:
     """Rewrite the bins of the plan, and commit them.
 
     :raises TaskFailed, BadManifest, CommitFailed: see :class:`_Work`.
+    :raises OperationLost: the rewrite that this job finishes is not to be had.
     """
-    plan, limit = work.plan, work.plan.options.max_duration_seconds
-    begin_before_ms = None if limit is None else context.started_ms + 1000 * limit
-    tasks = tasks_of(plan, snapshot, spec.run_id, context.table.uri, begin_before_ms)
     if tasks:
-        context.progress.start(len(tasks), plan.bytes_in)
+        context.progress.start(len(tasks), work.plan.bytes_in)
         engine = context.engines.make(engine_name)
         # Closed here, not when the error that ends the run is forgotten: its threads may not outlive the run.
         with closing(engine.run(tasks, context.progress, context.run_key)) as results:
             work.take(tasks, results)
+        if context.engines.finishes is not None:
+            work.require_some()
     work.end()
-
-
-def _require_rewritable(snapshot: Snapshot, gate: Operation) -> None:
-    """Refuse a table that cannot be rewritten, before anything else, so that a dry run is refused, too.
-
-    :raises DeltaLogError: this release cannot write a file of the table.
-    """
-    table_features.require(snapshot.protocol, gate, snapshot.unused_features)
-    storable(snapshot.schema.without(snapshot.partition_columns))
-    row_tracking(snapshot.properties)
-    WriterSettings.codec_of(snapshot.properties)
 
 
 def _clean_up(
@@ -238,9 +296,20 @@ def _parameters(options: OptimizeOptions) -> dict[str, Any]:
     return {**predicate, "zOrderBy": [], "clusterBy": [], "auto": False}
 
 
+def _columns(snapshot: Snapshot) -> list[str] | None:
+    """The names of the table's columns, for lineage; ``None`` if there are too many for a report."""
+    names = [column.name for column in snapshot.schema.fields]
+    return names if len(names) <= MAX_COLUMNS else None
+
+
 def _foreign(plan: OptimizePlan) -> dict[str, Any] | None:
     """Files outside of the table's directory, which no run rewrites."""
     return plan.foreign.to_dict() if plan.foreign.files else None
+
+
+def _metrics(committed: Sequence[BinManifest]) -> dict[str, int]:
+    """The metrics of a report: those of the commits together, and the rows, which Spark does not count."""
+    return {**commit_metrics(committed), "numOutputRows": sum(manifest.rows_out for manifest in committed)}
 
 
 def _left(plan: OptimizePlan, not_done: Sequence[str]) -> dict[str, int] | None:
@@ -269,18 +338,20 @@ class _Work:
     """Takes the bins of a run as the engine finishes them, and commits them.
 
     :param skips_broken: leave out a bin with an unreadable source, and go on with the others.
+    :param earlier: what earlier tries of the run have finished.
     """
 
     plan: OptimizePlan
     batches: Batches
     skips_broken: bool
+    earlier: EarlierTries
     manifests: list[BinManifest] = field(default_factory=list)
     broken: list[TaskFailed] = field(default_factory=list)
 
     def take(self, tasks: Sequence[RewriteTask], results: Iterator[BinResult]) -> None:
         """
         :param tasks: that the engine was given.
-        :raises TaskFailed: a bin's sources cannot be read.
+        :raises TaskFailed: a bin's sources cannot be read, or the store refused access.
         :raises BadManifest: a result does not answer a task.
         :raises CommitFailed: the table changed so that the plan does not hold any more.
         """
@@ -291,7 +362,7 @@ class _Work:
             if number is None:
                 raise BadManifest(f"bin {result.bin_id} was not asked for, or came back twice")
             if isinstance(result, TaskFailed):
-                if not self.skips_broken:
+                if not self.skips_broken or not result.is_of_its_bin:
                     raise result
                 self.broken.append(result)
                 self.batches.progress.message(f"left out bin {result.bin_id}: {result}")
@@ -299,6 +370,20 @@ class _Work:
             _check_answer(result, tasks[number])
             self.manifests.append(result)
             self.batches.add(result, more_to_come=len(self.manifests) + len(self.broken) < expected)
+
+    def has_gained_on(self, lost: DetachedRewrite | None) -> bool:
+        """Tell whether bins of a rewrite are done that the server has lost, so that the next one has less to do."""
+        if lost is None:
+            return False
+        left = len(self.plan.bins) - len(self.manifests) - len(self.broken)
+        return lost.bins is None or left < lost.bins
+
+    def require_some(self) -> None:
+        """
+        :raises BadManifest: there is nothing to commit: the manifests of a rewrite that has ended are not there.
+        """
+        if not (self.manifests or self.broken or self.batches.has_some):
+            raise BadManifest("the rewrite has ended, and no bin has left one")
 
     def end(self) -> None:
         """
@@ -309,15 +394,22 @@ class _Work:
         if self.broken and self.batches.version is None:
             raise self.broken[0]
 
-    def facts(self) -> dict[str, Any]:
-        """Members of the report."""
+    def planned_facts(self) -> dict[str, Any]:
+        """The members of the report that are known when the plan is made."""
+        return {"selection": self.plan.selection.to_dict(), "earlier_tries": self.earlier.taken_over()}
+
+    def facts(self, rewrite: DetachedRewrite | None) -> dict[str, Any]:
+        """Members of the report.
+
+        :param rewrite: that another job has begun: to that job, its bins were not those of an earlier try.
+        """
         batches = self.batches
         done = {manifest.bin_id for manifest in self.manifests} | {task.bin_id for task in self.broken}
         dropped = [dropped_bin(manifest, conflict) for manifest, conflict in batches.dropped[:MAX_DROPPED]]
         broken = [task.report.to_dict() for task in self.broken[:MAX_DROPPED]]
         return {
             "version": batches.version,
-            "metrics": {} if batches.already_done else commit_metrics(batches.committed),
+            "metrics": {} if batches.already_done else _metrics(batches.committed),
             "num_batches": batches.num_batches if batches.size_bytes is not None else None,
             "dropped_bins": len(batches.dropped),
             "dropped": dropped or None,
@@ -326,4 +418,30 @@ class _Work:
             "broken": broken or None,
             "left": _left(self.plan, [b.bin_id for b in self.plan.bins if b.bin_id not in done]),
             "foreign": _foreign(self.plan),
+            **self.planned_facts(),
+            **(rewrite.facts or {} if rewrite is not None else {}),
+            "table_size": self._table_size(),
         }
+
+    def _table_size(self) -> dict[str, int] | None:
+        """What the run changed about the whole table; ``None``: nothing, since another try had finished it."""
+        if self.batches.already_done:
+            return None
+        # The planned version holds what earlier tries have committed.
+        files, size_bytes = _growth(self.earlier.committed)
+        table = self.plan.selection.table
+        before = (table.files - files, table.bytes - size_bytes)
+        files, size_bytes = _growth(self.batches.committed)
+        return {
+            "files_before": before[0],
+            "bytes_before": before[1],
+            "files_after": before[0] + files,
+            "bytes_after": before[1] + size_bytes,
+        }
+
+
+def _growth(manifests: Sequence[BinManifest]) -> tuple[int, int]:
+    """How many files, and bytes, a table gains by some bins; mostly fewer than none."""
+    outputs = [output.size_bytes for manifest in manifests for output in manifest.outputs]
+    sources = [source.size_bytes for manifest in manifests for source in manifest.sources]
+    return len(outputs) - len(sources), sum(outputs) - sum(sources)

@@ -43,10 +43,9 @@ from delta_maintenance.rewrite.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
 from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.sources import Sources
-from delta_maintenance.rewrite.task import BinManifest, RewriteTask
+from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, BinManifest, RewriteTask
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
-MANIFEST_DIRECTORY = "_maintenance"
 _SUFFIX = ".json"
 #: How often a foreign file at the place of our manifest is removed. Another try leaves a file there once, at most.
 _ATTEMPTS = 10

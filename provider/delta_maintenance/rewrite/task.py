@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 
 from delta_log.log.deletion_vector_id import deletion_vector_id
 
+#: Manifests lie in a directory of their run within this one, which readers and VACUUM pass over.
+MANIFEST_DIRECTORY = "_maintenance"
 #: In ``add.tags`` of every file that we write: the digest of the settings under which it was written.
 REWRITE_TAG = "delta-maintenance.rewrite"
 #: In ``add.tags``, too: the bytes that the plan expected.

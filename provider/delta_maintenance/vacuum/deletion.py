@@ -22,7 +22,7 @@ from delta_log.snapshot.table_identity import require_same_log
 from delta_log.storage.storage import Storage
 from delta_maintenance.errors import VacuumIncomplete
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.units import format_bytes
+from delta_maintenance.units import counted, format_bytes
 from delta_maintenance.vacuum.commit_bodies import commit_bodies
 from delta_maintenance.vacuum.foreign_tables import require_same_table
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
@@ -70,14 +70,12 @@ class Deletion:
         """
         candidates = self._plan.candidates
         total = candidates.num_rows
-        self._progress.message(f"deleting {total:,} files, {format_bytes(self._plan.size_bytes)}")
-        tenths = 0
+        self._progress.message(f"deleting {counted(total, 'file')}, {format_bytes(self._plan.size_bytes)}")
         for start in range(0, total, _BATCH_FILES):
             self._run_batch(candidates.slice(start, _BATCH_FILES))
-            if tenths < (tenths := (start + _BATCH_FILES) * 10 // total):
-                self._progress.message(
-                    f"deleted {self.num_files:,} of {total:,} files, {format_bytes(self.size_bytes)}"
-                )
+            self._progress.step(
+                f"deleted {self.num_files:,} of {total:,} files, {format_bytes(self.size_bytes)}"
+            )
         for directory in self._plan.directories:
             self.num_directories += self._storage.remove_dir(directory)
 

@@ -16,7 +16,7 @@ from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.storage.storage import KeySpan, Storage
 from delta_maintenance.listing.listing import Listing
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.bin import MANIFEST_DIRECTORY
+from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY
 from delta_maintenance.vacuum.quarantine.quarantine import QUARANTINE_DIRECTORY
 
 #: Each run has its own subdirectory in these.

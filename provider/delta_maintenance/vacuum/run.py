@@ -19,6 +19,7 @@ from delta_maintenance.job_context import JobContext
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.plan_file import PlanFile
 from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.text.plan import vacuum_lines
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
 from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.housekeeping import Housekeeping, keep_house
@@ -108,6 +109,9 @@ def _execute(spec: JobSpec, context: JobContext, planned: PlannedVacuum) -> tupl
     storage, progress, identity = context.table.storage, context.progress, spec.transaction
     transaction = (identity.app_id, identity.version) if identity is not None else None
     tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
+    if not planned.plan.is_empty:
+        for line in vacuum_lines(planned.plan.to_dict()):
+            progress.message(line)
     outcome = execute_plan(storage, planned, progress, context.runtime, tags, transaction)
     is_committed = outcome.version is not None
     housekeeping = keep_house(storage, planned, progress, dry_run=False, is_committed=is_committed)

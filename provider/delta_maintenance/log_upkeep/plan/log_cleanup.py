@@ -36,18 +36,18 @@ from delta_maintenance.units import DAY_MS, HOUR_MS
 CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 
-#: Why a file may be deleted, in the order of reports.
-REASONS = {
-    "expired_commit": "older than the log's retention, and a checkpoint stands for it",
-    "expired_checkpoint": "a newer checkpoint is older than the retention, too",
-    "expired_compaction": "of commits that a checkpoint stands for",
-    "expired_checksum": "of a version that goes",
-    "staged_commit": "of a version that goes",
-    "unfinished_checkpoint": "empty, or a part of a set that was never completed",
-    "orphan_sidecar": "no checkpoint names it",
-    "temporary_file": "its writer died",
-    "hadoop_checksum": "of a file that goes, or is gone",
-}
+#: Why a file may be deleted, in the order of reports; :data:`delta_maintenance.text.plan.LOG_CLEANUP_REASONS` has the words.
+REASONS = (
+    "expired_commit",
+    "expired_checkpoint",
+    "expired_compaction",
+    "expired_checksum",
+    "staged_commit",
+    "unfinished_checkpoint",
+    "orphan_sidecar",
+    "temporary_file",
+    "hadoop_checksum",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,23 @@ def by_reason(files: Collection[ExpiredFile]) -> dict[str, dict[str, int]]:
     return {reason: found[reason] for reason in REASONS if reason in found}
 
 
-def expired_entry_points(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
+def anchors(
+    inventory: LogInventory, expired: int
+) -> Iterator[tuple[Checkpoint, tuple[ExpiredFile, ...], tuple[ExpiredFile, ...]]]:
+    """Yield the checkpoints that may become the anchor, the preferred one first, with the files of the first two steps.
+
+    Which of them can be read is not known here.
+
+    :param expired: the newest version that is older than the retention.
+    """
+    for checkpoint in reversed(inventory.listing.checkpoints):
+        version = checkpoint.version
+        if version <= expired:
+            entry_points = tuple(_expired_entry_points(inventory, version))
+            yield checkpoint, entry_points, tuple(_expired_rest(inventory, version))
+
+
+def _expired_entry_points(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
     """Yield the files of the first step below an anchor."""
     listing = inventory.listing
     if anchor > 0 and 0 in listing.commits:
@@ -172,7 +188,7 @@ def expired_entry_points(inventory: LogInventory, anchor: int) -> Iterator[Expir
             yield _expired(file.info, "expired_compaction")
 
 
-def expired_rest(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
+def _expired_rest(inventory: LogInventory, anchor: int) -> Iterator[ExpiredFile]:
     """Yield the files of the second step below an anchor, without leftovers."""
     for version, commit in sorted(inventory.listing.commits.items()):
         if 0 < version < anchor:

@@ -34,6 +34,7 @@ from delta_maintenance.optimize.plan.plan import (
     ForeignFiles,
 )
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_settings_digest, target_size, written_with
+from delta_maintenance.optimize.plan.selection import FileCount
 from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG
 
 _SHOWN_FOREIGN_FILES = 3
@@ -60,6 +61,7 @@ class Candidates:
     :param num_records: physical rows; -1: unknown.
     :param reasons: why the file is chosen, a union of :data:`~delta_maintenance.optimize.plan.plan.REASONS`; 0: it is not.
     :param foreign: files outside of the table's directory, which are not candidates.
+    :param finished: files that earlier tries of the run have dealt with, which are not candidates, either.
     """
 
     files: pa.Table
@@ -68,6 +70,7 @@ class Candidates:
     num_records: Int64s
     reasons: npt.NDArray[np.uint8]
     foreign: ForeignFiles
+    finished: FileCount
 
     @classmethod
     def of(
@@ -88,7 +91,7 @@ class Candidates:
         :raises CorruptLog: the log states impossible sizes.
         """
         where = _where(snapshot, options.where)
-        files, foreign = _files(snapshot, where, options, finished_keys)
+        files, foreign, finished = _files(snapshot, where, options, finished_keys)
         num_records, deleted = _row_counts(snapshot, files, where)
         sizes = _sizes(files)
         live = _live_bytes(_planned_bytes(files, tag), num_records, deleted)
@@ -96,14 +99,23 @@ class Candidates:
         if with_dropped_columns:
             dropped = pc.is_in(files.column("key"), value_set=pa.array(with_dropped_columns, pa.string()))
             reasons[dropped.to_numpy()] |= DROPPED_COLUMNS
-        return cls(files, sizes, live, num_records, reasons, foreign)
+        return cls(files, sizes, live, num_records, reasons, foreign, finished)
 
-    def count_by_reason(self) -> dict[str, int]:
+    def count_by_reason(self, rows: Int64s | None = None) -> dict[str, int]:
+        """Count the files by the reasons for which they are chosen.
+
+        :param rows: of the files to count; ``None``: all.
+        """
+        reasons = self.reasons if rows is None else self.reasons[rows]
         return {
-            name: int(np.count_nonzero(self.reasons & bit))
+            name: int(np.count_nonzero(reasons & bit))
             for bit, name in REASONS.items()
-            if (self.reasons & bit).any()
+            if (reasons & bit).any()
         }
+
+    def count(self, rows: Int64s) -> FileCount:
+        """Count the files of some rows."""
+        return FileCount(len(rows), int(self.sizes[rows].sum()))
 
 
 def candidates_for_footers(snapshot: Snapshot, options: OptimizeOptions) -> list[str]:
@@ -120,20 +132,22 @@ def candidates_for_footers(snapshot: Snapshot, options: OptimizeOptions) -> list
 
 def _files(
     snapshot: Snapshot, where: pc.Expression | None, options: OptimizeOptions, finished_keys: Sequence[str]
-) -> tuple[pa.Table, ForeignFiles]:
-    """Separate the files that may be rewritten from those outside of the table's directory."""
+) -> tuple[pa.Table, ForeignFiles, FileCount]:
+    """Separate the files that may be rewritten from those outside of the table's directory, and from finished ones."""
     columns = _FILE_COLUMNS if options.quiet_minutes is None else (*_FILE_COLUMNS, "modification_time")
     files = snapshot.files(columns, where)
     outside = _are_foreign(files, snapshot.table_uri)
     foreign = files.filter(outside)
     if foreign.num_rows:
         files = files.filter(pc.invert(outside))
+    finished = FileCount()
     if finished_keys:
         done = pc.is_in(files.column("key"), value_set=pa.array(finished_keys, pa.string()))
+        finished = FileCount.of(files.filter(done))
         files = files.filter(pc.invert(done))
     size_bytes = pc.sum(foreign.column("size")).as_py() or 0
     examples = foreign.column("key").slice(0, _SHOWN_FOREIGN_FILES).to_pylist()
-    return files, ForeignFiles(foreign.num_rows, size_bytes, tuple(examples))
+    return files, ForeignFiles(foreign.num_rows, size_bytes, tuple(examples)), finished
 
 
 def _sizes(files: pa.Table) -> Int64s:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
+from delta_maintenance.optimize.plan.selection import Selection
 from delta_maintenance.rewrite.task import SourceFile
 
 #: Why a file was chosen; a file may have several reasons.
@@ -99,6 +100,7 @@ class OptimizePlan:
     :param considered_files: files that the predicate selects, of ``considered_bytes``.
     :param chosen_files: by reason, before packing, so files that joined no bin are counted, too.
     :param foreign: files that the predicate selects but that lie outside of the table; they are not considered.
+    :param selection: the files that the plan chose and left, by reason.
     :param left_by_budget: bins that the budget leaves for the next run; ``left_as_hot`` waits for quiet partitions.
     """
 
@@ -118,10 +120,16 @@ class OptimizePlan:
     left_as_hot: LeftWork
     digest: str
     foreign: ForeignFiles = field(default_factory=ForeignFiles)
+    selection: Selection = field(default_factory=Selection)
 
     @property
     def num_files(self) -> int:
         return int(self.files.num_rows)
+
+    @property
+    def num_files_to_merge(self) -> int:
+        """The files that share a bin with others. The remaining ones are rewritten for what is in them."""
+        return sum(planned.num_files for planned in self.bins if planned.num_files > 1)
 
     @property
     def bytes_in(self) -> int:
@@ -165,6 +173,7 @@ class OptimizePlan:
             "numBinsLeftAsHot": self.left_as_hot.bins,
             "numBytesLeftAsHot": self.left_as_hot.bytes,
             **({"foreign": self.foreign.to_dict()} if self.foreign.files else {}),
+            "selection": self.selection.to_dict(),
             "partitions": self._shown_partitions(),
             "numPartitions": len(self._partitions()),
         }

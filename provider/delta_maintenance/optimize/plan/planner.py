@@ -33,6 +33,20 @@ from delta_maintenance.optimize.plan.candidates import Candidates
 from delta_maintenance.optimize.plan.hot_partitions import hot_groups
 from delta_maintenance.optimize.plan.plan import LARGE, SMALL, LeftWork, OptimizePlan, PlannedBin
 from delta_maintenance.optimize.plan.rewrite_tag import digest, rewrite_tag, target_size
+from delta_maintenance.optimize.plan.selection import (
+    ALONE,
+    CLEAN,
+    FINISHED,
+    FOREIGN,
+    HOT,
+    LARGE_ENOUGH,
+    OUTSIDE_WHERE,
+    OVER_BUDGET,
+    UNMATCHED,
+    UP_TO_DATE,
+    FileCount,
+    Selection,
+)
 from delta_maintenance.partitions.partition_groups import partition_groups
 
 _DEFAULT_MIN_SHARE = 0.75
@@ -58,7 +72,7 @@ def plan_optimize(
     :raises InvalidRequest: the options make no sense for this table.
     """
     target = target_size(snapshot, options)
-    minimum = _minimum(target, options)
+    minimum = min_file_size(target, options)
     tag = rewrite_tag(snapshot, options)
     _require_maximum(target, options)
     candidates = Candidates.of(snapshot, options, tag, minimum, prior.keys, with_dropped_columns)
@@ -87,10 +101,16 @@ def plan_optimize(
         left_as_hot=LeftWork.of(waiting),
         digest=digest(tag, *sorted({planned.bin_id for planned in kept} | prior.bin_ids)),
         foreign=candidates.foreign,
+        selection=packing.selection(FileCount.of_table(snapshot), kept, left, waiting, options, minimum),
     )
 
 
-def _minimum(target: int, options: OptimizeOptions) -> int:
+def min_file_size(target: int, options: OptimizeOptions) -> int:
+    """The size below which a file is small.
+
+    :param target: of new files.
+    :raises InvalidRequest: the options ask for one above the target.
+    """
     if options.purge:
         return 0
     if options.min_file_size_bytes is None:
@@ -117,7 +137,8 @@ class _Packing:
 
     :param chosen: the rows of the candidates that were chosen.
     :param bins: indices into `chosen`.
-    :param alone: for each chosen file, whether it is worth a bin of its own; ``hot`` tells of its partition.
+    :param alone: for each chosen file, whether it is worth a bin of its own; ``hot`` tells of its partition, and ``groups``
+        numbers the partition.
     """
 
     candidates: Candidates
@@ -126,6 +147,7 @@ class _Packing:
     bins: Bins
     alone: npt.NDArray[np.bool_]
     hot: npt.NDArray[np.bool_]
+    groups: Int64s
 
     @classmethod
     def of(
@@ -145,7 +167,7 @@ class _Packing:
         thrift = Thrift(THRIFT_FACTOR, target // _FREE_SHARE)
         bins = pack(groups[chosen], candidates.live[chosen], paths, target, alone, thrift)
         hot = hot_groups(snapshot, files, groups, options.quiet_minutes, now_ms)[groups[chosen]]
-        return cls(candidates, tag, chosen, bins, alone, hot)
+        return cls(candidates, tag, chosen, bins, alone, hot, groups[chosen])
 
     def describe(self, bins: Bins) -> list[PlannedBin]:
         """The bins as planned, biggest first, those of hot partitions last."""
@@ -191,10 +213,75 @@ class _Packing:
         parts = sorted(self.describe(halves), key=lambda part: part.start)
         return parts[:1], [*parts[1:], *(other for other in bins if other is not whole)]
 
+    def selection(
+        self,
+        table: FileCount,
+        kept: list[PlannedBin],
+        left: list[PlannedBin],
+        waiting: list[PlannedBin],
+        options: OptimizeOptions,
+        minimum: int,
+    ) -> Selection:
+        """Count what was chosen and left.
+
+        :param table: the live files of the planned version.
+        :param left: bins that the budget leaves; ``waiting``: bins of hot partitions.
+        """
+        candidates = self.candidates
+        foreign = FileCount(candidates.foreign.files, candidates.foreign.bytes)
+        found = {
+            _reason_to_leave(options): candidates.count(np.flatnonzero(candidates.reasons == 0)),
+            **self._without_a_bin(),
+            HOT: _file_count(waiting),
+            OVER_BUDGET: _file_count(left),
+            FOREIGN: foreign,
+            FINISHED: candidates.finished,
+        }
+        seen = FileCount(candidates.files.num_rows, int(candidates.sizes.sum()))
+        others = [seen, foreign, candidates.finished]
+        found[OUTSIDE_WHERE] = FileCount(
+            table.files - sum(count.files for count in others),
+            max(0, table.bytes - sum(count.bytes for count in others)),
+        )
+        return Selection(
+            table=table,
+            chosen=_file_count(kept),
+            bins=len(kept),
+            partitions=len(
+                {tuple(planned.partition_values.items()) for planned in kept if planned.partition_values}
+            ),
+            chosen_by_reason=candidates.count_by_reason(self.rows_of(kept)),
+            left={reason: count for reason, count in found.items() if count.files},
+            small_below_bytes=minimum,
+        )
+
+    def _without_a_bin(self) -> dict[str, FileCount]:
+        """Count the small files that joined no bin: no other is chosen in their partition, or none that fits."""
+        lonely = np.ones(len(self.chosen), np.bool_)
+        for members in self.bins:
+            lonely[members] = False
+        are_single = np.bincount(self.groups)[self.groups] == 1 if len(self.groups) else lonely
+        count = self.candidates.count
+        return {
+            ALONE: count(self.chosen[lonely & are_single]),
+            UNMATCHED: count(self.chosen[lonely & ~are_single]),
+        }
+
     def rows_of(self, bins: list[PlannedBin]) -> Int64s:
         """The rows of the candidates in some bins, in their order."""
         rows = [self.chosen[self.bins.order[planned.start : planned.end]] for planned in bins]
         return np.concatenate(rows or [np.empty(0, np.int64)])
+
+
+def _reason_to_leave(options: OptimizeOptions) -> str:
+    """Why files that no rule chooses are left."""
+    if options.purge:
+        return CLEAN
+    return UP_TO_DATE if options.full else LARGE_ENOUGH
+
+
+def _file_count(bins: list[PlannedBin]) -> FileCount:
+    return FileCount(sum(planned.num_files for planned in bins), sum(planned.bytes_in for planned in bins))
 
 
 def _split(planned: PlannedBin, target: int) -> PlannedBin:

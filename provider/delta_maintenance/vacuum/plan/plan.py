@@ -15,16 +15,11 @@ import pyarrow.compute as pc
 
 from delta_maintenance.vacuum.cutoff import Retention
 
-#: Why a file may be deleted.
+#: Why a file may be deleted, in the order of reports; :data:`delta_maintenance.text.plan.VACUUM_REASONS` has the words.
 ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA = (
     "orphan", "expired_tombstone", "dead_deletion_vector", "old_change_data",
 )  # fmt: skip
-REASONS = {
-    ORPHAN: "no version that can be read names them",
-    EXPIRED: "removed from the table, and the retention is over",
-    DEAD_VECTOR: "deletion vectors that no version needs any more",
-    OLD_CHANGE_DATA: "change data, older than the retention",
-}
+REASONS = (ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA)
 #: ``since_ms``: the last time at which, by the log, the file was needed; null if the log does not say.
 CANDIDATE_SCHEMA = pa.schema(
     [
@@ -50,6 +45,7 @@ class VacuumPlan:
     :param mode: ``full``, ``lite`` or ``inventory``.
     :param settled_version: the newest version that was committed before the cutoff; the next lite vacuum starts after it.
         ``None`` if there is no such version, or if this plan does not delete everything that was removed up to it.
+    :param num_young: files that are not protected, but younger than the cutoff.
     :param is_unseen: the candidates come from the log, and whether they are there, and how old, is not known yet.
     :param warnings: sentences for people.
     """
@@ -68,6 +64,7 @@ class VacuumPlan:
     warnings: tuple[str, ...]
     digest: str
     is_unseen: bool = False
+    num_young: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -112,6 +109,7 @@ class VacuumPlan:
             "numVacuumedDirectories": self.num_directories,
             "numListedFiles": self.num_files,
             "numProtectedFiles": self.num_protected,
+            "numYoungFiles": self.num_young,
             "warnings": list(self.warnings),
             "files": list(rows_of(self.candidates.slice(0, _SHOWN_FILES))),
         }

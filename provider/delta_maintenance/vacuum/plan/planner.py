@@ -31,16 +31,12 @@ from delta_maintenance.vacuum.cutoff import Retention
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import (
     CANDIDATE_SCHEMA,
-    DEAD_VECTOR,
-    EXPIRED,
-    OLD_CHANGE_DATA,
-    ORPHAN,
+    REASONS,
     VacuumPlan,
 )
 from delta_maintenance.vacuum.plan.protected_files import ProtectedFiles, keys_in_scope
 
 _VECTOR_NAME = r"(^|/)deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$"
-_REASONS = (ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA)
 _MANY_ROWS = 1 << 18
 #: A writer may be about to write to an empty directory that was changed this recently.
 _YOUNG_DIRECTORY_MS = HOUR_MS
@@ -149,6 +145,7 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
         warnings=_warnings(basis),
         digest=_digest(candidates),
         is_unseen=is_unseen,
+        num_young=len(young),
     )
     _refuse_growth(plan, basis.options)
     return plan
@@ -171,7 +168,8 @@ def _with_reasons(files: pa.Table, expired: pa.Table) -> pa.Table:
     reason = pc.if_else(pc.is_valid(rows), pa.scalar(1, pa.int8()), pa.scalar(0, pa.int8()))
     reason = pc.if_else(is_vector, pa.scalar(2, pa.int8()), reason)
     reason = pc.if_else(is_change, pa.scalar(3, pa.int8()), reason)
-    names = pa.array(_REASONS, pa.string())
+    # The indices above are places in this list.
+    names = pa.array(REASONS, pa.string())
     indices = pa.concat_arrays([pa.array([], pa.int8()), *reason.chunks])
     return pa.table(
         [

@@ -5,8 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from delta_log.errors import brief
 from delta_log.printable import printable_lines
-from delta_maintenance.units import HOUR_MS, format_bytes, format_time
+from delta_maintenance.text.selection import chosen_text, left_rows, left_text
+from delta_maintenance.units import HOUR_MS, counted, format_bytes, format_time
+
+#: Why a vacuum deletes a file, by the reasons of its plan.
+VACUUM_REASONS = {
+    "orphan": "no version that can be read names them",
+    "expired_tombstone": "removed from the table, and the retention is over",
+    "dead_deletion_vector": "deletion vectors that no version needs any more",
+    "old_change_data": "change data, older than the retention",
+}
+#: Why a log cleanup deletes a file, by the reasons of its plan.
+LOG_CLEANUP_REASONS = {
+    "expired_commit": "older than the log's retention, and a checkpoint stands for it",
+    "expired_checkpoint": "a newer checkpoint is older than the retention, too",
+    "expired_compaction": "of commits that a checkpoint stands for",
+    "expired_checksum": "of a version that goes",
+    "staged_commit": "of a version that goes",
+    "unfinished_checkpoint": "empty, or a part of a set that was never completed",
+    "orphan_sidecar": "no checkpoint names it",
+    "temporary_file": "its writer died",
+    "hadoop_checksum": "of a file that goes, or is gone",
+}
+#: Reasons that a plan tells in a line of their own.
+_TOLD_APART = ("hot", "over_budget", "foreign")
+#: Partitions that the log of a run names before it begins; a dry run names more.
+_NAMED_PARTITIONS = 3
 
 
 def _copied_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -27,7 +53,9 @@ def render_plan(summary: Mapping[str, Any]) -> str:
         nothing = (
             f"Nothing to do at version {summary['readVersion']}: {considered}, none worth rewriting{undone}."
         )
-        return "\n".join([nothing, *foreign_lines(summary.get("foreign"))])
+        return printable_lines(
+            [nothing, *_left_lines(summary), *foreign_lines(summary.get("foreign"))],
+        )
     target = format_bytes(summary["targetSizeBytes"])
     rows = [
         ("considered", summary["numConsideredFiles"], summary["numConsideredBytes"], ""),
@@ -65,6 +93,7 @@ def render_plan(summary: Mapping[str, Any]) -> str:
     lines += foreign_lines(summary.get("foreign"))
     reasons = (f"{name.replace('_', ' ')} {count:,}" for name, count in summary["numChosenFiles"].items())
     lines.append(f"  {'chosen for':<11}  {', '.join(reasons)}")
+    lines += _left_lines(summary)
     partitions = summary["partitions"]
     if any(partition["partitionValues"] for partition in partitions):
         lines.append("  partitions   most bytes first")
@@ -76,6 +105,37 @@ def render_plan(summary: Mapping[str, Any]) -> str:
         if summary["numPartitions"] > len(partitions):
             lines.append(f"  {'':<11}  … and {summary['numPartitions'] - len(partitions):,} partitions more")
     return printable_lines(lines)
+
+
+def _left_lines(summary: Mapping[str, Any]) -> list[str]:
+    """A line for each reason to leave files; none if the plan does not tell."""
+    return [
+        f"  {'left':<11}{files:>9,} files  {format_bytes(size):>10}  {words}"
+        for reason, files, size, words in left_rows(summary.get("selection") or {"left": {}})
+        if reason not in _TOLD_APART
+    ]
+
+
+def rewrite_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Say which files a rewrite is about to read, why, and which it leaves; for the log, before the work begins.
+
+    :param summary: of a plan with at least one bin.
+    """
+    selection = summary["selection"]
+    lines = [f"chosen at version {summary['readVersion']}: {chosen_text(selection)}"]
+    named = [partition for partition in summary["partitions"] if partition["partitionValues"]]
+    if named:
+        shown = [
+            f"{brief(_partition_name(partition['partitionValues']), 200)} ({counted(partition['numFiles'], 'file')}, "
+            f"{format_bytes(partition['numBytes'])})"
+            for partition in named[:_NAMED_PARTITIONS]
+        ]
+        more = summary["numPartitions"] - len(shown)
+        lines.append(
+            f"partitions, most bytes first: {', '.join(shown)}{f' and {more:,} more' if more else ''}"
+        )
+    left = left_text(selection)
+    return [*lines, f"left: {left}"] if left else lines
 
 
 def foreign_lines(foreign: Mapping[str, Any] | None) -> list[str]:
@@ -117,13 +177,39 @@ def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
 
 
 def reason_lines(reasons: Mapping[str, Mapping[str, int]]) -> list[str]:
-    # Imported here, like the reasons below: the text of another operation needs neither.
-    from delta_maintenance.vacuum.plan.plan import REASONS
+    """A line for each reason to delete files."""
+    return _reason_lines(reasons, VACUUM_REASONS)
 
+
+def _reason_lines(counted_by: Mapping[str, Mapping[str, int]], words: Mapping[str, str]) -> list[str]:
     return [
-        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {REASONS[reason]}"
-        for reason, counts in reasons.items()
+        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {words.get(reason, '')}"
+        for reason, counts in counted_by.items()
     ]
+
+
+def vacuum_lines(plan: Mapping[str, Any]) -> list[str]:
+    """Say what a vacuum is about to delete, and why; for the log, before the work begins."""
+    reasons = "; ".join(
+        f"{reason} {counts['numFiles']:,} ({VACUUM_REASONS.get(reason, '')})"
+        for reason, counts in plan["reasons"].items()
+    )
+    chosen = (
+        f"to delete at version {plan['readVersion']}: {plan['numFilesToDelete']:,} of "
+        f"{counted(plan['numListedFiles'], 'file')}, {format_bytes(plan['sizeOfDataToDelete'])}"
+    )
+    kept = f"kept: what was needed since {cutoff_text(plan)}"
+    young = plan.get("numYoungFiles")
+    return [
+        f"{chosen}: {reasons}" if reasons else chosen,
+        f"{kept}, and {counted(young, 'younger file')} that no version names" if young else kept,
+    ]
+
+
+def cutoff_text(plan: Mapping[str, Any]) -> str:
+    """The moment since which a vacuum keeps everything: ``2026-01-01 05:00Z (retention 168 hours)``."""
+    hours = plan["retentionMs"] / HOUR_MS
+    return f"{format_time(plan['cutoffMs'], '%Y-%m-%d %H:%MZ')} (retention {hours:g} hours)"
 
 
 def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:
@@ -137,12 +223,7 @@ def render_log_cleanup_plan(plan: Mapping[str, Any]) -> str:
 
 def log_cleanup_lines(plan: Mapping[str, Any], kinds: Mapping[str, Mapping[str, int]]) -> list[str]:
     """The lines after the first, of a plan or of a report."""
-    from delta_maintenance.log_upkeep.plan.log_cleanup import REASONS
-
-    lines = [
-        f"  {counts['numFiles']:>9,} {format_bytes(counts['numBytes']):>10}  {reason}: {REASONS[reason]}"
-        for reason, counts in kinds.items()
-    ]
+    lines = _reason_lines(kinds, LOG_CLEANUP_REASONS)
     if plan["anchorVersion"] is not None:
         lines.append(f"  every version from {plan['anchorVersion']} on can be read, by the checkpoint there")
     if plan["compatibleCheckpointVersion"] is not None:

@@ -1,0 +1,122 @@
+"""Lineage of a maintenance job for OpenLineage, where Airflow's provider for it is installed.
+
+Maintenance reads a table and writes the same table. A rewrite that committed tells the version that it read and the one that it
+made, the rows, bytes and files that it wrote, and that each column comes from itself, unchanged.
+
+OpenLineage calls the methods of :class:`LineageOfReport` in the process of the task. It is imported within them only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delta_log.storage.table_uri import TableUri
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.openlineage.facet import Dataset, InputDataset, OutputDataset
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from delta_maintenance.contract import JobReport
+
+    Lineage = OperatorLineage[Any, Any]
+
+
+def dataset_name(table: str) -> tuple[str, str]:
+    """Namespace and name of a table by OpenLineage's rules: ``("s3://lake", "sales/events")``, ``("file", "/data/events")``.
+
+    :raises InvalidRequest: the address is relative, carries credentials, or has more than one meaning.
+    """
+    uri = TableUri.parse(table)
+    path = "/".join(uri.segments)
+    if not uri.scheme:
+        return "file", f"/{path}"
+    return f"{uri.scheme}://{uri.authority}", path or "/"
+
+
+class LineageOfReport:
+    """The methods that OpenLineage looks for on an operator.
+
+    :ivar report: of the job, once it has ended.
+    """
+
+    table: str
+    report: JobReport | None = None
+
+    def get_openlineage_facets_on_start(self) -> Lineage:
+        return lineage_of(self.table, None)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:
+        return lineage_of(self.table, self.report)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Lineage:
+        return lineage_of(self.table, self.report)
+
+
+def lineage_of(table: str, report: JobReport | None) -> Lineage:
+    """
+    :param report: ``None`` while the job has not ended.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    if report is not None and report.status in ("planned", "nothing_to_do"):
+        return OperatorLineage(inputs=[_input(table, report)])
+    return OperatorLineage(inputs=[_input(table, report)], outputs=[_output(table, report)])
+
+
+def _input(table: str, report: JobReport | None) -> InputDataset:
+    from airflow.providers.common.compat.openlineage.facet import InputDataset
+
+    namespace, name = dataset_name(table)
+    version = None if report is None else report.read_version
+    return InputDataset(namespace=namespace, name=name, facets=_version(version))
+
+
+def _output(table: str, report: JobReport | None) -> OutputDataset:
+    from airflow.providers.common.compat.openlineage.facet import (
+        OutputDataset,
+        OutputStatisticsOutputDatasetFacet,
+    )
+
+    namespace, name = dataset_name(table)
+    dataset = OutputDataset(namespace=namespace, name=name)
+    if report is None:
+        return dataset
+    dataset.facets = {**_version(report.version), **_columns(dataset, report)}
+    written = report.metrics.get("numAddedFiles")
+    if written:
+        dataset.outputFacets = {
+            "outputStatistics": OutputStatisticsOutputDatasetFacet(
+                rowCount=report.metrics.get("numOutputRows"),
+                size=report.metrics.get("numAddedBytes"),
+                fileCount=written,
+            )
+        }
+    return dataset
+
+
+def _version(version: int | None) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import dataset_version_dataset
+
+    if version is None:
+        return {}
+    return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(version))}
+
+
+def _columns(dataset: Dataset, report: JobReport) -> dict[str, Any]:
+    """Each column comes from the same column of the same table; no value changes."""
+    from openlineage.client.facet_v2 import column_lineage_dataset as lineage
+
+    if not report.columns:
+        return {}
+    identity = lineage.Transformation(type="DIRECT", subtype="IDENTITY")
+    fields = {
+        column: lineage.Fields(
+            inputFields=[
+                lineage.InputField(
+                    namespace=dataset.namespace, name=dataset.name, field=column, transformations=[identity]
+                )
+            ]
+        )
+        for column in report.columns
+    }
+    return {"columnLineage": lineage.ColumnLineageDatasetFacet(fields=fields)}

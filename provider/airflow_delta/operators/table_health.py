@@ -1,0 +1,82 @@
+"""Table health: what a table needs, as the XCom of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_delta.hooks.delta_table import DeltaTableHook
+from airflow_delta.links import TableLink
+from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
+from airflow_delta.operators.failure import raise_for
+from delta_log.printable import printable
+from delta_maintenance.contract import JobReport
+from delta_maintenance.errors import error_report
+from delta_maintenance.health.options import HEALTH
+from delta_maintenance.options import Operation, Option
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
+    """Reads what a Delta table needs: facts, findings, and the operations that would help. It writes nothing.
+
+    The XCom is the document: ``status``, ``facts``, ``findings`` and ``recommendations``, each with the operator and its
+    arguments. The task reads the log itself and starts no job. It succeeds whatever the status is.
+    """
+
+    operation: ClassVar[Operation] = HEALTH
+    own_arguments: ClassVar[Sequence[Option]] = (TABLE, DELTA_CONN_ID, *HEALTH.options)
+    ui_color = "#e3f4f7"
+    operator_extra_links = (TableLink(),)
+
+    if TYPE_CHECKING:
+        table: str
+        delta_conn_id: str | None
+        small_files: int | str | None
+        deleted_rows_ratio: float | str | None
+        reclaimable_size: int | str | None
+        expired_log_files: int | str | None
+        target_size: int | str | None
+        min_file_size: int | str | None
+        compact_log: bool | str
+
+        def __init__(
+            self,
+            *,
+            table: str,
+            delta_conn_id: str | None = None,
+            small_files: int | str | None = None,
+            deleted_rows_ratio: float | str | None = None,
+            reclaimable_size: int | str | None = None,
+            expired_log_files: int | str | None = None,
+            target_size: int | str | None = None,
+            min_file_size: int | str | None = None,
+            compact_log: bool | str = False,
+            **kwargs: Any,
+        ) -> None: ...
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        self.check_all()
+        # Imported here, since they load pyarrow, and a DAG file imports this module.
+        from delta_log.runtime import Runtime
+        from delta_maintenance.health.document import health_of
+        from delta_maintenance.health.options import HealthOptions
+        from delta_maintenance.text.health import render_health
+
+        given = {row.name: self.value_of(row.attribute) for row in HEALTH.options}
+        hook = DeltaTableHook(self.value_of("delta_conn_id"))
+        hook.require_allowed(self.table)
+        try:
+            options = HealthOptions.from_mapping(HEALTH.spec_options(given))
+            document = health_of(hook.get_table(self.table), self.table, options, Runtime())
+        except Exception as error:
+            report = JobReport(HEALTH.name, self.table, "failed", error=error_report(error))
+            raise_for(report, HEALTH.name, self.table)
+            raise
+        for line in render_health(document).splitlines():
+            self.log.info("%s", printable(line))
+        return document

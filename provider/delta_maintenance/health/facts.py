@@ -1,0 +1,227 @@
+"""What a reading has found about one version of a table, as values without any judgement.
+
+Numbers of a rewrite are those of the plan that OPTIMIZE or a purge would make of this version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from delta_log.snapshot.deletion_ratio import DeletedRows
+from delta_maintenance.log_upkeep.plan.checkpoint import CheckpointPlan
+from delta_maintenance.log_upkeep.plan.log_compaction import LogCompactionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRewrite:
+    """What one OPTIMIZE or purge would do.
+
+    :param num_files_to_merge: files in bins of at least two; the others are rewritten for their deleted rows.
+    :param options: of the job spec that was planned.
+    :param where: a predicate that selects just the partitions concerned; ``None``: every partition, or they cannot be
+        named in short.
+    """
+
+    num_bins: int
+    num_files: int
+    num_files_to_merge: int
+    bytes_in: int
+    num_outputs: int
+    live_bytes: int
+    target_size_bytes: int
+    min_file_size_bytes: int
+    num_partitions: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    where: str | None = None
+
+    @classmethod
+    def nothing(cls, target_size_bytes: int, min_file_size_bytes: int) -> PlannedRewrite:
+        return cls(0, 0, 0, 0, 0, 0, target_size_bytes, min_file_size_bytes, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Named as in the plan of a dry run."""
+        return {
+            "numBins": self.num_bins,
+            "numFilesToMerge": self.num_files_to_merge,
+            "numFilesToRemove": self.num_files,
+            "numBytesToRemove": self.bytes_in,
+            "numFilesToAddEstimate": self.num_outputs,
+            "numBytesToAddEstimate": self.live_bytes,
+            "numPartitions": self.num_partitions,
+            "targetSizeBytes": self.target_size_bytes,
+            "minFileSizeBytes": self.min_file_size_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FileTotal:
+    """A number of files, and their bytes as far as the log tells them."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return {"numFiles": self.files, "sizeInBytes": self.size_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFiles:
+    """The removed files that the log still names, and that no live file shares.
+
+    :param named: all of them.
+    :param reclaimable: removed before VACUUM's cutoff, and not deleted yet, as far as a few looks at the store tell.
+    :param held: removed since the cutoff: time travel and running queries may need them.
+    :param looks: how many files were looked at; ``None``: the store denied it, and `reclaimable` is an upper bound.
+    :param cutoff_ms: of a VACUUM at the moment of the reading.
+    """
+
+    named: FileTotal
+    reclaimable: FileTotal
+    held: FileTotal
+    looks: int | None
+    cutoff_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.named.to_dict(),
+            "reclaimable": self.reclaimable.to_dict(),
+            "held": self.held.to_dict(),
+            "numFilesLookedAt": self.looks,
+            "cutoffMs": self.cutoff_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """The files of the log.
+
+    :param first_version: that can be reconstructed.
+    :param expired: files that a log cleanup would delete, without sidecars of V2 checkpoints.
+    :param expired_before: the first version that the cleanup would keep; ``None``: it would delete nothing.
+    """
+
+    first_version: int
+    num_files: int
+    expired: FileTotal = field(default_factory=FileTotal)
+    expired_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an operation does not work on the table.
+
+    :param features: that stop it; empty where something else does.
+    """
+
+    features: tuple[str, ...]
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"features": list(self.features), "why": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The newest commit of an operation, by any writer. A checkpoint has no writer that the log names."""
+
+    version: int
+    timestamp_ms: int
+    engine: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        members = {"version": self.version, "timestamp": self.timestamp_ms, "engineInfo": self.engine}
+        return {name: value for name, value in members.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """The live files.
+
+    :param counts_from: ``checksum``: the list of files was not read, since the version's checksum shows that there is nothing
+        to rewrite; ``log``: it was read.
+    :param checksum: ``right``, ``wrong``, ``missing``, ``broken``, or ``trusted`` where it was not compared with the log.
+    :param checksum_differences: members of a wrong checksum that differ from the log.
+    :param optimize: ``None``: OPTIMIZE refuses the table.
+    :param purge: of files above the limit of deleted rows; ``None``: no partition is above it, or a purge is refused.
+    :param deleted: of the whole table, and ``worst`` the partition with the highest ratio; ``None``: no row is deleted.
+    :param partitions_over: partitions above the limit of deleted rows.
+    :param num_foreign_files: files outside of the table's directory, which no operation touches.
+    """
+
+    num_files: int
+    size_bytes: int
+    num_deletion_vectors: int = 0
+    num_deleted_rows: int = 0
+    counts_from: str = "log"
+    checksum: str = "missing"
+    checksum_differences: tuple[str, ...] = ()
+    optimize: PlannedRewrite | None = None
+    purge: PlannedRewrite | None = None
+    deleted: DeletedRows | None = None
+    worst: DeletedRows | None = None
+    partitions_over: int = 0
+    num_foreign_files: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "numFiles": self.num_files,
+            "sizeInBytes": self.size_bytes,
+            "numForeignFiles": self.num_foreign_files,
+            "countsFrom": self.counts_from,
+            "checksum": self.checksum,
+            "numDeletionVectors": self.num_deletion_vectors,
+            "numDeletedRows": self.num_deleted_rows,
+            "deletedRowsRatio": 0.0 if self.deleted is None else round(self.deleted.ratio, 6),
+            "worstDeletedRowsRatio": 0.0 if self.worst is None else round(self.worst.ratio, 6),
+            "optimize": None if self.optimize is None else self.optimize.to_dict(),
+            "purge": None if self.purge is None else self.purge.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HealthFacts:
+    """One reading of one version.
+
+    :param measured_ms: when it was made; retentions are counted back from here.
+    :param checkpoint: whether one is due, with what a reader replays until then.
+    :param compaction: ``None``: was not asked for.
+    :param refusals: by operation.
+    :param last_runs: by operation, within `num_commits_read` newest commits.
+    """
+
+    version: int
+    measured_ms: int
+    files: FileFacts
+    checkpoint: CheckpointPlan
+    compaction: LogCompactionPlan | None
+    log: LogFacts
+    removed: RemovedFiles
+    features: tuple[str, ...]
+    refusals: Mapping[str, Refusal]
+    last_runs: Mapping[str, LastRun]
+    num_commits_read: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; what was not measured is ``None``."""
+        tail = self.checkpoint.tail
+        return {
+            "measured": self.measured_ms,
+            **self.files.to_dict(),
+            "log": {
+                "checkpointVersion": tail.checkpoint_version,
+                "numCommitsSinceCheckpoint": tail.commits,
+                "sizeOfCommitsSinceCheckpoint": tail.size_bytes,
+                "checkpointInterval": self.checkpoint.interval,
+                "firstVersion": self.log.first_version,
+                "numFiles": self.log.num_files,
+                "expired": self.log.expired.to_dict(),
+                "compaction": None if self.compaction is None else self.compaction.to_dict(),
+            },
+            "removedFiles": self.removed.to_dict(),
+            "features": list(self.features),
+            "refusals": {name: refusal.to_dict() for name, refusal in self.refusals.items()},
+            "lastRuns": {name: run.to_dict() for name, run in self.last_runs.items()},
+            "numCommitsRead": self.num_commits_read,
+        }

@@ -1,0 +1,217 @@
+"""Reads the facts of a table: thin functions around the planners of the operations.
+
+One reading takes the newest snapshot, its version checksum, one listing of the log, and at most a few small commits and looks
+at removed files. The list of files is read where an answer depends on it. It does not where the checksum shows that at most one
+file is small, and none has a deletion vector. No data file is opened, the table's directory is not listed, and nothing is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from delta_log.errors import CorruptLog, TableError, UnsupportedFeature
+from delta_log.log.log_replay import replay_commits
+from delta_log.log.log_segment import LogSegment, segment_of
+from delta_log.snapshot.commit_info import ICT_ENABLED
+from delta_log.snapshot.deletion_ratio import DeletionLimits, deleted_rows, of_table
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.version_checksum import VersionChecksum, disagreements, read_version_checksum
+from delta_log.storage.storage import Storage
+from delta_log.table import Table
+from delta_log.table_config import features as table_features
+from delta_log.table_config.features import Operation, supports
+from delta_log.table_config.properties import flag
+from delta_log.transaction.post_commit import checkpoint_interval
+from delta_log.upkeep.log_inventory import LogInventory, list_everything
+from delta_maintenance.health.facts import (
+    FileFacts,
+    FileTotal,
+    HealthFacts,
+    LogFacts,
+    PlannedRewrite,
+    Refusal,
+)
+from delta_maintenance.health.last_runs import last_runs
+from delta_maintenance.health.options import HealthOptions
+from delta_maintenance.health.planned_rewrites import has_no_vectors, most_files_to_merge, planned_rewrite
+from delta_maintenance.health.removed_files import removed_files
+from delta_maintenance.log_upkeep.log_cleanup import expired_version
+from delta_maintenance.log_upkeep.log_compaction import nothing_left
+from delta_maintenance.log_upkeep.plan.checkpoint import plan_checkpoint
+from delta_maintenance.log_upkeep.plan.log_cleanup import (
+    PROTECTED_BEFORE,
+    LogRetention,
+    anchors,
+    expired_leftovers,
+    is_cleanup_enabled,
+)
+from delta_maintenance.log_upkeep.plan.log_compaction import LogCompactionPlan, LogPiece, plan_log_compaction
+from delta_maintenance.log_upkeep.replay_cost import replay_cost
+from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.planner import min_file_size
+from delta_maintenance.optimize.plan.rewrite_tag import target_size
+from delta_maintenance.optimize.rewritable import require_rewritable
+
+
+def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFacts:
+    """Read the facts of the newest version.
+
+    :param now_ms: retentions are counted back from this moment.
+    :raises DeltaLogError: the table cannot be read.
+    :raises InvalidRequest: the options make no sense for this table.
+    """
+    storage, snapshot = table.storage, table.snapshot()
+    inventory = list_everything(storage)
+    segment = segment_of(inventory.listing, storage, snapshot.version)
+    tail, pieces = replay_cost(storage, snapshot, segment)
+    refusals = _refusals(snapshot)
+    runs, num_commits_read = last_runs(storage, snapshot, inventory.listing)
+    return HealthFacts(
+        version=snapshot.version,
+        measured_ms=now_ms,
+        files=_file_facts(storage, snapshot, options, now_ms, refusals.keys()),
+        checkpoint=plan_checkpoint(tail, checkpoint_interval(snapshot.properties)),
+        compaction=_compaction(storage, segment, pieces) if options.compact_log else None,
+        log=_log_facts(storage, snapshot, inventory, now_ms),
+        removed=removed_files(storage, snapshot, now_ms),
+        features=_features(snapshot),
+        refusals=refusals,
+        last_runs=runs,
+        num_commits_read=num_commits_read,
+    )
+
+
+def _features(snapshot: Snapshot) -> tuple[str, ...]:
+    protocol = snapshot.protocol
+    listed = {*table_features.reader_features(protocol), *table_features.writer_features(protocol)}
+    return tuple(sorted(listed - snapshot.unused_features))
+
+
+def _refusals(snapshot: Snapshot) -> dict[str, Refusal]:
+    """The operations that would refuse the table, by the checks with which they begin."""
+    found: dict[str, Refusal] = {}
+    for operation in (Operation.OPTIMIZE, Operation.PURGE, Operation.CHECKPOINT, Operation.VACUUM):
+        try:
+            if operation in (Operation.OPTIMIZE, Operation.PURGE):
+                require_rewritable(snapshot, operation)
+            else:
+                table_features.require(snapshot.protocol, operation)
+        except TableError as error:
+            features = error.features if isinstance(error, UnsupportedFeature) else ()
+            found[operation.value] = Refusal(features, str(error))
+    return found
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def _file_facts(
+    storage: Storage, snapshot: Snapshot, options: HealthOptions, now_ms: int, refused: Collection[str]
+) -> FileFacts:
+    """Read the facts of the live files.
+
+    :param refused: names of the operations that refuse the table.
+    """
+    request = OptimizeOptions.from_mapping(options.optimize_request)
+    target = target_size(snapshot, request)
+    minimum = min_file_size(target, request)
+    checksum, state = _checksum(storage, snapshot.version)
+    can_optimize = "optimize" not in refused
+    if checksum is not None and has_no_vectors(checksum):
+        if not can_optimize or most_files_to_merge(checksum, minimum) <= 1:
+            nothing = PlannedRewrite.nothing(target, minimum) if can_optimize else None
+            return FileFacts(
+                checksum.numFiles,
+                checksum.tableSizeBytes,
+                counts_from="checksum",
+                checksum="trusted",
+                optimize=nothing,
+            )
+    plan, num_foreign_files = None, 0
+    if can_optimize:
+        plan, foreign = planned_rewrite(snapshot, options.optimize_request, now_ms)
+        num_foreign_files = foreign.files
+    counts = snapshot.counts
+    differences = disagreements(checksum, snapshot, counts) if checksum is not None else ()
+    facts = FileFacts(
+        num_files=counts.files,
+        size_bytes=counts.size_bytes,
+        num_deletion_vectors=counts.deletion_vectors,
+        num_deleted_rows=counts.deleted_rows,
+        checksum="wrong" if differences else state,
+        checksum_differences=differences,
+        optimize=plan,
+        num_foreign_files=num_foreign_files,
+    )
+    return facts if not counts.deleted_rows else _with_deleted_rows(facts, snapshot, options, now_ms, refused)
+
+
+def _with_deleted_rows(
+    facts: FileFacts, snapshot: Snapshot, options: HealthOptions, now_ms: int, refused: Collection[str]
+) -> FileFacts:
+    limits = DeletionLimits(ratio=options.deleted_rows_ratio)
+    partitions = deleted_rows(snapshot, options.deleted_rows_ratio)
+    over = sum(limits.are_passed_by(one) for one in partitions)
+    plan = None
+    if over and "purge" not in refused:
+        plan, _ = planned_rewrite(snapshot, options.purge_request, now_ms, purge=True)
+    return replace(
+        facts,
+        deleted=of_table(snapshot, partitions),
+        worst=partitions[0] if partitions else None,
+        partitions_over=over,
+        purge=plan,
+    )
+
+
+def _checksum(storage: Storage, version: int) -> tuple[VersionChecksum | None, str]:
+    """The checksum of a version, and its state as long as it was not compared with the log."""
+    try:
+        checksum = read_version_checksum(storage, version)
+    except CorruptLog:
+        return None, "broken"
+    return checksum, "missing" if checksum is None else "right"
+
+
+# -- the log -------------------------------------------------------------------------------------------------------
+
+
+def _compaction(storage: Storage, segment: LogSegment, pieces: Sequence[LogPiece]) -> LogCompactionPlan:
+    """Plan a log compaction, and look whether its commits have anything to compact."""
+    plan = plan_log_compaction(pieces)
+    if not plan.worth_it or plan.start is None:
+        return plan
+    files = [file for file in segment.tail if file.version >= plan.start]
+    return nothing_left(plan) if replay_commits(storage, files, storage.uri).is_empty else plan
+
+
+def _log_facts(storage: Storage, snapshot: Snapshot, inventory: LogInventory, now_ms: int) -> LogFacts:
+    """Count the files of the log, and those that a log cleanup would delete.
+
+    The cleanup itself reads the checkpoint with which the log would begin, and refuses if that is not right.
+    """
+    listing = inventory.listing
+    facts = LogFacts(listing.earliest, len(inventory.keys))
+    properties = snapshot.properties
+    is_protected = PROTECTED_BEFORE in properties and supports(snapshot.protocol, "checkpointProtection")
+    if not is_cleanup_enabled(properties) or is_protected:
+        return facts
+    retention = LogRetention.of(properties, now_ms)
+    times = [commit.info.modification_time_ms for commit in listing.commits.values()]
+    if not listing.checkpoints or (
+        not flag(properties, ICT_ENABLED) and min(times, default=0) > retention.cutoff_ms
+    ):
+        return facts
+    expired = expired_version(storage, snapshot, retention.cutoff_ms)
+    anchor = None if expired is None else next(anchors(inventory, expired), None)
+    if anchor is None:
+        return facts
+    checkpoint, entry_points, rest = anchor
+    files = [*entry_points, *rest]
+    if files:
+        gone = {file.key for file in files}
+        files += expired_leftovers(inventory, gone, checkpoint.version, retention.leftover_cutoff_ms)
+    total = FileTotal(len(files), sum(file.size for file in files))
+    return replace(facts, expired=total, expired_before=checkpoint.version if files else None)
