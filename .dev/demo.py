@@ -23,7 +23,7 @@ from live_airflow import LiveAirflow, LiveAirflowError
 REPOSITORY = Path(__file__).resolve().parent.parent
 DAG, TASK = "nightly_optimize", "optimize"
 SPARK = '{"conn_type": "spark", "host": "local[*]"}'
-_PROGRESS = re.compile(r"\[ *\d+/\d+ bins, +\d+%\].*")
+_PROGRESS = re.compile(r"(chosen at|partitions,|left:|rewriting:|committing) .*")
 
 _T = TypeVar("_T")
 _COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ

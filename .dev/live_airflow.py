@@ -174,7 +174,8 @@ class LiveAirflow:
             time.sleep(0.5)
 
     def trigger(self, dag_id: str, **body: Any) -> str:
-        """Start a run, with a null logical date unless `body` says another; its run id."""
+        """Start a run, with a null logical date unless `body` says another; its run id. A DAG that is not read yet is waited for."""
+        self.wait_for_dag(dag_id)
         self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
         run = self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None, **body})
         return str(run["dag_run_id"])

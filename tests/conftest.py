@@ -35,6 +35,7 @@ from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds 
     postgres_url,
     s3_bucket,
     s3_server,
+    spark_cluster,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ _FIRST = tuple(
         "test_vacuum_on_spark.py",
         "test_spark_retry.py",
         "test_spark_cluster.py",
+        "test_cluster_drivers.py",
+        "test_spark_connect.py",
         "test_dynamodb_lock.py",
         "test_hostile_input.py",
         "test_killed_commit.py",

@@ -179,4 +179,9 @@ def test_spark_submit_runs_the_job_from_the_bundle_alone(tmp_path: Path) -> None
     result, report = submit(tmp_path / "t", build_bundle(alone), **environment)
     assert report.error is None, json.dumps(report.to_dict())
     assert (result.returncode, report.status, report.engine) == (0, "committed", "spark")
+    assert report.spark is not None
+    assert report.spark["application_id"].startswith("local-")
+    assert '"spark": {"application_id": "local-' in result.stdout, (
+        "the caller learns of it while the job runs"
+    )
     assert Table(str(tmp_path / "t")).snapshot().to_arrow().sort_by("id").equals(rows)

@@ -171,7 +171,7 @@ def test_what_a_task_meets_keeps_its_name(spark: SparkSession, tmp_path: Path) -
     SortedKeys.write(keys, pa.chunked_array([], pa.string()))
     part = ListingPart(0, str(tmp_path / "nowhere"), (KeySpan(""),), HiddenNames(), wants_files=True)
     with pytest.raises(TaskFailed, match="There is no table at .*nowhere") as caught:
-        list(SparkListing(spark, {}, None, "nonce").run([part], keys))
+        list(SparkListing(spark, {}, None, "nonce", SilentProgress()).run([part], keys))
     error = caught.value.report
     assert (error.type, error.kind) == ("VacuumRefused", "refused")
 

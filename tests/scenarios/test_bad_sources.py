@@ -25,13 +25,13 @@ from delta_log.storage.local import LocalStorage
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import Transaction
-from delta_maintenance.cli.text import render_report
 from delta_maintenance.errors import RewriteMismatch, TaskFailed
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import RewriteTask
+from delta_maintenance.text.report import render_report
 
 PARTS = "abc"
 

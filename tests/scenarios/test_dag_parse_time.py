@@ -12,16 +12,25 @@ from tests.support import ROOT
 EXAMPLES = ROOT / "dags_examples"
 
 
+#: Refuses every connection, also to this machine.
+NO_NETWORK = """
+import socket
+def refuse(*_):
+    raise SystemExit("a DAG file that is parsed connects to nothing")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
+"""
+
+
 def loaded_by(program: str) -> set[str]:
     # Only parts of delta_log that need the standard library alone, such as how text is shown.
     ours = ("delta_log.storage.storage", "delta_log.snapshot.snapshot", "delta_log.table")
-    heavy = ("pyarrow", "pyspark", "numpy", "airflow.providers.apache.spark.hooks", "sqlglot", *ours)
+    libraries = ("pyarrow", "pyspark", "numpy", "pandas", "fsspec", "sqlglot", "openlineage", "requests")
+    heavy = (*libraries, "airflow.providers.apache.spark.hooks", *ours)
+    # What Airflow itself loads is not ours.
+    before = f"import sys, airflow.sdk\nairflow.sdk.DAG, airflow.sdk.BaseSensorOperator\n{NO_NETWORK}\nbefore = set(sys.modules)"
+    after = f"print('LOADED', *[m for m in {heavy!r} if m in sys.modules and m not in before])"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{program}\nimport sys\nprint('LOADED', *[m for m in {heavy!r} if m in sys.modules])",
-        ],
+        [sys.executable, "-c", f"{before}\n{program}\n{after}"],
         capture_output=True,
         text=True,
         check=True,

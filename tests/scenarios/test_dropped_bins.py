@@ -12,13 +12,13 @@ from tests.support.runs.maintenance_runs import run_spec
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete
-from delta_maintenance.cli.text import render_report
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
+from delta_maintenance.text.report import render_report
 
 FILES, PARTS = 3, ("x", "y", "z")
 

@@ -14,8 +14,8 @@ import pytest
 from tests.support.runs.maintenance_runs import keys, mark_deleted, run
 
 from delta_log import Table
-from delta_maintenance.cli.plan_text import render_plan
-from delta_maintenance.cli.text import render_report
+from delta_maintenance.text.plan import render_plan
+from delta_maintenance.text.report import render_report
 
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 

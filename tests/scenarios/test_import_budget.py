@@ -184,6 +184,17 @@ def test_a_vacuum_loads_no_optimize_and_no_parser(loaded: Loaded, compact: str) 
     assert not found & {*LIBRARIES, *PREDICATES, "delta_maintenance.optimize.plan"} - grouping
 
 
+def test_a_health_reading_loads_planners_and_nothing_that_works(loaded: Loaded, small: str) -> None:
+    assert "recommended: optimize" in run("health", small, "--small-files", "1")
+    (found,) = loaded()
+    assert not found & {
+        "delta_maintenance.engine.local",
+        "delta_maintenance.job",
+        "delta_maintenance.rewrite.bin",
+    }
+    assert not found & (LIBRARIES | PREDICATES)
+
+
 def test_a_job_loads_what_the_command_loads(loaded: Loaded, compact: str) -> None:
     spec = JobSpec("optimize", compact, "run")
     run("--spec", spec.to_json(), module="delta_maintenance.entrypoint.run_job")

@@ -22,7 +22,7 @@ from airflow_delta import operators
 from airflow_delta.operators.base import DeltaJobOperator
 from delta_log.errors import InvalidRequest
 from delta_maintenance.cli.arguments import UsageError, make_parser, rows_of
-from delta_maintenance.operations import OPERATIONS
+from delta_maintenance.operations import OPERATIONS, READINGS
 from delta_maintenance.options import (
     Choice,
     NewFile,
@@ -57,7 +57,7 @@ class DeltaPolishOperator(DeltaJobOperator):
 @pytest.fixture
 def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     monkeypatch.setitem(OPERATIONS, "polish", POLISH)
-    parser = make_parser(dict.fromkeys(("inspect", "history", *OPERATIONS), lambda _: None))
+    parser = make_parser(dict.fromkeys(("inspect", "history", *READINGS, *OPERATIONS), lambda _: None))
     return lambda *arguments: vars(parser.parse_args(["polish", "/t", *arguments]))
 
 
@@ -179,4 +179,4 @@ def test_the_documentation_has_a_line_for_each_row() -> None:
 def test_an_operator_runs_an_operation_that_there_is() -> None:
     for name in operators.__all__:
         operation = getattr(operators, name).operation
-        assert OPERATIONS[operation.name] is operation
+        assert {**READINGS, **OPERATIONS}[operation.name] is operation

@@ -105,7 +105,7 @@ def test_a_job_shows_neither_credentials_of_an_address_nor_storage_options() -> 
 
 
 def test_an_unforeseen_error_is_reported_without_credentials(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(SilentProgress):
         def start(self, total_bins: int, total_bytes: int) -> None:
@@ -114,9 +114,8 @@ def test_an_unforeseen_error_is_reported_without_credentials(
     write_days(tmp_path)
     report = run_job(JobSpec("optimize", str(tmp_path), "run-1", engine="local"), JobSite(), Broken())
     assert "GET https://a.blob" in str(report.error)
-    shown = capsys.readouterr().err
-    assert "RuntimeError: GET https://a.blob" in shown
-    assert SECRET not in report.to_json() + shown
+    assert "RuntimeError: GET https://a.blob" in caplog.text
+    assert SECRET not in report.to_json() + caplog.text
 
 
 def test_progress_shows_no_credentials() -> None:

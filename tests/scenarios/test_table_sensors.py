@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ from airflow_delta.sensors import (
     DeltaTableVersionSensor,
 )
 from airflow_delta.testing import FakeStateStore
+from delta_log.log.file_names import checksum_key, commit_key
 
 
 @pytest.fixture
@@ -331,21 +333,73 @@ def test_a_limit_is_on_rows_files_or_bytes_of_a_partition_or_the_table(
 def test_the_health_of_a_table_is_waited_for_in_the_task_and_in_the_triggerer(
     table: TailedTable, runs: Runs
 ) -> None:
-    for _ in range(4):
-        table.append_by_delta_rs()
-    found = DeltaTableHealthSensor(
-        task_id="wait", table=table.uri, small_files=3, commits_since_checkpoint=99
-    ).execute(runs.context("1"))
-    assert (found["passed"], found["numSmallFiles"]) == (["numSmallFiles"], 4)
     waiting = DeltaTableHealthSensor(
-        task_id="wait", table=table.uri, commits_since_checkpoint=5, poke_interval=0.05, deferrable=True
+        task_id="wait", table=table.uri, commits_since_checkpoint=2, poke_interval=0.05, deferrable=True
     )
     with pytest.raises(TaskDeferred) as caught:
-        waiting.execute(runs.context("2"))
+        waiting.execute(runs.context("1"))
     table.append_by_delta_rs()
     table.append_by_delta_rs()
-    found = waiting.execute_complete(runs.context("2"), event_of(caught))
-    assert (found["passed"], found["numCommitsSinceCheckpoint"]) == (["numCommitsSinceCheckpoint"], 7)
+    found = waiting.execute_complete(runs.context("1"), event_of(caught))
+    assert (found["passed"], found["numCommitsSinceCheckpoint"]) == (["numCommitsSinceCheckpoint"], 3)
+
+
+def test_small_files_are_those_that_optimize_would_merge(
+    tmp_path: Path, runs: Runs, caplog: pytest.LogCaptureFixture
+) -> None:
+    day = {"day": "string"}
+    one_each = [add(f"{number}", 100, {"day": str(number)}) for number in range(40)]
+    write_log(tmp_path / "lone", one_each, partition_by=day)
+    write_log(
+        tmp_path / "several",
+        [*one_each, *(add(f"x{n}", 100, {"day": "7"}) for n in range(3))],
+        partition_by=day,
+    )
+
+    def sensor_on(name: str, **more: Any) -> Any:
+        wait = {"timeout": 0, "poke_interval": 0, **more}
+        return DeltaTableHealthSensor(task_id="wait", table=str(tmp_path / name), **wait)
+
+    with pytest.raises(AirflowSensorTimeout):
+        sensor_on("lone", small_files=1).execute(runs.context("1"))
+    assert "files that OPTIMIZE would merge: 0 (limit: more than 1)" in caplog.text
+    with pytest.raises(AirflowSensorTimeout):
+        sensor_on("several", small_files=4).execute(runs.context("2"))
+    found = sensor_on("several", small_files=3).execute(runs.context("3"))
+    assert (found["passed"], found["numSmallFiles"], found["numFiles"]) == (["numSmallFiles"], 4, 43)
+    assert sensor_on("several", small_files=3, small_file_size="5GiB").execute(runs.context("4"))
+    with pytest.raises(AirflowSensorTimeout):
+        sensor_on("several", small_files=1, small_file_size=100).execute(runs.context("5"))
+
+
+def test_a_table_that_optimize_refuses_has_no_small_files_to_wait_for(tmp_path: Path, runs: Runs) -> None:
+    write_log(tmp_path / "odd", [add(name, 100) for name in "ab"])
+    (commit,) = (tmp_path / "odd" / "_delta_log").glob("*.json")
+    text = commit.read_text().replace('"writerFeatures": [', '"writerFeatures": ["icebergCompatV2", ')
+    commit.write_text(text)
+    waiting = DeltaTableHealthSensor(task_id="wait", table=str(tmp_path / "odd"), small_files=1)
+    with pytest.raises(AirflowFailException, match=r"Cannot optimize this table: it uses icebergCompatV2"):
+        waiting.execute(runs.context("1"))
+
+
+def test_a_checksum_spares_the_list_of_files_where_there_are_too_few(tmp_path: Path, runs: Runs) -> None:
+    write_log(tmp_path / "few", [add(name, 100) for name in "abc"])
+    checksum = {"tableSizeBytes": 300, "numFiles": 3, "numDeletionVectorsOpt": 0}
+    (tmp_path / "few" / checksum_key(0)).write_text(json.dumps(checksum))
+    # The log would be refused, were it replayed.
+    (tmp_path / "few" / commit_key(0)).write_text(
+        '{"protocol":{"minReaderVersion":99,"minWriterVersion":99}}'
+    )
+    waiting: dict[str, Any] = {
+        "task_id": "wait",
+        "table": str(tmp_path / "few"),
+        "timeout": 0,
+        "poke_interval": 0,
+    }
+    with pytest.raises(AirflowSensorTimeout):
+        DeltaTableHealthSensor(small_files=3, **waiting).execute(runs.context("1"))
+    with pytest.raises(AirflowFailException, match="the log is incomplete"):
+        DeltaTableHealthSensor(small_files=2, **waiting).execute(runs.context("2"))
 
 
 def test_a_refusal_that_quotes_the_table_is_one_printable_line(runs: Runs, table: TailedTable) -> None:

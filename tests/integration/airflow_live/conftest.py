@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support import ROOT
 from tests.support.runs.tail_runs import TailedTable, tailed_environment
+from tests.support.servers.spark_standalone import SparkCluster
 
 if str(ROOT / ".dev") not in sys.path:
     sys.path.insert(0, str(ROOT / ".dev"))
@@ -28,6 +29,12 @@ _EXAMPLES_TABLE = "s3://lake/events"
 def followed_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The table whose maintenance the DAG `after_maintenance` waits for; not written yet."""
     return tmp_path_factory.mktemp("followed") / "events"
+
+
+@pytest.fixture(scope="session")
+def told_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The table whose data asset the DAGs `emits_data` and `after_data` share; not written yet."""
+    return tmp_path_factory.mktemp("told") / "events"
 
 
 @pytest.fixture(scope="session")
@@ -63,14 +70,16 @@ def broken_spark_submit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def airflow(
+def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
     tmp_path_factory: pytest.TempPathFactory,
     followed_table: Path,
+    told_table: Path,
     allowed_root: Path,
     broken_spark_submit: Path,
     watched_tables: dict[str, Path],
     tailed_tables: dict[str, TailedTable],
     postgres_url: str,
+    spark_cluster: SparkCluster,
 ) -> Iterator[LiveAirflow]:
     home = tmp_path_factory.mktemp("airflow")
     dags = tmp_path_factory.mktemp("dags")
@@ -83,6 +92,7 @@ def airflow(
     for name, table in watched_tables.items():
         _replace(dags / f"{name}.py", re.escape(_EXAMPLES_TABLE), str(table))
         _replace(dags / f"{name}.py", r"poll_interval=\d+", "poll_interval=1")
+    _replace(dags / "optimize_in_cluster_mode.py", r"spark_conf=\{.*\}", f"spark_conf={SparkCluster.conf!r}")
     _replace(dags / "adhoc_maintenance.py", "s3://lake/sales", str(allowed_root))
     settings = {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres_url,
@@ -93,14 +103,18 @@ def airflow(
         "BROKEN_SPARK_SUBMIT": str(broken_spark_submit),
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         "AIRFLOW_CONN_NO_MASTER": '{"conn_type": "http", "host": "example.org"}',
+        "AIRFLOW_CONN_SPARK_CLUSTER": spark_cluster.connection,
+        "CLUSTER_SPARK_CONF": json.dumps([spark_cluster.conf_that_waits(40), spark_cluster.conf]),
         "AIRFLOW_CONN_NO_STORAGE": '{"conn_type": "aws"}',
+        "AIRFLOW__DELTA__TABLE_URL": "https://catalog.example.org/?uri={table}",
         # So soon does a watcher notice that its DAG was unpaused, and a triggerer that another is dead.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
         **tailed_environment(tailed_tables.values()),
     }
-    live = LiveAirflow(home, dags, settings | {"FOLLOWED_TABLE": str(followed_table)})
+    tables = {"FOLLOWED_TABLE": str(followed_table), "TOLD_TABLE": str(told_table)}
+    live = LiveAirflow(home, dags, settings | tables)
     try:
         live.start()
         for dag_id in ("optimize", "nightly_optimize", "checkpoint_after_load", "after_maintenance"):

@@ -66,8 +66,12 @@ def test_the_nightly_example_compacts_a_table_through_spark(
     (event,) = events_of(airflow, table)
     assert (event["extra"]["version"], event["extra"]["metrics"]) == (before + 1, report["metrics"])
     log = airflow.task_log("nightly_optimize", run_id, "optimize", 1)
-    assert any("/2 bins, " in line for line in log), "progress is in the task log"
-    assert f"Committed version {before + 1}." in log
+    chosen = "6 of 6 files"
+    assert any(line.startswith(f"chosen at version {before}: {chosen}") for line in log), (
+        "what it will do, and why"
+    )
+    assert any(line.startswith("rewriting: 2 of 2 bins, ") for line in log), "progress is in the task log"
+    assert any(line.startswith(f"Committed version {before + 1} in ") for line in log)
 
 
 def test_the_example_of_a_checkpoint_after_a_load_writes_one(

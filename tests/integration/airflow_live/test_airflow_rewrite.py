@@ -71,6 +71,9 @@ def test_the_example_of_a_form_does_what_was_chosen_below_its_root(
     for number in range(3):
         deltalake.write_deltalake(str(table), pa.table({"id": [number]}), mode="append")
     assert report_of(airflow, dag_id, "optimize", table=str(table))["status"] == "planned"
+    (planned,) = airflow.call("GET", f"/api/v2/dags/{dag_id}/dagRuns")["dag_runs"]
+    rendered = airflow.task(dag_id, planned["dag_run_id"], "optimize")["rendered_fields"]
+    assert rendered["dry_run"] == "True", "Rendered Templates shows the argument under its name"
     report = report_of(airflow, dag_id, "optimize", table=str(table), dry_run=False)
     assert (report["status"], len(keys(table))) == ("committed", 1)
     # The form's pattern lets the name of this link through; the connection looks at where it leads to.

@@ -178,6 +178,12 @@ def test_a_sensor_that_is_deferred_holds_no_slot_and_keeps_to_its_timeouts(
     assert states() == waiting | {"poked": "success", "deferred": "success"}
     found = [airflow.xcom(dag_id, run, task) for task in ("poked", "deferred")]
     assert [one["firstVersion"] for one in found] == [3, 3]
+    for task in ("poked", "deferred"):
+        said = [line for line in airflow.task_log(dag_id, run, task, 1) if "; awaited: a commit" in line]
+        assert "version 2: no commit after version 2 yet" in said[0], (
+            "the triggerer's looks are in the task's log"
+        )
+        assert "commits after version 2 count; awaited" in said[-1]
 
 
 def files_by_partition(table: Path) -> dict[str, set[str]]:

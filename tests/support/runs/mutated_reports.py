@@ -10,13 +10,15 @@ import io
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 import msgspec
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_delta.operators import DeltaOptimizeOperator
+from airflow_delta.operators.failure import raise_for
+from airflow_delta.operators.task_log import tell_report
 from airflow_delta.runners.job_output import JobOutput, JobProgress
 from delta_maintenance.contract import (
     PROGRESS_PREFIX,
@@ -107,6 +109,12 @@ def run(examples: int, seed: int) -> Counter[str]:
                 f"example {number} of seed {seed}: {type(error).__name__} from {check.__name__} of {broken[:500]!r}"
             ) from error
     return outcomes
+
+
+def broken_texts(text: str, examples: int, rng: random.Random) -> Iterator[str]:
+    """A report or spec, broken in so many ways."""
+    for _ in range(examples):
+        yield _broken(text, rng)
 
 
 def _broken(text: str, rng: random.Random) -> str:
@@ -202,12 +210,11 @@ def _use(report: JobReport) -> None:
     assert report.exit_code in (0, 1, 2, 3)
     assert JobReport.from_json(report.to_json()) == report
     assert asdict(report)
-    operator = DeltaOptimizeOperator(task_id="t", table="/t")
     with contextlib.redirect_stdout(io.StringIO()):
-        operator._tell(report)
+        tell_report(DeltaOptimizeOperator(task_id="t", table="/t").log, report)
     problem = ""
     try:
-        operator._raise_for(report)
+        raise_for(report, "optimize", "/t")
     except AirflowException as error:
         problem = str(error)
     assert problem.isprintable()

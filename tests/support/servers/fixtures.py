@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.environment.prerequisites import require
 from tests.support.servers.azure import AZURITE, AzureServer, running_azurite
 from tests.support.servers.gcs import FAKE_GCS, GcsServer, running_fake_gcs
 from tests.support.servers.postgres import running_postgres
 from tests.support.servers.program import teller
 from tests.support.servers.s3 import MINIO, S3Server, running_minio
+from tests.support.servers.spark_standalone import SparkCluster, running_spark_cluster
 
 
 @pytest.fixture(scope="session")
@@ -59,3 +62,11 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of an empty database, for SQLAlchemy."""
     with running_postgres(teller(request.config)) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    if "JAVA_HOME" not in os.environ:
+        require("java", "to run Spark")
+    with running_spark_cluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
+        yield cluster

@@ -268,10 +268,12 @@ def test_a_rendered_credential_ends_the_task_before_its_fields_are_stored(field:
 
 
 def test_what_a_job_writes_is_shown_without_credentials() -> None:
-    from airflow_delta.runners.job_output import JobOutput
+    from airflow_delta.runners.job_output import JobOutput, LogLine
 
     output = JobOutput("a nonce")
-    assert list(output.sort([f"GET {WITH_SECRET} failed\n"])) == ["GET s3://***@lake/t failed"]
+    assert list(output.sort([f"GET {WITH_SECRET} failed\n"])) == [
+        LogLine("debug", "GET s3://***@lake/t failed")
+    ]
     assert SECRET not in str(output.last_lines)
 
 

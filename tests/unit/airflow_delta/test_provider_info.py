@@ -9,6 +9,7 @@ import pytest
 from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
 from airflow.triggers.base import BaseTrigger
 
+from airflow_delta import operators
 from airflow_delta.provider_info import get_provider_info
 
 
@@ -45,3 +46,14 @@ def test_every_class_and_module_that_is_named_exists() -> None:
     for entry in info["hooks"]:
         for module in entry["python-modules"]:
             import_module(module)
+
+
+def test_every_link_of_an_operator_is_listed_for_airflow_shows_no_other() -> None:
+    listed = set()
+    for path in get_provider_info()["extra-links"]:
+        module, _, name = path.rpartition(".")
+        listed.add(getattr(import_module(module), name))
+    used = {
+        type(link) for name in operators.__all__ for link in getattr(operators, name).operator_extra_links
+    }
+    assert used == listed

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -30,7 +31,7 @@ SPEC = JobSpec(
 
 
 @pytest.mark.parametrize(
-    ("kind", "members"), [(JobSpec, contract._SPEC_MEMBERS), (JobReport, contract._REPORT_MEMBERS)]
+    ("kind", "members"), [(JobSpec, contract.SPEC_MEMBERS), (JobReport, contract.REPORT_MEMBERS)]
 )
 def test_every_member_is_read(kind: type, members: Mapping[str, object]) -> None:
     """One that is missing in the table would be dropped on the wire, and a fence with it."""
@@ -39,6 +40,16 @@ def test_every_member_is_read(kind: type, members: Mapping[str, object]) -> None
 
 def test_a_spec_survives_the_wire() -> None:
     assert JobSpec.from_json(SPEC.to_json()) == SPEC
+
+
+def test_a_spec_is_an_argument_that_no_shell_and_no_cluster_changes() -> None:
+    spec = replace(SPEC, options={"where": "part = '$(HOME) {{a}} `b` \\ \u2026 $$'"})
+    argument = spec.to_argument()
+    assert re.fullmatch(r"base64:[A-Za-z0-9_=-]+", argument)
+    assert JobSpec.from_argument(argument) == JobSpec.from_argument(spec.to_json()) == spec
+    for broken in ("base64:e30", "base64:gA==", "base64:"):
+        with pytest.raises(ContractError):
+            JobSpec.from_argument(broken)
 
 
 def test_a_report_survives_the_wire_and_leaves_out_what_is_absent() -> None:

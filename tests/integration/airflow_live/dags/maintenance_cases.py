@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Asset, Param
 
 from airflow_delta.assets import maintenance_asset
 from airflow_delta.operators import DeltaOptimizeOperator
@@ -94,4 +94,15 @@ for dag_id, operator in {
         )
 
 with DAG("after_maintenance", schedule=maintenance_asset(os.environ["FOLLOWED_TABLE"])):
+    EmptyOperator(task_id="wake")
+
+with DAG("emits_data", schedule=None, params={"emits": Param("false", type="string")}):
+    DeltaOptimizeOperator(
+        task_id="optimize",
+        table=os.environ["TOLD_TABLE"],
+        engine="local",
+        emit_data_asset="{{ params.emits }}",
+    )
+
+with DAG("after_data", schedule=Asset(name="data of a test", uri=os.environ["TOLD_TABLE"])):
     EmptyOperator(task_id="wake")

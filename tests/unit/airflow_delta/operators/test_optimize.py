@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,7 +180,7 @@ def test_progress_stands_in_the_task_log(
 ) -> None:
     runner = FakeJobRunner(committed, progress=[JobProgress(1, 2, 5, 10, "day=1")])
     run(Operator(local=runner, engine="local"), make_context())
-    assert "[1/2 bins,  50%] day=1" in capsys.readouterr().out
+    assert "day=1" in capsys.readouterr().out
 
 
 def test_killing_the_task_stops_the_job(make_context: MakeContext) -> None:
@@ -233,7 +234,7 @@ def test_a_senseless_rendered_template_fails_for_good_and_before_any_job(make_co
 
 def test_every_template_field_is_an_attribute_and_every_argument_but_a_program_is_templated() -> None:
     operator = DeltaOptimizeOperator(task_id="optimize", table="/t")
-    assert set(operator.template_fields) == set(operator.arguments) - {"spark_binary"}
+    assert set(operator.template_fields) == set(operator.arguments) - {"spark_binary", "cluster_application"}
     assert all(hasattr(operator, name) for name in operator.template_fields)
 
 
@@ -259,3 +260,30 @@ def test_what_a_report_quotes_reaches_airflow_as_one_printable_line(
     with pytest.raises(AirflowException, match="forged line") as caught:
         run(Operator(local=runner), make_context())
     assert str(caught.value).isprintable()
+
+
+def test_auto_with_a_spark_connection_that_does_not_exist_fails_before_the_job(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_NIGHTLY_SPARK", raising=False)
+    operator = DeltaOptimizeOperator(task_id="optimize", table="/t", spark_conn_id="nightly_spark")
+    with pytest.raises(AirflowFailException, match="no Airflow connection 'nightly_spark'"):
+        run(operator, make_context())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("connection", [None, '{"conn_type": "spark", "host": "local[*]"}'])
+def test_auto_without_a_default_spark_connection_warns_once(
+    make_context: MakeContext,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    connection: str | None,
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+    if connection is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
+    operator = DeltaOptimizeOperator(task_id="optimize", table=str(tmp_path))
+    with pytest.raises(AirflowFailException, match="NotATable"):
+        run(operator, make_context())  # type: ignore[arg-type]
+    warning = "a rewrite of more than 16.0 GiB would fail"
+    assert capsys.readouterr().out.count(warning) == (1 if connection is None else 0)

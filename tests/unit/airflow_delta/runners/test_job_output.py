@@ -7,8 +7,8 @@ from tests.support.runs import mutated_reports
 from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE, is_harmless
 
 from airflow_delta.runners import job_output
-from airflow_delta.runners.job_output import JobOutput, JobProgress, bounded_lines
-from delta_maintenance.contract import PROGRESS_PREFIX, REPORT_PREFIX, ContractError, JobReport
+from airflow_delta.runners.job_output import JobOutput, JobProgress, LogLine, bounded_lines
+from delta_maintenance.contract import LOG_PREFIX, PROGRESS_PREFIX, REPORT_PREFIX, ContractError, JobReport
 
 NONCE = "0123456789abcdef"
 REPORT = JobReport("optimize", "/t", "committed", version=3)
@@ -16,8 +16,10 @@ REPORT_LINE = f"{REPORT_PREFIX}{NONCE} {REPORT.to_json()}"
 
 
 def sort(*lines: str) -> tuple[list[JobProgress | str], JobReport | None]:
+    """Returns progress, and the texts of other lines."""
     output = JobOutput(NONCE)
-    return list(output.sort(lines)), output.report
+    found = [item.text if isinstance(item, LogLine) else item for item in output.sort(lines)]
+    return found, output.report
 
 
 def test_lines_are_sorted_into_progress_report_and_the_rest() -> None:
@@ -27,7 +29,7 @@ def test_lines_are_sorted_into_progress_report_and_the_rest() -> None:
         f'{PROGRESS_PREFIX}{NONCE} {{"done_bins": 1, "total_bins": 4}}\n',
         f"{REPORT_LINE}\n",
     ]
-    assert list(output.sort(lines)) == ["hello", JobProgress(1, 4)]
+    assert list(output.sort(lines)) == [LogLine("debug", "hello"), JobProgress(1, 4)]
     assert output.report == REPORT
     assert output.last_lines == ("hello",)
 
@@ -106,6 +108,53 @@ def test_progress_that_cannot_be_read_is_text(progress: str) -> None:
     assert report is None
 
 
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_the_jobs_own_log_keeps_its_level(level: str) -> None:
+    output = JobOutput(NONCE)
+    (line,) = output.sort([f'{LOG_PREFIX}{NONCE} {{"level": "{level}", "message": "told\\u001b[2J"}}'])
+    assert line == LogLine(level, r"told\x1b[2J")
+    assert output.has_begun
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"level": "fatal", "message": ""}', '{"message": "m"}', '{"level": "info", "message": 1}', "[]", "{"],
+)
+def test_a_log_line_that_cannot_be_read_is_chatter(line: str) -> None:
+    (found,) = JobOutput(NONCE).sort([f"{LOG_PREFIX}{NONCE} {line}"])
+    assert isinstance(found, LogLine)
+    assert found.level == "debug"
+
+
+def test_what_libraries_write_is_shown_at_the_level_that_was_asked_for() -> None:
+    line = "26/11/23 05:45:32 WARN StandaloneAppClient$ClientEndpoint: Failed to connect to master 127.0.0.1:7999"
+    assert list(JobOutput(NONCE).sort([line])) == [LogLine("debug", line)]
+    assert list(JobOutput(NONCE, "info").sort([line])) == [LogLine("info", line)]
+    assert not JobOutput(NONCE).has_begun
+
+
+def test_frames_of_a_trace_and_what_spark_always_says_do_not_count_as_last_lines() -> None:
+    output = JobOutput(NONCE)
+    list(
+        output.sort(
+            [
+                "WARNING: Using incubator modules: jdk.incubator.vector",
+                "26/11/23 05:45:31 INFO SparkContext: Running Spark version 4.2.0",
+                "26/11/23 05:46:32 ERROR StandaloneSchedulerBackend: Application has been killed.",
+                "org.apache.spark.SparkException: Exception thrown in awaitResult:",
+                "\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)",
+                "\t... 4 more",
+                "Caused by: java.io.IOException: Failed to connect to /127.0.0.1:7999",
+            ]
+        )
+    )
+    assert output.last_lines == (
+        "26/11/23 05:46:32 ERROR StandaloneSchedulerBackend: Application has been killed.",
+        "org.apache.spark.SparkException: Exception thrown in awaitResult:",
+        "Caused by: java.io.IOException: Failed to connect to /127.0.0.1:7999",
+    )
+
+
 def test_only_the_end_of_the_output_is_remembered() -> None:
     output = JobOutput(NONCE)
     list(output.sort(f"line {n}" for n in range(1000)))
@@ -131,19 +180,6 @@ def test_a_line_that_is_too_long_is_cut_with_a_note_and_the_next_is_whole(
         "last\n",
         f"{'z' * 10} [… and 2 characters more]",
     ]
-
-
-@pytest.mark.parametrize(
-    ("progress", "text"),
-    [
-        (JobProgress(3, 12, 30, 100, "day=2026-01-01"), "[ 3/12 bins,  30%] day=2026-01-01"),
-        (JobProgress(1, 4), "[1/4 bins,  25%]"),
-        (JobProgress(message="planning"), "planning"),
-        (JobProgress(message="day=\x1b[2J\nforged"), r"day=\x1b[2J\nforged"),
-    ],
-)
-def test_progress_reads_well(progress: JobProgress, text: str) -> None:
-    assert str(progress) == text
 
 
 def test_mutated_reports_are_refused_or_harmless() -> None:

@@ -36,7 +36,8 @@ spec = json.loads(sys.argv[sys.argv.index("--spec") + 1])
 seen = {name: os.environ.get(name) for name in NAMES}
 nonce = os.environ["DELTA_MAINTENANCE_OUTPUT_NONCE"]
 print(f'DELTA_PROGRESS {nonce} {{"done_bins": 1, "total_bins": 1}}')
-print("for people, on stderr", file=sys.stderr)
+print("a library's words, on stderr", file=sys.stderr, flush=True)
+print(f'DELTA_LOG {nonce} {{"level": "warning", "message": "words of the job itself"}}')
 print(f"DELTA_REPORT {nonce} " + json.dumps({"contract_version": 1, "operation": spec["operation"], "table": spec["table"],
                                     "status": "committed", "plan": seen}))
 sys.exit(2)
@@ -61,11 +62,14 @@ def ignore(progress: JobProgress) -> None:
 
 def test_a_report_comes_back_whatever_the_exit_code(caplog: pytest.LogCaptureFixture) -> None:
     told: list[JobProgress] = []
-    with caplog.at_level("INFO", logger="job"):
+    with caplog.at_level("DEBUG", logger="job"):
         report = runner(PLAYED_JOB).run(SPEC, told.append)
     assert (report.status, report.table) == ("committed", "/t")
     assert told == [JobProgress(1, 1)]
-    assert [record.getMessage() for record in caplog.records] == ["for people, on stderr"]
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("DEBUG", "a library's words, on stderr"),
+        ("WARNING", "words of the job itself"),
+    ]
 
 
 def test_credentials_go_by_the_environment_and_not_by_argv() -> None:

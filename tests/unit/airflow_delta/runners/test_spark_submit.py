@@ -33,7 +33,7 @@ SPEC = JobSpec("optimize", "/t", "run-1", engine="spark")
 
 PLAYED_SPARK_SUBMIT = f"""#!{sys.executable}
 import json, os, sys
-print("26/01/01 INFO SparkContext: of no interest")
+print("26/01/01 00:00:00 INFO SparkContext: of no interest")
 sys.stdout.flush()
 sys.stdout.buffer.write(b"no UTF-8: \\xff \\x1b]0;title\\x07" + bytes([10]))
 nonce = os.environ[{OUTPUT_NONCE_VARIABLE!r}]
@@ -82,7 +82,7 @@ def test_an_absent_connection_is_refused_and_not_taken_for_yarn(
     monkeypatch: pytest.MonkeyPatch, spark_submit: str
 ) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
-    with pytest.raises(JobCannotStart, match=r"no Airflow connection 'spark_default'.*nothing was submitted"):
+    with pytest.raises(JobCannotStart, match=r"no Airflow connection 'spark_default'.*not known which Spark"):
         run(spark_submit)
 
 
@@ -111,6 +111,14 @@ def test_the_cluster_deploy_mode_is_refused(
     connect(monkeypatch, **fields)
     with pytest.raises(JobCannotStart, match=r"deploy mode 'cluster'.*credentials of delta_conn_id"):
         run(spark_submit, spark_conf=conf, storage_options={"secret": "hidden"})
+
+
+def test_the_operator_s_deploy_mode_wins_over_the_connection_s(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: str
+) -> None:
+    connect(monkeypatch, host="local[*]", extra={"deploy-mode": "cluster"})
+    argv = seen(run(spark_submit, deploy_mode="client"))["argv"]
+    assert argv[argv.index("--deploy-mode") + 1] == "client"
 
 
 def test_a_connection_with_a_forbidden_binary_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +191,7 @@ def test_what_spark_logs_is_shown_without_controls_and_whatever_its_bytes(
     monkeypatch: pytest.MonkeyPatch, spark_submit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     connect(monkeypatch, host="yarn")
-    with caplog.at_level("INFO", logger="job"):
+    with caplog.at_level("DEBUG", logger="job"):
         run(spark_submit)
     assert "no UTF-8: \ufffd \\x1b]0;title\\x07" in caplog.messages
 
@@ -214,9 +222,75 @@ def test_a_spark_that_ends_without_a_report_is_lost_and_its_output_shown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connect(monkeypatch, host="local[*]")
-    with pytest.raises(JobLost, match="exit code 2 and without a report") as caught:
+    with pytest.raises(JobLost, match=r"exit code 2 and without a report.*may have committed") as caught:
         run(program(tmp_path / "spark-submit-without-report"))
-    assert "of no interest" in str(caught.value)
+    assert "no UTF-8" in str(caught.value)
+    assert "of no interest" not in str(caught.value)
+
+
+@pytest.mark.parametrize("conf", [{}, {"spark.log.level": "INFO"}])
+def test_sparks_own_log_is_shown_to_those_who_ask_for_it(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: str, caplog: pytest.LogCaptureFixture, conf: dict[str, str]
+) -> None:
+    connect(monkeypatch, host="yarn")
+    with caplog.at_level("INFO", logger="job"):
+        run(spark_submit, spark_conf=conf)
+    assert any("of no interest" in message for message in caplog.messages) is bool(conf)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            'Exception in thread "main" org.apache.spark.SparkException: Executor memory must be a positive number',
+            "Executor memory must be a positive number. Correct the Spark connection",
+        ),
+        (
+            (
+                "Exception in thread \"main\" org.apache.spark.SparkException: When running with master 'yarn' either "
+                "HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment."
+            ),
+            "YARN_CONF_DIR must be set in the environment. Correct",
+        ),
+        (
+            'Exception in thread "main" java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory',
+            'Cannot run program "/no/python". Set spark.pyspark.driver.python',
+        ),
+        ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space', None),
+        ('Exception in thread "main" java.lang.RuntimeException: [download failed: a#b;1.0!b.jar]', None),
+    ],
+)
+def test_what_sparks_launcher_refuses_is_final_and_what_may_pass_is_not(line: str, says: str | None) -> None:
+    refusal = spark_settings.launcher_refusal(("WARNING: of the JVM", line))
+    assert (refusal is None) == (says is None)
+    assert says is None or says in str(refusal)
+
+
+@pytest.mark.usefixtures("spark_submit")
+def test_a_setting_that_sparks_launcher_refuses_cannot_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connect(monkeypatch, host="local[*]")
+    path = tmp_path / "spark-submit"
+    path.write_text(
+        "#!/bin/sh\necho 'Exception in thread \"main\" org.apache.spark.SparkException: no such thing'\nexit 1\n"
+    )
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(JobCannotStart, match="Spark cannot start the job: no such thing"):
+        run(str(path))
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "told"),
+    [
+        (137, ("The Spark driver", -9)),
+        (143, ("The Spark driver", -15)),
+        (-9, ("spark-submit", -9)),
+        (1, ("spark-submit", 1)),
+    ],
+)
+def test_an_exit_code_names_the_process_that_ended(exit_code: int, told: tuple[str, int]) -> None:
+    assert spark_settings.ended_process(exit_code) == told
 
 
 def test_pips_spark_submit_is_told_where_its_spark_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from tests.support.tables.small_tables import write_days
 import delta_maintenance
 from delta_log import Table
 from delta_maintenance.contract import (
+    LOG_PREFIX,
     OUTPUT_NONCE_VARIABLE,
     PROGRESS_PREFIX,
     REPORT_PREFIX,
@@ -190,7 +191,8 @@ def test_the_nonce_marks_the_jobs_lines_and_is_gone_before_anything_runs(tmp_pat
         check=False,
         env={**os.environ, OUTPUT_NONCE_VARIABLE: "f" * 32},
     )
-    own, child, report = job.stdout.splitlines()
+    own, child, *logged, report = job.stdout.splitlines()
+    assert all(line.startswith(f"{LOG_PREFIX}{'f' * 32} ") for line in logged)
     assert (own, child) == ("own False", "child False")
     prefix = f"{REPORT_PREFIX}{'f' * 32} "
     assert report.startswith(prefix)

@@ -12,7 +12,6 @@ from tests.support.tables.written_log import add, deletion_vector, write_log
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, InvalidRequest
-from delta_maintenance.cli.plan_text import render_plan
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Thrift, pack
 from delta_maintenance.optimize.plan.budget import PriorWork
@@ -21,6 +20,7 @@ from delta_maintenance.optimize.plan.planner import THRIFT_FACTOR, plan_optimize
 from delta_maintenance.optimize.plan.rewrite_tag import DEFAULT_TARGET_BYTES
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG, RewriteTask
+from delta_maintenance.text.plan import render_plan
 
 MIB = 1 << 20
 
@@ -241,7 +241,10 @@ def test_a_budget_takes_what_removes_most_files_for_its_bytes(tmp_path: Path) ->
 def test_nothing_to_do_says_what_was_looked_at(tmp_path: Path) -> None:
     planned = plan(tmp_path, [add("f", 1)])
     assert planned.bins == ()
-    assert render_plan(planned.to_dict()) == "Nothing to do at version 0: 1 files, 1 B, none worth rewriting."
+    assert render_plan(planned.to_dict()).splitlines() == [
+        "Nothing to do at version 0: 1 files, 1 B, none worth rewriting.",
+        "  left               1 files         1 B  small, but no other small file is in their partition",
+    ]
 
 
 def test_the_summary_stays_small_however_many_partitions_there_are(tmp_path: Path) -> None:
