@@ -22,7 +22,12 @@ with DAG(
             pattern="^s3://lake/sales/[a-z0-9_]+$",
             description="Address of a Delta table",
         ),
-        "operation": Param("optimize", type="string", enum=["optimize", "purge", "checkpoint"]),
+        "operation": Param(
+            "optimize",
+            type="string",
+            enum=["optimize", "purge", "checkpoint"],
+            description="optimize: merge small files; purge: take out deleted rows; checkpoint: keep the log short",
+        ),
         "where": Param(
             "true",
             type="string",

@@ -1,13 +1,13 @@
-"""Two directives: tables of options, made from those that the command line and the operators follow.
+"""Three directives: tables of options, made from those that the command line and the operators follow, and of JSON members.
 
 ``options`` takes the name of a command, ``arguments`` that of an operator or sensor (or of their base class). Rows with a heading
-of their own in ``--help`` have it here, too.
+of their own in ``--help`` have it here, too. ``members`` takes the file of a published schema.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -16,8 +16,9 @@ from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
 
 from delta_maintenance.cli.arguments import rows_of
-from delta_maintenance.operations import OPERATIONS
+from delta_maintenance.operations import OPERATIONS, READINGS
 from delta_maintenance.options import Option, Switch
+from delta_maintenance.published_schemas import published_schemas
 
 _MODULES = (
     "airflow_delta.operators",
@@ -35,6 +36,28 @@ def flag_tables(rows: Iterable[Option]) -> list[str]:
 def argument_tables(rows: Iterable[Option]) -> list[str]:
     """Lines of Markdown with the arguments of an operator or sensor."""
     return _tables("argument", rows, lambda row: f"`{row.argument}`", _argument_default)
+
+
+def member_table(schema: Mapping[str, Any]) -> list[str]:
+    """Lines of Markdown with the members of a JSON object."""
+    lines = ["| member | | |", "|---|---|---|"]
+    for name, member in schema["properties"].items():
+        cells = (f"`{name}`", _kind(member), _sentence(member.get("description", " ")))
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return [*lines, ""]
+
+
+def _kind(member: Mapping[str, Any]) -> str:
+    """What a member of a schema may be, in a few words."""
+    for choice in member.get("anyOf", ()):
+        if choice != {"type": "null"}:
+            return _kind(choice)
+    if "enum" in member:
+        return ", ".join(f"`{one}`" for one in member["enum"])
+    if "const" in member:
+        return f"`{member['const']}`"
+    of = member.get("items") or member.get("additionalProperties")
+    return f"{member['type']} of {_kind(of)}" if of else str(member["type"])
 
 
 def _flag(row: Option) -> str:
@@ -105,7 +128,7 @@ class _Tables(Directive):  # type: ignore[misc]
 
 class _Options(_Tables):
     def lines(self, name: str) -> list[str]:
-        return flag_tables(rows_of(OPERATIONS[name]))
+        return flag_tables(rows_of({**READINGS, **OPERATIONS}[name]))
 
 
 class _Arguments(_Tables):
@@ -116,8 +139,14 @@ class _Arguments(_Tables):
         return argument_tables(found.own_arguments)
 
 
+class _Members(_Tables):
+    def lines(self, name: str) -> list[str]:
+        return member_table(published_schemas()[name])
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Sphinx calls it."""
     app.add_directive("options", _Options)
     app.add_directive("arguments", _Arguments)
+    app.add_directive("members", _Members)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
