@@ -243,7 +243,10 @@ def test_a_directory_that_is_swapped_for_a_link_leads_nowhere(root: Path) -> Non
     ]
     refused = 0
     with swapping(root / "real", outside):
-        for number in range(SWAPS):
+        for number in range(20 * SWAPS):
+            # On some machines the threads take turns so that a link is rarely met.
+            if refused and number >= SWAPS:
+                break
             try:
                 found = work[number % len(work)](number)
             except FileNotFoundError:
