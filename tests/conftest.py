@@ -95,6 +95,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.fixture
+def settled_deferrals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triggers wake their tasks at once: no scheduler has to notice first that these were deferred."""
+    monkeypatch.setattr("airflow_delta.triggers.deferral.SECONDS_TO_SETTLE", 0.0)
+
+
+@pytest.fixture
 def corpus_copy(corpus: Corpus, tmp_path: Path) -> Callable[[str], Path]:
     """Copies a table of the corpus by name, for a test that writes to it."""
     return lambda name: corpus.copy_of(name, tmp_path)

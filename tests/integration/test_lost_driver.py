@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,10 @@ def kill_driver(progress: JobProgress) -> None:
     if "starting Spark" not in progress.message:
         return
     for process in psutil.Process().children(recursive=True):
-        if "python" in process.name() and any("run_job.py" in part for part in process.cmdline()):
-            process.send_signal(signal.SIGKILL)
+        # Others end meanwhile.
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if "python" in process.name() and any("run_job.py" in part for part in process.cmdline()):
+                process.send_signal(signal.SIGKILL)
 
 
 def test_a_killed_driver_is_told_and_may_be_tried_again(

@@ -31,6 +31,8 @@ from airflow_delta.sensors import (
 from airflow_delta.testing import FakeStateStore
 from delta_log.log.file_names import checksum_key, commit_key
 
+pytestmark = pytest.mark.usefixtures("settled_deferrals")
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> TailedTable:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_delta.operators.task_log import ProgressLog
+from airflow_delta.triggers.deferral import Deferral
 from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
@@ -51,12 +52,14 @@ class DeltaJobTrigger(BaseTrigger):
         from airflow_delta.runners.job_runner import JobCannotStart
 
         seconds, failures = 0.0, 0
+        deferral = Deferral()
         progress_log = ProgressLog(log)
         while True:
             try:
                 state = await _in_thread(lambda: self._runner.poll(self.handle))
             except JobCannotStart as error:
                 # A connection that is gone: the task says so.
+                await deferral.settled()
                 yield TriggerEvent({"text": str(error)})  # type: ignore[no-untyped-call]
                 return
             except Exception as error:  # noqa: BLE001 - an outage of what is looked at is no reason to give up the job
@@ -70,6 +73,7 @@ class DeltaJobTrigger(BaseTrigger):
                 if state.progress is not None:
                     progress_log.tell(state.progress)
                 if state.is_over:
+                    await deferral.settled()
                     yield TriggerEvent({"text": state.text})  # type: ignore[no-untyped-call]
                     return
             pause = min(self._runner.poll_seconds + _SHARE_OF_TIME * seconds, _MOST_SECONDS_BETWEEN)

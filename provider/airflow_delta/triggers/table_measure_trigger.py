@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
 
+from airflow_delta.triggers.deferral import Deferral
 from airflow_delta.triggers.table_event_trigger import TableEventTrigger
 from airflow_delta.triggers.table_measure import TableMeasure
 
@@ -72,10 +73,11 @@ class TableMeasureTrigger(TableEventTrigger):
         return min(one, other, key=lambda known: len(known["over"]))
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        measure = self.measure(self.tables[0])
+        measure, deferral = self.measure(self.tables[0]), Deferral()
         while True:
             outcome = await self.store.run(measure.look)
             if outcome is not None:
+                await deferral.settled()
                 yield TriggerEvent(outcome)  # type: ignore[no-untyped-call]
                 return
             await asyncio.sleep(measure.seconds(self.poll_interval, random.random()))  # noqa: S311

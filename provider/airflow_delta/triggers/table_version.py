@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
 
+from airflow_delta.triggers.deferral import Deferral
 from airflow_delta.triggers.table_event_trigger import TableEventTrigger
 from delta_log.printable import printable_logger
 
@@ -237,10 +238,11 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        wait = self.wait()
+        wait, deferral = self.wait(), Deferral()
         while True:
             outcome = await self.store.run(wait.look)
             if outcome is not None:
+                await deferral.settled()
                 yield TriggerEvent(outcome)  # type: ignore[no-untyped-call]
                 return
             await asyncio.sleep(wait.seconds(self.poll_interval, random.random()))  # noqa: S311

@@ -35,6 +35,8 @@ from airflow_delta.triggers import DeltaDeletionVectorRatioTrigger, DeltaTableVe
 from airflow_delta.triggers.watched_store import watched_store
 from delta_log.errors import InvalidRequest
 
+pytestmark = pytest.mark.usefixtures("settled_deferrals")
+
 MakeContext = Callable[..., dict[str, Any]]
 SETTING = "AIRFLOW__DELTA__ALLOWED_ROOTS"
 SECRET = "wJalrXUtnFEMI"

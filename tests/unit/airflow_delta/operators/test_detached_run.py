@@ -23,6 +23,8 @@ from airflow_delta.testing import FakeDetachedRunner, FakeJobRunner, FakeStateSt
 from airflow_delta.triggers.job import DeltaJobTrigger
 from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
 
+pytestmark = pytest.mark.usefixtures("settled_deferrals")
+
 MakeContext = Callable[..., dict[str, Any]]
 
 

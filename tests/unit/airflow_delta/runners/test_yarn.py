@@ -29,6 +29,8 @@ from airflow_delta.testing import DriverLauncherContract
 from airflow_delta.triggers.job import DeltaJobTrigger
 from delta_maintenance.contract import RUN_KEY_VARIABLE
 
+pytestmark = pytest.mark.usefixtures("settled_deferrals")
+
 Connect = Callable[..., None]
 
 

@@ -18,6 +18,8 @@ from airflow_delta.triggers.table_stream import streams
 from delta_log import Table
 from delta_log.log.file_names import commit_key
 
+pytestmark = pytest.mark.usefixtures("settled_deferrals")
+
 FAST = 0.05
 
 
