@@ -57,7 +57,7 @@ def started(
     return run_id, driver
 
 
-def test_a_deferred_job_holds_no_slot_and_outlives_a_triggerer(
+def test_a_deferred_job_holds_no_slot_and_outlives_scheduler_and_triggerer(
     airflow: LiveAirflow, spark_cluster: SparkCluster, drivers_before: set[str], write_table: WriteTable
 ) -> None:
     table = write_table("events")
@@ -69,8 +69,9 @@ def test_a_deferred_job_holds_no_slot_and_outlives_a_triggerer(
     )
     pool = airflow.call("GET", "/api/v2/pools/default_pool")
     assert (pool["running_slots"], pool["queued_slots"], pool["deferred_slots"]) == (0, 0, 1)
-    airflow.kill("triggerer")
-    airflow.start_component("triggerer")
+    for component in ("scheduler", "triggerer"):
+        airflow.kill(component)
+        airflow.start_component(component)
     assert airflow.wait_for_run("cluster_deferred", run_id) == "success", airflow.story(
         "cluster_deferred", run_id
     )
@@ -130,6 +131,23 @@ def test_the_execution_timeout_of_a_deferred_task_ends_the_driver(
         lambda: spark_cluster.drivers()[driver] == "KILLED", lambda: airflow.story("cluster_timeout", run_id)
     )
     assert "execution_timeout" in airflow.story("cluster_timeout", run_id)
+    assert version_of(table) == before
+
+
+@pytest.mark.parametrize("dag_id", ["cluster_run_timeout_deferred", "cluster_run_timeout_waiting"])
+def test_the_timeout_of_a_dag_run_ends_the_driver(
+    airflow: LiveAirflow,
+    spark_cluster: SparkCluster,
+    drivers_before: set[str],
+    write_table: WriteTable,
+    dag_id: str,
+) -> None:
+    table = write_table("events")
+    before = version_of(table)
+    run_id, driver = started(airflow, spark_cluster, drivers_before, dag_id, table)
+    assert airflow.wait_for_run(dag_id, run_id) == "failed"
+    wait_until(lambda: spark_cluster.drivers()[driver] == "KILLED", lambda: airflow.story(dag_id, run_id))
+    assert task_of(airflow, dag_id, run_id)["state"] == "skipped"
     assert version_of(table) == before
 
 

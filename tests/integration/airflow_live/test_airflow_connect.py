@@ -58,7 +58,7 @@ def version_of(table: Path) -> int:
     return DeltaTable(str(table)).version()
 
 
-def test_a_deferred_rewrite_holds_no_slot_and_outlives_a_triggerer(
+def test_a_deferred_rewrite_holds_no_slot_and_outlives_scheduler_and_triggerer(
     airflow: LiveAirflow, connect_server: SparkConnect, write_table: WriteTable
 ) -> None:
     table = write_table("events")
@@ -66,8 +66,9 @@ def test_a_deferred_rewrite_holds_no_slot_and_outlives_a_triggerer(
     run_id = deferred_run(airflow, connect_server, table)
     pool = airflow.call("GET", "/api/v2/pools/default_pool")
     assert (pool["running_slots"], pool["queued_slots"], pool["deferred_slots"]) == (0, 0, 1)
-    airflow.kill("triggerer")
-    airflow.start_component("triggerer")
+    for component in ("scheduler", "triggerer"):
+        airflow.kill(component)
+        airflow.start_component(component)
     connect_server.hold()
     assert airflow.wait_for_run(DAG_ID, run_id) == "success", airflow.story(DAG_ID, run_id)
     report = airflow.xcom(DAG_ID, run_id, "optimize")

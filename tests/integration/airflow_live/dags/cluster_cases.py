@@ -36,9 +36,13 @@ class KilledWhileWaiting(DeltaOptimizeOperator):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+#: A DAG run with one of these ids may last so long.
+RUN_TIMEOUT = timedelta(seconds=20)
 CASES: dict[str, tuple[type[DeltaOptimizeOperator], dict[str, Any]]] = {
     "cluster_deferred": (DeltaOptimizeOperator, {"deferrable": True, "spark_conf": WAITS}),
     "cluster_waiting": (DeltaOptimizeOperator, {"deferrable": False, "spark_conf": WAITS}),
+    "cluster_run_timeout_deferred": (DeltaOptimizeOperator, {"deferrable": True, "spark_conf": WAITS}),
+    "cluster_run_timeout_waiting": (DeltaOptimizeOperator, {"deferrable": False, "spark_conf": WAITS}),
     "cluster_killed_worker": (KilledWhileWaiting, {"deferrable": False, "spark_conf": QUICK}),
     "cluster_timeout": (
         DeltaOptimizeOperator,
@@ -51,6 +55,7 @@ for dag_id, (operator, arguments) in CASES.items():
         schedule=None,
         start_date=datetime(2024, 1, 1, tzinfo=UTC),
         params={"table": Param("", type="string")},
+        dagrun_timeout=RUN_TIMEOUT if dag_id.startswith("cluster_run_timeout") else None,
     ):
         operator(
             task_id="optimize",
