@@ -234,11 +234,11 @@ def _times_out(*_: Any, **__: Any) -> Any:
 def test_a_deferred_sensor_waits_no_longer_than_the_execution_timeout_of_its_task(
     table: TailedTable, runs: Runs
 ) -> None:
-    waiting = sensor(table, baseline=0, deferrable=True, timeout=600, execution_timeout=timedelta(seconds=3))
+    waiting = sensor(table, baseline=0, deferrable=True, timeout=6000, execution_timeout=timedelta(minutes=9))
     with pytest.raises(TaskDeferred) as caught:
         waiting.execute(runs.context("1"))
     assert caught.value.timeout is not None
-    assert timedelta(0) < caught.value.timeout <= timedelta(seconds=3)
+    assert timedelta(0) < caught.value.timeout <= timedelta(minutes=9)
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

@@ -178,7 +178,7 @@ def test_a_request_that_cannot_be_submitted_fails_for_good(make_context: MakeCon
 def test_the_execution_timeout_cancels_the_job_of_a_deferred_task(make_context: MakeContext) -> None:
     runner = FakeDetachedRunner(committed, looks=100)
     context: Any = make_context(try_number=1)
-    operator = Operator(runner=runner, deferrable=True, execution_timeout=timedelta(seconds=5))
+    operator = Operator(runner=runner, deferrable=True, execution_timeout=timedelta(minutes=5))
     with pytest.raises(TaskDeferred):
         run(operator, context)
     with pytest.raises(AirflowTaskTimeout, match="execution_timeout"):

@@ -137,7 +137,7 @@ def test_stopping_ends_the_job_and_what_it_has_started(tmp_path: Path) -> None:
     assert not thread.is_alive()
     assert "SIGTERM" in str(failures[0])
     _, alive = psutil.wait_procs(
-        [psutil.Process(int(pid)) for pid in pids.read_text().split() if psutil.pid_exists(int(pid))], 10
+        [psutil.Process(int(pid)) for pid in pids.read_text().split() if psutil.pid_exists(int(pid))], 30
     )
     assert alive == []
 
