@@ -6,12 +6,14 @@ import time
 from typing import Any
 
 import airflow.sdk
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AssetAlias
 from airflow.serialization.serialized_objects import DagSerialization
 
 # Loaded lazily otherwise, at the expense of the first contender.
 assert airflow.sdk.BaseOperator is not None
 assert airflow.sdk.BaseSensorOperator is not None
+
+_ALIAS = AssetAlias("delta-maintenance")
 
 
 def import_operators() -> list[str]:
@@ -48,6 +50,14 @@ def made_bash(tasks: int) -> dict[str, Any]:
     return _measured(_bash, tasks, serialize=False)
 
 
+def made_bash_with_outlet(tasks: int) -> dict[str, Any]:
+    return _measured(_bash_with_outlet, tasks, serialize=False)
+
+
+def serialized_bash_with_outlet(tasks: int) -> dict[str, Any]:
+    return _measured(_bash_with_outlet, tasks, serialize=True)
+
+
 def serialized_optimize(tasks: int) -> dict[str, Any]:
     return _measured(_optimize, tasks, serialize=True)
 
@@ -69,6 +79,18 @@ def _bash(number: int) -> None:
 
     BashOperator(
         task_id=f"task_{number}", bash_command=f"echo {number}", env={"day": "{{ ds }}"}, append_env=True
+    )
+
+
+def _bash_with_outlet(number: int) -> None:
+    from airflow.providers.standard.operators.bash import BashOperator
+
+    BashOperator(
+        task_id=f"task_{number}",
+        bash_command=f"echo {number}",
+        env={"day": "{{ ds }}"},
+        cwd="/tmp",  # noqa: S108 - nothing is run
+        outlets=[_ALIAS],
     )
 
 

@@ -116,7 +116,7 @@ def test_the_operator_takes_each_row_as_an_argument() -> None:
         "album": "/a.json",
     }
     assert operator.value_of("engine") == "local", "it has no use for Spark"
-    assert {"shine", "cloth_size", "careful", "album", "table"} <= set(operator.template_fields)
+    assert {"shine", "cloth_size", "careful", "album", "table"} == set(operator.template_fields)
     assert "Polishes a table." in str(DeltaPolishOperator.__doc__)
     assert ":param cloth_size: size of the cloth; default: the table's. (templated)" in str(
         DeltaPolishOperator.__doc__

@@ -17,6 +17,9 @@ A template that rendered to nothing (empty text, blanks, or ``None``) is a mista
 The same holds for a reference to the output of another task, or a template of a DAG with native rendering, that comes out as
 Python's ``None``. A ``None`` in the DAG file itself always means absent.
 
+An argument that is left out is an attribute of the class, and no template field of the operator
+(:mod:`~airflow_delta.operators.given_template_fields`).
+
 Type checkers and editors cannot see what a class gets from its table. A block under ``if TYPE_CHECKING`` in each class tells
 them; ``./dev lint --fix`` writes it, and a test compares (:func:`typed_face`).
 """
@@ -29,6 +32,7 @@ from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_delta.operators.given_template_fields import GivenRenderers, GivenTemplateFields
 from airflow_delta.operators.method_argument import MethodArgument, plain_value
 from delta_log.redaction import has_credentials, redact
 from delta_maintenance.options import NO_DEFAULT, Address, Kind, Option, Text, is_empty, shown
@@ -109,9 +113,8 @@ class CheckedArguments:
 
     def check_known(self) -> None:
         """Refuse a senseless argument when the DAG is parsed, as far as its value is known then."""
-        for name, row in self.arguments.items():
-            given = self._given(name)
-            # Most arguments are left at their defaults, and a DAG file may make thousands of operators.
+        for name in filter(vars(self).__contains__, self.arguments):
+            row, given = self.arguments[name], self._given(name)
             if given is not row.argument_default and (row.templates != "whole" or not is_open(given)):
                 self.value_of(name)
 
@@ -150,13 +153,18 @@ def _take_arguments(cls: type[CheckedArguments]) -> None:
     own = {row.attribute: row for row in cls.own_arguments}
     # A row of a base class may be replaced, and keeps its place.
     cls.arguments = {**cls.arguments, **own}
-    for name in own:
+    for name, row in own.items():
         method = getattr(cls, name, None)
         if inspect.isfunction(method):
-            setattr(cls, name, MethodArgument(name, method))
+            setattr(cls, name, MethodArgument(name, method, row.argument_default))
+        elif row.argument_default is not NO_DEFAULT:
+            setattr(cls, name, row.argument_default)
     rows = cls.arguments.values()
-    cls.template_fields = tuple(row.attribute for row in rows if row.templates != "none")
-    cls.template_fields_renderers = {row.attribute: row.kind.renderer for row in rows if row.kind.renderer}
+    fields = [row.attribute for row in rows if row.templates != "none"]
+    cls.template_fields = GivenTemplateFields(fields)  # type: ignore[assignment]
+    cls.template_fields_renderers = GivenRenderers(  # type: ignore[assignment]
+        {row.attribute: row.kind.renderer for row in rows if row.kind.renderer}
+    )
     cls.__doc__ = _documented(cls)
     # BaseOperator's metaclass wraps it afterwards, for `default_args` and mapped tasks, as if it were written by hand.
     cls.__init__ = _initializer(cls, tuple(own.values()))  # type: ignore[method-assign]
@@ -165,21 +173,29 @@ def _take_arguments(cls: type[CheckedArguments]) -> None:
 def _initializer(cls: type[CheckedArguments], own: Sequence[Option]) -> Callable[..., None]:
     """An ``__init__`` that takes the rows of a class as keyword arguments, and leaves the others to the base classes."""
     written = vars(cls).get("__init__")
+    attributes = {row.argument: row.attribute for row in own}
 
     def __init__(self: CheckedArguments, **kwargs: Any) -> None:  # noqa: N807
-        given = {row.attribute: kwargs.pop(row.argument, row.argument_default) for row in own}
+        given = {attributes[name]: kwargs.pop(name) for name in tuple(kwargs) if name in attributes}
         if written is not None:
             written(self, **kwargs)
         else:
-            super(cls, self).__init__(**kwargs)
-        for attribute, value in given.items():
-            setattr(self, attribute, value)
+            above = super(cls, self).__init__
+            # What Airflow's metaclass does at each level, it has done already, for all arguments.
+            undecorated = getattr(above, "undecorated", None)
+            if undecorated is None:
+                above(**kwargs)
+            else:
+                undecorated(self, **kwargs)
+        for name, value in given.items():
+            setattr(self, name, value)
         if type(self).arguments is cls.arguments:
             self.arguments_given()
 
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
     __init__.__module__ = cls.__module__
     __init__.written = written  # type: ignore[attr-defined]
+    __init__.undecorated = __init__  # type: ignore[attr-defined]
     __init__.__signature__ = inspect.Signature(list(_parameters(cls, written)))  # type: ignore[attr-defined]
     return __init__
 

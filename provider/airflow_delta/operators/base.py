@@ -22,7 +22,7 @@ from airflow_delta.links import SparkApplicationLink, TableLink
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
 from airflow_delta.operators.detached_run import DetachedRun
 from airflow_delta.operators.failure import airflow_exception, raise_for
-from airflow_delta.operators.lineage import LineageOfReport
+from airflow_delta.operators.lineage import lineage_at_end, lineage_at_start
 from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
 from airflow_delta.operators.results import add_outlets, emit, which_events
 from airflow_delta.operators.stats import count
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from airflow_delta.runners.job_output import JobProgress
 
 
-class DeltaJobOperator(LineageOfReport, CheckedArguments, BaseOperator):
+class DeltaJobOperator(CheckedArguments, BaseOperator):
     """Runs one maintenance job on one Delta table.
 
     A subclass names its operation; its arguments follow from the options of that.
@@ -110,6 +110,17 @@ class DeltaJobOperator(LineageOfReport, CheckedArguments, BaseOperator):
     emit_data_asset: bool | str
     #: The Spark application of the job, as far as it is known before there is a report.
     spark_application: Mapping[str, Any] | None = None
+    #: Of the job, once it has ended.
+    report: JobReport | None = None
+    launcher: DriverLauncher | None = None
+    _deferrable: bool | None = None
+    _runner: JobRunner | None = None
+    _cancel: Callable[[], None] | None = None
+
+    # OpenLineage calls them by these names.
+    get_openlineage_facets_on_start = lineage_at_start
+    get_openlineage_facets_on_complete = lineage_at_end
+    get_openlineage_facets_on_failure = lineage_at_end
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "operation" in vars(cls):
@@ -122,11 +133,15 @@ class DeltaJobOperator(LineageOfReport, CheckedArguments, BaseOperator):
         self, *, deferrable: bool | None = None, launcher: DriverLauncher | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.launcher = launcher
-        self.must_defer = deferrable is True
-        self._deferrable = deferrable
-        self._runner: JobRunner | None = None
-        self._cancel: Callable[[], None] | None = None
+        if launcher is not None:
+            self.launcher = launcher
+        if deferrable is not None:
+            self._deferrable = deferrable
+
+    @property
+    def must_defer(self) -> bool:
+        """Whether the DAG file asks for it, and no setting."""
+        return self._deferrable is True
 
     @property
     def deferrable(self) -> bool:

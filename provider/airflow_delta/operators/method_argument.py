@@ -22,18 +22,16 @@ class MethodArgument:
     """A descriptor for an argument, installed on the class of an operator.
 
     :param method: of the base class.
+    :param default: the value of a task that was given none.
     """
 
-    def __init__(self, name: str, method: Callable[..., Any]) -> None:
-        self._name, self._method = name, method
+    def __init__(self, name: str, method: Callable[..., Any], default: Any) -> None:
+        self._name, self._method, self._default = name, method, default
 
     def __get__(self, task: Any, owner: type | None = None) -> Any:
         if task is None:
             return self._method
-        try:
-            value = vars(task)[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
+        value = vars(task).get(self._name, self._default)
         return CallableValue(value, task, self._method) if isinstance(value, str | bool | int) else value
 
     def __set__(self, task: Any, value: Any) -> None:

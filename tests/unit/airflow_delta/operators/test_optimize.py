@@ -234,8 +234,9 @@ def test_a_senseless_rendered_template_fails_for_good_and_before_any_job(make_co
 
 def test_every_template_field_is_an_attribute_and_every_argument_but_a_program_is_templated() -> None:
     operator = DeltaOptimizeOperator(task_id="optimize", table="/t")
-    assert set(operator.template_fields) == set(operator.arguments) - {"spark_binary", "cluster_application"}
-    assert all(hasattr(operator, name) for name in operator.template_fields)
+    fields = DeltaOptimizeOperator.template_fields
+    assert set(fields) == set(operator.arguments) - {"spark_binary", "cluster_application"}
+    assert all(hasattr(operator, name) for name in fields)
 
 
 def test_templates_that_render_to_nothing_are_absent_where_less_is_done_without_them() -> None:

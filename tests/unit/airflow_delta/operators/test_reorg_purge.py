@@ -64,8 +64,9 @@ def test_the_job_knows_every_option_that_an_operator_can_send() -> None:
 @pytest.mark.parametrize("operator", [DeltaOptimizeOperator, DeltaReorgPurgeOperator])
 def test_every_argument_but_a_program_is_templated(operator: type[DeltaReorgPurgeOperator]) -> None:
     made = operator(task_id="t", table="/t")
-    assert set(made.template_fields) == set(made.arguments) - {"spark_binary", "cluster_application"}
-    assert all(hasattr(made, name) for name in made.template_fields)
+    fields = type(made).template_fields
+    assert set(fields) == set(made.arguments) - {"spark_binary", "cluster_application"}
+    assert all(hasattr(made, name) for name in fields)
 
 
 @pytest.mark.parametrize(
