@@ -26,7 +26,7 @@ class GivenTemplateFields:
 
 
 class GivenRenderers:
-    """The same for ``template_fields_renderers``."""
+    """A descriptor for ``template_fields_renderers``: the class has those of all template fields, an operator those of the fields it was given."""
 
     def __init__(self, renderers: Mapping[str, str]) -> None:
         self._renderers = dict(renderers)
