@@ -1,7 +1,7 @@
 """VACUUM by ours and by delta-spark, on two copies of each corpus table that has something to delete: the same files go.
 
 The copies are a month old. First the table's own retention is kept to, then none. Where the two differ, the reason stands
-here and in docs/concepts/vacuum.md. What delta-spark reads afterwards is what it read before.
+here and in docs/concepts/vacuum.md. What delta-spark reads afterwards are the rows of the corpus's manifest.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ EXPLAINED: Mapping[str, str] = {
     "krs-compacted-log-files-table": "compactions of the log that name a file several times",
     "krs-cdf-column-mapping-name-mode-3-7": "a table that is not read",
 }
-#: Left alone, it lists in 10,000 tasks.
+#: Left alone, it lists in 10,000 tasks, and makes two commits that say that it has deleted files.
 SETTINGS = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.databricks.delta.vacuum.logging.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
 #: Our options, and delta-spark's words.
@@ -66,18 +67,6 @@ def is_vacuumed(session: SparkSession, table: Path, retention: str) -> bool:
     return True
 
 
-def rows_by_delta_spark(session: SparkSession, table: Path, corpus: Corpus) -> str | None:
-    """``None``: delta-spark does not read this table, or has types that Arrow has not."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        rows = session.read.format("delta").load(str(table)).toArrow()
-    except (PySparkException, Py4JJavaError):
-        return None
-    return corpus.digest(rows)
-
-
 @pytest.mark.parametrize("entry", corpus_cases(has_data))
 def test_the_same_files_go_as_with_delta_spark_or_it_is_explained(
     entry: Entry, corpus: Corpus, tmp_path: Path, request: pytest.FixtureRequest
@@ -89,17 +78,18 @@ def test_the_same_files_go_as_with_delta_spark_or_it_is_explained(
         tables.append(corpus.copy_of(name, tmp_path / who))
         age(tables[-1])
     ours, theirs = tables
-    rows: list[str | None] = []
+    session: SparkSession | None = None
     differs = False
     for options, retention in RETENTIONS:
         before = data_files(ours)
         report = run_vacuum(ours, **options)
         if report.error is not None or data_files(ours) == before:
             continue  # Spark takes seconds for each table
-        session: SparkSession = request.getfixturevalue("session")
-        rows = rows or [rows_by_delta_spark(session, theirs, corpus)]
+        session = request.getfixturevalue("session")
         differs |= not is_vacuumed(session, theirs, retention) or data_files(ours) != data_files(theirs)
-        # The compactions say something else to delta-spark than the commits do, until newer commits are there.
-        assert name in EXPLAINED or rows_by_delta_spark(session, ours, corpus) == rows[0]
-    if rows:
+    if session is not None:
         assert differs == (name in EXPLAINED)
+        # The compactions say something else to delta-spark than the commits do, until newer commits are there.
+        if name not in EXPLAINED:
+            rows = session.read.format("delta").load(str(ours)).toArrow()
+            assert corpus.digest(rows) == entry["content_digest"]
