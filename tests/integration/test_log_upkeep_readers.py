@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -166,7 +168,31 @@ def test_every_table_of_the_corpus_is_the_same_with_a_log_compaction(
 # -- delta-spark ---------------------------------------------------------------------------------------------------
 
 
-def spark_table(session: SparkSession, table: Path, policy: str) -> int:
+#: By version, the ids that delta-spark has written: eight appends and two deletions.
+IDS = [
+    *(set(range(version * 10)) for version in range(9)),
+    set(range(80)) - {3, 75},
+    set(range(80)) - {3, 75} - set(range(20, 30)),
+]
+LATEST = len(IDS) - 1
+
+
+@pytest.fixture(scope="module")
+def spark_tables(
+    delta_spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, Path], None]:
+    """Copies a table that delta-spark has written, by its checkpoint policy: each is written once."""
+    directory = tmp_path_factory.mktemp("spark")
+
+    def copy(policy: str, target: Path) -> None:
+        if not (directory / policy).exists():
+            write_spark_table(delta_spark_session, directory / policy, policy)
+        shutil.copytree(directory / policy, target)
+
+    return copy
+
+
+def write_spark_table(session: SparkSession, table: Path, policy: str) -> None:
     stated = ", ".join(
         f"'{name}' = '{value}'"
         for name, value in {
@@ -183,7 +209,7 @@ def spark_table(session: SparkSession, table: Path, policy: str) -> int:
         )
     session.sql(f"DELETE FROM delta.`{table}` WHERE id IN (3, 75)")
     session.sql(f"DELETE FROM delta.`{table}` WHERE id >= 20 AND id < 30")
-    return Table(str(table)).snapshot().version
+    assert Table(str(table)).snapshot().version == LATEST
 
 
 def by_delta_spark(session: SparkSession, table: Path, version: int) -> list[int]:
@@ -200,16 +226,18 @@ def without_hadoop_checksums(table: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("policy", ["classic", "v2"])
 def test_delta_spark_reads_every_version_from_the_anchor_on(
-    policy: str, tmp_path: Path, delta_spark_session: SparkSession
+    policy: str,
+    tmp_path: Path,
+    delta_spark_session: SparkSession,
+    spark_tables: Callable[[str, Path], None],
 ) -> None:
-    table, copy = tmp_path / "t", tmp_path / "copy"
-    latest = spark_table(delta_spark_session, table, policy)
+    table = tmp_path / "t"
+    spark_tables(policy, table)
     opened = Table(str(table))
     for version in (2, 5):
         write_checkpoint(opened.storage, opened.snapshot(version=version), Runtime())
-    kept = range(5, latest + 1)
-    before = {version: by_delta_spark(delta_spark_session, table, version) for version in kept}
-    aged(table, latest)
+    kept = range(5, LATEST + 1)
+    aged(table, LATEST)
     plan = cleaned(table)
     assert plan.anchor is not None
     assert plan.anchor.version == 5
@@ -219,41 +247,36 @@ def test_delta_spark_reads_every_version_from_the_anchor_on(
         "expired_checksum",
     }
     assert (plan.compatible_copy_of is not None) is (policy == "v2")
-    # The session caches logs by their path.
-    table.rename(copy)
-    without_hadoop_checksums(copy)
+    without_hadoop_checksums(table)
     # The log decides what can be read; here all data files still exist.
     delta_spark_session.conf.set(LIMITED_TIME_TRAVEL, "false")
     try:
-        found = {version: by_delta_spark(delta_spark_session, copy, version) for version in kept}
+        found = {version: by_delta_spark(delta_spark_session, table, version) for version in kept}
     finally:
         delta_spark_session.conf.unset(LIMITED_TIME_TRAVEL)
-    assert found == before
-    delta_spark_session.sql(f"DELETE FROM delta.`{copy}` WHERE id = 1")
-    assert by_delta_spark(delta_spark_session, copy, latest + 1) == [
-        number for number in before[latest] if number != 1
-    ]
+    assert found == {version: sorted(IDS[version]) for version in kept}
+    delta_spark_session.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
+    assert by_delta_spark(delta_spark_session, table, LATEST + 1) == sorted(IDS[LATEST] - {1})
 
 
 @pytest.mark.spark
 def test_delta_spark_reads_our_log_compaction_in_place_of_the_commits(
-    tmp_path: Path, delta_spark_session: SparkSession
+    tmp_path: Path, delta_spark_session: SparkSession, spark_tables: Callable[[str, Path], None]
 ) -> None:
-    table, copy = tmp_path / "t", tmp_path / "copy"
-    latest = spark_table(delta_spark_session, table, "classic")
-    before = by_delta_spark(delta_spark_session, table, latest)
+    table = tmp_path / "t"
+    spark_tables("classic", table)
     opened = Table(str(table))
-    write_log_compaction(opened.storage, opened.snapshot(), 1, latest)
-    table.rename(copy)
-    without_hadoop_checksums(copy)
-    for version in range(latest + 1):
-        (copy / "_delta_log" / f"{version:020d}.crc").unlink(missing_ok=True)
+    write_log_compaction(opened.storage, opened.snapshot(), 1, LATEST)
+    without_hadoop_checksums(table)
+    for version in range(LATEST + 1):
+        (table / "_delta_log" / f"{version:020d}.crc").unlink(missing_ok=True)
     # The commits are emptied, so that the rows can come from the compaction alone.
-    for version in range(1, latest):
-        (copy / commit_key(version)).write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}) + "\n")
-    assert (
-        sorted(row[0] for row in delta_spark_session.read.format("delta").load(str(copy)).collect()) == before
-    )
-    delta_spark_session.sql(f"DELETE FROM delta.`{copy}` WHERE id = 1")
-    found = delta_spark_session.read.format("delta").load(str(copy)).collect()
-    assert sorted(row[0] for row in found) == [number for number in before if number != 1]
+    for version in range(1, LATEST):
+        (table / commit_key(version)).write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}) + "\n")
+
+    def ids() -> list[int]:
+        return sorted(row[0] for row in delta_spark_session.read.format("delta").load(str(table)).collect())
+
+    assert ids() == sorted(IDS[LATEST])
+    delta_spark_session.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
+    assert ids() == sorted(IDS[LATEST] - {1})
