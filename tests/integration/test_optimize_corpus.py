@@ -174,13 +174,12 @@ def test_delta_spark_reads_the_same_rows(
     delta_spark_session: SparkSession,
     spark_optimised: dict[str, OnSpark],
 ) -> None:
-    """What delta-spark read before us, it reads after us, whichever engine it was, and whether it copied or encoded."""
-    before = rows_by_delta_spark(delta_spark_session, corpus.copy_of(entry["name"], tmp_path / "before"))
-    table = corpus.copy_of(entry["name"], tmp_path / "after")
+    """Whichever engine it was, and whether it copied or encoded, the rows are those of the manifest."""
+    table = corpus.copy_of(entry["name"], tmp_path)
     code, _ = optimize(table, "--engine", "local", "--rewrite", "copy")
     assert code == 0
-    after = rows_by_delta_spark(delta_spark_session, table)
-    assert len(after) == entry["logical_row_count"]
-    assert after == before
+    rewritten = [table]
     if entry["name"] in spark_optimised:
-        assert rows_by_delta_spark(delta_spark_session, spark_optimised[entry["name"]].table) == before
+        rewritten.append(spark_optimised[entry["name"]].table)
+    for one in rewritten:
+        assert corpus.digest(rows_by_delta_spark(delta_spark_session, one)) == entry["content_digest"]

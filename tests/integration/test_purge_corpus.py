@@ -180,8 +180,12 @@ def test_delta_spark_reads_the_same_rows_after_a_purge_by_either_engine(
 ) -> None:
     also = ROW_TRACKING if what == "tracked" else ()
     table = copy_to_purge(what, name, corpus, tmp_path)
-    before = rows_by_delta_spark(delta_spark_session, table, *also)
-    assert len(before) == corpus.entry(name)["logical_row_count"]
+    if what == "as it is":
+        digest = corpus.entry(name)["content_digest"]
+    else:
+        before = rows_by_delta_spark(delta_spark_session, table, *also)
+        assert before.num_rows == corpus.entry(name)["logical_row_count"]
+        digest = corpus.digest(before)
     assert run(table, "purge").status == "committed"
     for purged in (table, spark_purged[what, name].table):
-        assert rows_by_delta_spark(delta_spark_session, purged, *also) == before
+        assert corpus.digest(rows_by_delta_spark(delta_spark_session, purged, *also)) == digest
