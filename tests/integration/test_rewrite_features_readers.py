@@ -38,9 +38,11 @@ def tracked_rows(session: SparkSession, table: Path) -> list[tuple[object, ...]]
 
 
 def test_delta_spark_finds_ids_types_and_identities_as_they_were(
-    tmp_path: Path, delta_spark_session: SparkSession
+    tmp_path: Path, compiling_delta_spark_session: SparkSession
 ) -> None:
-    session, table = delta_spark_session, tmp_path / "table"
+    """Spark generates code here, and takes columns in batches from its Parquet reader, also those with deletion vectors and row
+    ids. The sessions of other tests interpret queries."""
+    session, table = compiling_delta_spark_session, tmp_path / "table"
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in _PROPERTIES.items())
     session.sql(
         f"CREATE TABLE delta.`{table}` (n BIGINT, day DATE, wide INT, k BIGINT GENERATED ALWAYS AS IDENTITY, "

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DELTA_VERSION = "4.4.0"
-#: For a session of a few minutes, as in spark_conf/spark-defaults.conf; a benchmark needs the optimizing compiler.
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: For a JVM of a few minutes, as in spark_conf/spark-defaults.conf; a benchmark needs the optimizing compiler.
+#: With one compiler alone a JVM reserves 48 MiB for compiled code. delta-spark fills them, and then nothing is compiled any more.
+SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
+#: For tables of a few rows: generating and compiling code for a query, and planning it again while it runs, take longer than
+#: interpreting it.
+_TINY_QUERIES: Mapping[str, str] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 
 
 def delta_spark_jars() -> tuple[Path, ...]:
@@ -59,8 +68,11 @@ def _fetch(artifacts: list[str], home: Path) -> None:
             jar.replace(home / jar.name)
 
 
-def start_delta_spark(jars: tuple[Path, ...], scratch: Path, java_options: str = "") -> SparkSession:
-    """Starts a session in this process, which can have only one. `stop_spark` ends it."""
+def start_delta_spark(jars: tuple[Path, ...], scratch: Path, *, short_lived: bool = False) -> SparkSession:
+    """Starts a session in this process, which can have only one. `stop_spark` ends it.
+
+    :param short_lived: the session runs small queries for a few minutes: little is compiled.
+    """
     if "JAVA_HOME" not in os.environ:
         require("java", "to run Spark")
     from pyspark.sql import SparkSession
@@ -78,12 +90,15 @@ def start_delta_spark(jars: tuple[Path, ...], scratch: Path, java_options: str =
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"{java_options} -Dderby.system.home={scratch}".strip(),
+        "spark.driver.extraJavaOptions": " ".join(
+            [*(SHORT_LIVED_JVM if short_lived else ()), f"-Dderby.system.home={scratch}"]
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # The tables are tiny: a task costs more than its work.
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
+        **(_TINY_QUERIES if short_lived else {}),
     }
     builder = SparkSession.builder.master("local[2]").appName("airflow-provider-delta tests")
     session = builder.config(map=settings).getOrCreate()
@@ -115,10 +130,17 @@ class SharedDeltaSpark:
         self._scratch = scratch
         self._first: SparkSession | None = None
 
-    def open_session(self, jars: tuple[Path, ...]) -> SparkSession:
+    def open_session(self, jars: tuple[Path, ...], *, compiling: bool = False) -> SparkSession:
+        """
+        :param compiling: the session generates code for queries, as Spark does by default.
+        """
         if self._first is None:
-            self._first = start_delta_spark(jars, self._scratch, SHORT_LIVED_JVM)
-        return self._first.newSession()
+            self._first = start_delta_spark(jars, self._scratch, short_lived=True)
+        session = self._first.newSession()
+        if compiling:
+            for name in _TINY_QUERIES:
+                session.conf.unset(name)
+        return session
 
     def close_session(self) -> None:
         """Forgets the active session: code under test in other files must not find one and use it."""

@@ -291,12 +291,12 @@ KINDS: dict[str, type[WriterKind]] = {
 
 
 def spark_session(order: Order) -> SparkSession:
-    from tests.support.environment.delta_spark import SHORT_LIVED_JVM, start_delta_spark
+    from tests.support.environment.delta_spark import start_delta_spark
 
     confs = [part for name, value in order.writer.options.items() for part in ("--conf", f"{name}={value}")]
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*confs, "pyspark-shell"])
     scratch = Path(order.directory) / f"{order.writer.name}-spark"
-    return start_delta_spark(tuple(Path(jar) for jar in order.writer.jars), scratch, SHORT_LIVED_JVM)
+    return start_delta_spark(tuple(Path(jar) for jar in order.writer.jars), scratch, short_lived=True)
 
 
 def main(order: Order) -> None:
