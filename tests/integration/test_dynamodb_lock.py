@@ -101,6 +101,9 @@ class TestDynamoDBLock(LockTableContract):
 class TestLockedS3(StorageContract):
     """The whole contract, and its race of 32 writers, through the lock on S3."""
 
+    #: With the eight keys of the race below.
+    race_rounds = 4
+
     @pytest.fixture(params=[True, False], ids=["conditional put", "no conditional put"])
     def conditional_put(self, request: pytest.FixtureRequest) -> bool:
         return bool(request.param)

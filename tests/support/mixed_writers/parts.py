@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.environment.delta_spark import delta_spark_jars
 from tests.support.environment.prerequisites import absent, require
-from tests.support.servers.dynamodb import java_program, maven_jars
+from tests.support.servers.dynamodb import maven_jars, short_lived_java
 
 #: The last release that commits safely beside other writers. Releases 1.5.1 to 1.6.0 commit twice if another writer completes
 #: their commit first, which delta-spark does without waiting; from 1.6.1 on delta-rs does not use the lock table.
@@ -99,7 +99,7 @@ def single_driver_commit(uri: str, spark_conf: Mapping[str, str], scratch: Path)
     classes = _compiled("SingleDriverCommit.java", scratch, s3_jars())
     settings = [f"{name.removeprefix('spark.hadoop.')}={value}" for name, value in spark_conf.items()]
     class_path = f"{classes}{os.pathsep}{_class_path(s3_jars())}"
-    command = [java_program("to run delta-spark's log store"), "-cp", class_path]
+    command = [*short_lived_java("to run delta-spark's log store"), "-cp", class_path]
     return subprocess.Popen(
         [*command, "SingleDriverCommit", uri, *settings],
         stdin=subprocess.PIPE,
@@ -111,10 +111,10 @@ def single_driver_commit(uri: str, spark_conf: Mapping[str, str], scratch: Path)
 
 def _compiled(source: str, scratch: Path, jars: Sequence[str] = ()) -> Path:
     """Compiles a program of this directory with a compiler from a JAR, so that a Java without a JDK is enough."""
-    java = java_program("to compile a log store")
+    java = short_lived_java("to compile a log store")
     (compiler,) = maven_jars(f"ecj-{_ECJ}", [("org.eclipse.jdt", "ecj", _ECJ)]).glob("*.jar")
     classes = scratch / "classes"
-    command = [java, "-jar", str(compiler), "-17", "-nowarn", "-d", str(classes), "-cp", _class_path(jars)]
+    command = [*java, "-jar", str(compiler), "-17", "-nowarn", "-d", str(classes), "-cp", _class_path(jars)]
     subprocess.run([*command, str(Path(__file__).parent / source)], check=True, stdin=subprocess.DEVNULL)
     return classes
 

@@ -14,9 +14,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.support.environment.delta_spark import SHORT_LIVED_JVM
 from tests.support.environment.prerequisites import absent, require
 from tests.support.servers.process import running
 
@@ -42,6 +44,7 @@ class DynamoDBServer:
     key: str = "tests"
     secret: str = "tests-secret"
 
+    @cache  # noqa: B019 - a client takes long to make, and a server is there for a whole file of tests
     def client(self) -> Any:
         import botocore.session  # type: ignore[import-untyped]
 
@@ -88,9 +91,9 @@ class DynamoDBServer:
 @contextmanager
 def running_dynamodb(directory: Path) -> Iterator[DynamoDBServer]:
     """Runs a server for the length of a block; ends the test if Java or a Maven repository is missing."""
-    java = java_program("to run DynamoDB Local")
+    java = short_lived_java("to run DynamoDB Local")
     jars = maven_jars(f"dynamodb-local-{VERSION}", [("com.amazonaws", "DynamoDBLocal", VERSION)])
-    command = [java, "-Xmx256m", f"-Djava.library.path={jars}", "-cp", f"{jars}/*"]
+    command = [*java, "-Xmx256m", f"-Djava.library.path={jars}", "-cp", f"{jars}/*"]
     command += [
         "com.amazonaws.services.dynamodbv2.local.main.ServerRunner",
         "-inMemory",
@@ -101,9 +104,11 @@ def running_dynamodb(directory: Path) -> Iterator[DynamoDBServer]:
         yield DynamoDBServer(f"http://127.0.0.1:{port}")
 
 
-def java_program(why: str) -> str:
+def short_lived_java(why: str) -> list[str]:
+    """Returns the beginning of a command line."""
     home = os.environ.get("JAVA_HOME")
-    return f"{home}/bin/java" if home and shutil.which(f"{home}/bin/java") else require("java", why)
+    java = f"{home}/bin/java" if home and shutil.which(f"{home}/bin/java") else require("java", why)
+    return [java, *SHORT_LIVED_JVM]
 
 
 def maven_jars(name: str, artifacts: list[tuple[str, str, str]], alone: tuple[str, ...] = ()) -> Path:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,14 @@ class S3Server:
 
         return s3fs.S3FileSystem(**self.storage_options, skip_instance_cache=True, use_listings_cache=False)
 
+    @cache  # noqa: B019 - it takes long to make, and a server is there for a whole session of tests
+    def _administrator(self) -> Any:
+        return self.file_system()
+
     def make_bucket(self) -> str:
         """Creates a bucket and returns its name."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
-        self.file_system().call_s3("create_bucket", Bucket=name)
+        self._administrator().call_s3("create_bucket", Bucket=name)
         return name
 
     def allow_anonymous(self, bucket: str, *actions: str) -> None:
