@@ -46,28 +46,28 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 _SLOWEST_FILES = 15
-#: The longest files of tests/integration, in the order in which `./dev test` starts them: two workers then end at about the
-#: same time. Files that use delta-spark follow each other, since they share a JVM.
+#: The longest files of tests/integration, in the order in which `./dev test` starts them: its workers then end at about
+#: the same time. Files that use delta-spark follow each other, since they share a JVM.
 _FIRST = tuple(
     f"tests/integration/{name}"
     for name in (
         "airflow_live/",
         "test_mixed_writers.py",
+        "test_optimize_corpus.py",
         "test_checkpoint_readers.py",
         "test_filters_of_readers.py",
+        "test_vacuum_like_delta_spark.py",
+        "test_dynamodb_lock.py",
         "test_log_upkeep_readers.py",
         "test_rewrite_features_readers.py",
-        "test_optimize_corpus.py",
         "test_purge_corpus.py",
         "test_remapping_readers.py",
-        "test_vacuum_like_delta_spark.py",
         "test_spark_engine.py",
         "test_vacuum_on_spark.py",
         "test_spark_retry.py",
         "test_spark_cluster.py",
         "test_cluster_drivers.py",
         "test_spark_connect.py",
-        "test_dynamodb_lock.py",
         "test_hostile_input.py",
         "test_killed_commit.py",
         "test_killed_batches.py",
