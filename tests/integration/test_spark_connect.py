@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.gate import Gate
 from tests.support.servers.spark_connect import TOKEN, SparkConnect, running_spark_connect
 from tests.support.tables.small_tables import write_parts
 
@@ -46,8 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, no_other_spark: None) -> It
 
 @pytest.fixture(autouse=True)
 def connection(server: SparkConnect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection `connect`; the server lets all tasks through."""
-    server.hold()
+    """The connection `connect`."""
     use(server, monkeypatch)
 
 
@@ -83,7 +83,7 @@ def begin(spec: JobSpec, submission: str | None = None) -> JobHandle:
     return handle
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + SECONDS_TO_STOP
     while not holds():
         assert time.monotonic() < deadline
@@ -112,17 +112,18 @@ def test_a_rewrite_in_two_jobs_has_the_report_of_one_job(
     one, two = (spec_of(table, on_broken_source="skip") for table in tables)
     log = Log()
     whole = ConnectJobRunner("connect", {"unused": "hunter2"}, log).run(one, lambda _: None, KEY)
-    server.hold("part=b")
+    gate = Gate(tables[1])
+    gate.hold("part=b")
     runner, seen = SparkConnectRunner("connect"), list[JobProgress]()
     submission = secrets.token_hex(16)
     handle = begin(two, submission)
-    wait_until(lambda: server.holds_some)
+    wait_until(gate.held)
     assert not runner.poll(handle).is_over
     assert begin(two, submission)["operation_id"] == handle["operation_id"], "the server runs it already"
     found = runner.find(two, submission)
     assert found is not None
     assert (found["session_id"], found["operation_id"]) == (handle["session_id"], handle["operation_id"])
-    server.hold()
+    gate.release()
     report = runner.follow(handle, two, KEY, seen.append)
     expected = facts(whole)
     assert expected["broken_bins"] == 1
@@ -132,7 +133,7 @@ def test_a_rewrite_in_two_jobs_has_the_report_of_one_job(
     assert report.metrics["numRemovedFiles"] == expected["metrics"]["numRemovedFiles"] == 4
     assert (seen[-1].done_bins, seen[-1].total_bins) == (3, 3)
     assert Table(str(tables[1])).snapshot().num_files == Table(str(tables[0])).snapshot().num_files
-    written = "".join(capfd.readouterr()) + log.text + (server.gate.parent / "server.log").read_text()
+    written = "".join(capfd.readouterr()) + log.text + server.log.read_text()
     assert not [secret for secret in (KEY, "hunter2", TOKEN) if secret in written]
 
 
@@ -140,14 +141,15 @@ def test_a_cancelled_rewrite_stops_and_its_next_try_takes_over_what_is_finished(
     server: SparkConnect, tmp_path: Path
 ) -> None:
     table = write_parts(tmp_path / "t", "abc")
-    server.hold("part=b")
+    gate = Gate(table)
+    gate.hold("part=b")
     spec, runner = spec_of(table), SparkConnectRunner("connect")
     handle = begin(spec)
-    wait_until(lambda: server.holds_some and len(list(table.glob("_maintenance/run/*.json"))) == 2)
+    wait_until(lambda: gate.held() and len(list(table.glob("_maintenance/run/*.json"))) == 2)
     runner.cancel(handle)
     wait_until(lambda: not server.active_tasks())
     assert runner.poll(handle).is_over
-    server.hold()
+    gate.release()
     assert Table(str(table)).snapshot().version == 1
     next_handle = runner.collect(handle, spec, KEY)
     assert not isinstance(next_handle, JobReport), "a bin is left for another rewrite"
@@ -163,14 +165,15 @@ def test_a_lost_rewrite_that_has_finished_nothing_fails_and_may_be_tried_again(
     server: SparkConnect, tmp_path: Path
 ) -> None:
     table = write_parts(tmp_path / "t", "a")
-    server.hold("part=")
+    gate = Gate(table)
+    gate.hold("part=")
     spec, runner = spec_of(table), SparkConnectRunner("connect")
     submission = secrets.token_hex(16)
     handle = begin(spec, submission)
-    wait_until(lambda: server.holds_some)
+    wait_until(gate.held)
     runner.cancel(handle)
     wait_until(lambda: not server.active_tasks())
-    server.hold()
+    gate.release()
     report = runner.collect(handle, spec, KEY)
     assert isinstance(report, JobReport)
     assert report.error is not None
@@ -208,15 +211,16 @@ def test_no_task_runs_on_after_a_worker_was_killed(
     server: SparkConnect, tmp_path: Path, killed_by: signal.Signals
 ) -> None:
     table = write_parts(tmp_path / "t", "ab")
-    server.hold("part=")
+    gate = Gate(table)
+    gate.hold("part=")
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, spec_of(table).to_json(), KEY], stdout=subprocess.DEVNULL
     )
-    wait_until(lambda: server.holds_some)
+    wait_until(gate.held)
     worker.send_signal(killed_by)
     worker.wait()
     wait_until(lambda: not server.active_tasks())
-    server.hold()
+    gate.release()
     assert Table(str(table)).snapshot().version == 1
     assert list(table.glob("_maintenance/run/*.json")) == []
 
@@ -259,9 +263,10 @@ def test_a_restarted_server_costs_the_bins_that_were_not_finished(
     first.mkdir()
     with running_spark_connect(first) as restarted:
         use(restarted, monkeypatch)
-        restarted.hold("part=b")
+        Gate(table).hold("part=b")
         handle = begin(spec)
         wait_until(lambda: len(list(table.glob("_maintenance/run/*.json"))) == 1)
+    Gate(table).release()
     assert not runner.poll(handle).is_over, "an outage is no reason to give up"
     use(server, monkeypatch)
     report = SparkConnectRunner("connect").follow(handle, spec, KEY, lambda _: None)

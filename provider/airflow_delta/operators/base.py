@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -341,13 +340,14 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         self, context: Context, runner: DetachedRunner, spec: JobSpec, run_key: str
     ) -> DetachedRun:
         def defer(handle: JobHandle, seconds: float | None) -> NoReturn:
+            from airflow_delta.triggers.deferral import deferral_timeout
             from airflow_delta.triggers.job import DeltaJobTrigger
 
             self._cancel = None
             self.defer(
                 trigger=DeltaJobTrigger(*runner.serialize(), handle),
                 method_name="execute_complete",
-                timeout=None if seconds is None else timedelta(seconds=seconds),
+                timeout=None if seconds is None else deferral_timeout(seconds),
             )
 
         self._say_start(spec, runner.place)

@@ -16,6 +16,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
+from airflow_delta.triggers.deferral import deferral_timeout
 from delta_log.printable import printable
 from delta_maintenance.options import Option
 
@@ -32,7 +33,7 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
     :param deferrable: wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
 
     `poke_interval`, `timeout`, `mode`, `soft_fail` and the others are Airflow's own. A deferred sensor ends at the earlier of
-    `timeout` and `execution_timeout`.
+    `timeout` and `execution_timeout`, but not in the first fifteen seconds.
     """
 
     own_arguments: ClassVar[Sequence[Option]] = (TABLE, DELTA_CONN_ID)
@@ -90,7 +91,7 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
             self.defer(
                 trigger=self.trigger(),
                 method_name="execute_complete",
-                timeout=timedelta(seconds=max(0.0, deadline - time.monotonic())),
+                timeout=deferral_timeout(deadline - time.monotonic()),
             )
         return self.execute_complete(context, outcome)
 

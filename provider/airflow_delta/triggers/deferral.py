@@ -9,9 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 
 #: Longer than a process takes to end on a busy worker, and the scheduler to hear of it.
 SECONDS_TO_SETTLE = 10.0
+#: For a look after that.
+_SECONDS_OF_A_LOOK = 5.0
+
+
+def deferral_timeout(seconds: float) -> timedelta:
+    """The timeout of a deferral that should end in so many seconds.
+
+    It is long enough for a trigger that finds at once what the task waits for: the event comes after :data:`SECONDS_TO_SETTLE`.
+    """
+    return timedelta(seconds=max(seconds, SECONDS_TO_SETTLE + _SECONDS_OF_A_LOOK))
 
 
 class Deferral:

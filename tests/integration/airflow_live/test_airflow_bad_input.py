@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.tables.small_tables import contents, with_unknown_feature
 
 from live_airflow import LiveAirflow
 
@@ -15,19 +16,6 @@ pytestmark = pytest.mark.airflow
 WriteTable = Callable[[str], Path]
 
 SECRET = "wJalrXUtnFEMI"
-
-
-def with_unknown_feature(table: Path) -> Path:
-    protocol = {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": ["timeTravelToTheFuture"],
-        "writerFeatures": ["timeTravelToTheFuture"],
-    }
-    version = len(list((table / "_delta_log").glob("*.json")))
-    commit = table / "_delta_log" / f"{version:020}.json"
-    commit.write_text(json.dumps({"protocol": protocol}) + "\n")
-    return table
 
 
 def with_files_but_no_log(directory: Path) -> Path:
@@ -104,7 +92,3 @@ def test_a_spark_that_ends_without_a_word_is_tried_again_and_its_output_shown(
     assert "spark-submit ended with exit code 1 and without a report" in log
     assert "the cluster is on fire" in log
     assert contents(tables["good"]) == before
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from deltalake import DeltaTable
+from tests.support.servers.gate import Gate
 from tests.support.servers.spark_connect import TOKEN, SparkConnect, running_spark_connect
 
 from live_airflow import LiveAirflow
@@ -43,12 +44,13 @@ def wait_until(found: Callable[[], Any], what: Callable[[], Any]) -> None:
         time.sleep(0.3)
 
 
-def deferred_run(airflow: LiveAirflow, server: SparkConnect, table: Path) -> str:
+def deferred_run(airflow: LiveAirflow, table: Path) -> str:
     """A run whose task is deferred while the server is at work."""
-    server.hold("part=x")
+    gate = Gate(table)
+    gate.hold("part=x")
     run_id = airflow.trigger(DAG_ID, conf={"table": str(table)})
     wait_until(
-        lambda: server.holds_some and airflow.task(DAG_ID, run_id, "optimize")["state"] == "deferred",
+        lambda: gate.held() and airflow.task(DAG_ID, run_id, "optimize")["state"] == "deferred",
         lambda: airflow.story(DAG_ID, run_id),
     )
     return run_id
@@ -63,13 +65,13 @@ def test_a_deferred_rewrite_holds_no_slot_and_outlives_scheduler_and_triggerer(
 ) -> None:
     table = write_table("events")
     before = version_of(table)
-    run_id = deferred_run(airflow, connect_server, table)
+    run_id = deferred_run(airflow, table)
     pool = airflow.call("GET", "/api/v2/pools/default_pool")
     assert (pool["running_slots"], pool["queued_slots"], pool["deferred_slots"]) == (0, 0, 1)
     for component in ("scheduler", "triggerer"):
         airflow.kill(component)
         airflow.start_component(component)
-    connect_server.hold()
+    Gate(table).release()
     assert airflow.wait_for_run(DAG_ID, run_id) == "success", airflow.story(DAG_ID, run_id)
     report = airflow.xcom(DAG_ID, run_id, "optimize")
     assert (report["status"], report["version"], report["engine"]) == ("committed", before + 1, "spark")
@@ -84,14 +86,14 @@ def test_a_task_that_is_marked_failed_stops_the_server_and_clearing_it_goes_on(
 ) -> None:
     table = write_table("events")
     before = version_of(table)
-    run_id = deferred_run(airflow, connect_server, table)
+    run_id = deferred_run(airflow, table)
     wait_until(lambda: list(table.glob("_maintenance/*/*.json")), lambda: "no bin was finished")
     # The triggerer calls a trigger's on_kill only if it has begun to run it.
     time.sleep(3)
     path = f"/api/v2/dags/{DAG_ID}/dagRuns/{quote(run_id, safe='')}/taskInstances/optimize"
     airflow.call("PATCH", path, {"new_state": "failed"})
     wait_until(lambda: not connect_server.active_tasks(), lambda: airflow.story(DAG_ID, run_id))
-    connect_server.hold()
+    Gate(table).release()
     assert version_of(table) == before
     body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["optimize"], "only_failed": True}
     airflow.call("POST", f"/api/v2/dags/{DAG_ID}/clearTaskInstances", body)

@@ -180,6 +180,29 @@ def mark_deleted(table: Path, positions: Mapping[str, Iterable[int]]) -> int:
     return Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change).version
 
 
+def remove_files(table: Path, prefix: str) -> int:
+    """As an overwriting writer does it: the files whose keys begin so leave the table in one commit; gives its version."""
+    opened = Table(str(table))
+    snapshot = opened.snapshot()
+    removed = [
+        Remove(
+            path=row["path"],
+            deletionTimestamp=1,
+            dataChange=True,
+            extendedFileMetadata=True,
+            partitionValues=dict(row["partition_values"]),
+            size=row["size"],
+            deletionVector=None
+            if row["deletion_vector"] is None
+            else DeletionVector(**row["deletion_vector"]),
+        )
+        for row in snapshot.files().to_pylist()
+        if row["key"].startswith(prefix)
+    ]
+    change = Change("DELETE", [FileGroup([], removed)])
+    return Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change).version
+
+
 def _loose(stats: str | None) -> str | None:
     return None if stats is None else json.dumps({**json.loads(stats), "tightBounds": False})
 

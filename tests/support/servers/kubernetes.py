@@ -10,7 +10,7 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ class Kubernetes:
     :param refusal: HTTP status and reason with which the creation of pods is refused.
     :param status: HTTP status with which every request is refused, if it is not 200.
     :param is_with_spark: whether drivers get a Spark.
+    :param environment: further variables of drivers, as an image may set them.
     """
 
     directory: Path
@@ -39,6 +40,7 @@ class Kubernetes:
     refusal: tuple[int, str] | None = None
     status: int = 200
     is_with_spark: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     objects: dict[_Key, dict[str, Any]] = field(default_factory=dict)
     drivers: dict[_Key, DriverProcess] = field(default_factory=dict)
@@ -51,8 +53,12 @@ class Kubernetes:
     @property
     def kubeconfig(self) -> str:
         """The path of a configuration with which clients reach this cluster."""
+        return self.kubeconfig_through(self.port)
+
+    def kubeconfig_through(self, port: int) -> str:
+        """The same, which reaches this cluster through another port."""
         path = self.directory / "kubeconfig"
-        cluster = {"server": f"http://127.0.0.1:{self.port}"}
+        cluster = {"server": f"http://127.0.0.1:{port}"}
         path.write_text(
             json.dumps(
                 {
@@ -183,7 +189,7 @@ class Kubernetes:
                 with_spark=self.is_with_spark,
             ),
             home,
-            environment | {"SPARK_CONF_DIR": str(home / "no-conf")},
+            {**self.environment, **environment, "SPARK_CONF_DIR": str(home / "no-conf")},
         )
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +70,13 @@ class SparkCluster:
 
 
 @contextmanager
-def running_spark_cluster(directory: Path) -> Iterator[SparkCluster]:
-    """Starts a cluster, and yields it when its workers have registered."""
+def running_spark_cluster(
+    directory: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[SparkCluster]:
+    """Starts a cluster, and yields it when its workers have registered.
+
+    :param environment: further variables of drivers and executors.
+    """
     rest_port, ui_port = free_port(), free_port()
     with ExitStack() as stack:
 
@@ -97,7 +102,7 @@ def running_spark_cluster(directory: Path) -> Iterator[SparkCluster]:
                 )
 
             home = _made(directory / f"worker-{number}")
-            stack.enter_context(running(worker, home, _environment(home)))
+            stack.enter_context(running(worker, home, {**_environment(home), **(environment or {})}))
         deadline = time.monotonic() + _SECONDS_TO_REGISTER
         while cluster.state()["aliveworkers"] < _WORKERS:
             assert time.monotonic() < deadline, cluster.state()

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +70,7 @@ class Yarn:
     :param seconds_to_accept: how long a spark-submit takes.
     :param status: HTTP status with which the REST server refuses everything, if it is not 200.
     :param is_with_spark: whether drivers get a Spark.
+    :param environment: further variables of drivers, as an image may set them.
     """
 
     directory: Path
@@ -79,6 +80,7 @@ class Yarn:
     status: int = 200
     seconds_to_accept: float = 0.0
     is_with_spark: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
     submissions: list[dict[str, Any]] = field(default_factory=list)
     applications: list[_Application] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -91,8 +93,12 @@ class Yarn:
     @property
     def spark_submit(self) -> str:
         """The program that stands for spark-submit."""
+        return self.spark_submit_through(self.port)
+
+    def spark_submit_through(self, port: int) -> str:
+        """The same, which reaches this cluster through another port."""
         path = self.directory / "spark-submit"
-        path.write_text(_SUBMIT.format(python=sys.executable, port=self.port))
+        path.write_text(_SUBMIT.format(python=sys.executable, port=port))
         path.chmod(0o755)
         return str(path)
 
@@ -142,7 +148,7 @@ class Yarn:
         }
         uploaded = [str(shutil.copy(path, container)) for path in (program, flags.get("--py-files")) if path]
         command = driver_command(uploaded[0], arguments, (*uploaded, None)[1], with_spark=self.is_with_spark)
-        driver = DriverProcess(command, container, environment)
+        driver = DriverProcess(command, container, {**self.environment, **environment})
         tags = set(properties["spark.yarn.tags"].lower().split(","))
         self.applications.append(_Application(number, flags["--name"], tags, driver))
         return self.answer_of_submit

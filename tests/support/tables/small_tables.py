@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -31,3 +32,22 @@ def write_parts(table: Path, parts: str) -> Path:
         rows = pa.table({"id": [10 * number + n for n in range(len(parts))], "part": list(parts)})
         write_deltalake(str(table), rows, partition_by=["part"], mode="append")
     return table
+
+
+def with_unknown_feature(table: Path) -> Path:
+    """Adds a commit after which no implementation can read the table."""
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["timeTravelToTheFuture"],
+        "writerFeatures": ["timeTravelToTheFuture"],
+    }
+    version = len(list((table / "_delta_log").glob("*.json")))
+    commit = table / "_delta_log" / f"{version:020}.json"
+    commit.write_text(json.dumps({"protocol": protocol}) + "\n")
+    return table
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """The files below a directory, by path relative to it."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}

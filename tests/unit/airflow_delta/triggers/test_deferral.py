@@ -63,3 +63,9 @@ def test_a_deferral_that_has_lasted_is_not_waited_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(time, "monotonic", lambda: now)
     asyncio.run(made.settled())
     assert slept == [0.0]
+
+
+@pytest.mark.parametrize("seconds", [-3.0, 0.0, 5.0])
+def test_a_deferral_lasts_until_its_event_may_come(seconds: float) -> None:
+    assert deferral.deferral_timeout(seconds).total_seconds() > deferral.SECONDS_TO_SETTLE
+    assert deferral.deferral_timeout(seconds + 3600).total_seconds() == seconds + 3600

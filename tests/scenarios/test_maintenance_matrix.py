@@ -1,0 +1,44 @@
+"""The selection of cells that `./dev test` runs has every pair, and the table of a run says what was not run."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from tests.support.runs.maintenance_matrix import (
+    OPERATIONS,
+    SITUATIONS,
+    WAYS,
+    Cell,
+    all_cells,
+    pairwise,
+    table_of,
+)
+
+
+def pairs(cell: Cell) -> set[tuple[str, str]]:
+    return set(combinations((cell.operation, cell.place, cell.how_it_waits, cell.situation), 2))
+
+
+def test_the_selection_has_every_pair_and_is_the_same_each_time() -> None:
+    cells = all_cells()
+    chosen = pairwise(cells)
+    assert set(chosen) <= set(cells)
+    assert {pair for cell in chosen for pair in pairs(cell)} == {
+        pair for cell in cells for pair in pairs(cell)
+    }
+    assert chosen == pairwise(all_cells())
+    assert len(chosen) < len(cells) / 4
+
+
+def test_each_operation_each_way_and_each_situation_occurs() -> None:
+    cells = all_cells()
+    for names, index in ((OPERATIONS, "operation"), (WAYS, "way"), (SITUATIONS, "situation")):
+        assert {getattr(cell, index) for cell in cells} == set(names)
+
+
+def test_the_table_tells_what_was_run_what_was_not_and_what_does_not_apply() -> None:
+    lines = table_of({Cell("purge", "client", "outage"): "yes"}).splitlines()
+    (line,) = (line for line in lines if line.startswith("| outage | client |"))
+    assert line == "| outage | client | not run | yes | not run | not run |"
+    (line,) = (line for line in lines if line.startswith("| outage | connect deferred |"))
+    assert line == "| outage | connect deferred | not run | not run | does not apply | does not apply |"

@@ -1,0 +1,132 @@
+"""The matrix of operators, ways of running and situations: which cells there are, which do not apply, and which ones `./dev test` runs.
+
+``tests/integration/airflow_matrix`` runs the cells on a real Airflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from zlib import crc32
+
+OPERATIONS = ("optimize", "purge", "vacuum", "checkpoint")
+#: Beside the task, in a process of its own or as a Spark driver; elsewhere, while the task waits in its slot or is deferred.
+WAYS = (
+    "local",
+    "client",
+    "standalone waiting",
+    "standalone deferred",
+    "connect waiting",
+    "connect deferred",
+    "kubernetes waiting",
+    "kubernetes deferred",
+    "yarn waiting",
+    "yarn deferred",
+)
+SITUATIONS = (
+    "success",
+    "refusal",
+    "another writer",
+    "outage",
+    "marked failed",
+    "worker killed",
+    "retry after commit",
+    "clear after success",
+    "execution timeout",
+    "DAG-run timeout",
+    "scheduler restart",
+    "triggerer restart",
+)
+#: On a Connect server these have a job beside the task, whose slot they hold.
+_BESIDE_THE_TASK_ON_CONNECT = ("vacuum", "checkpoint")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    operation: str
+    way: str
+    situation: str
+
+    def __str__(self) -> str:
+        return f"{self.situation}: {self.operation}, {self.way}"
+
+    @property
+    def place(self) -> str:
+        return self.way.partition(" ")[0]
+
+    @property
+    def how_it_waits(self) -> str:
+        return "deferred" if self.way.endswith("deferred") else "in its slot"
+
+    @property
+    def is_deferred(self) -> bool:
+        return self.how_it_waits == "deferred"
+
+    @property
+    def why_not(self) -> str | None:
+        """Why there is no such cell; ``None``: there is."""
+        if self.is_deferred and self.place == "connect" and self.operation in _BESIDE_THE_TASK_ON_CONNECT:
+            return "runs beside the task and cannot be deferred"
+        if self.situation == "triggerer restart" and not self.is_deferred:
+            return "no triggerer takes part"
+        if self.situation == "outage" and self.place == "local":
+            return "no cluster takes part"
+        if self.situation == "outage" and self.place == "connect" and self.operation == "checkpoint":
+            return "a checkpoint asks the server nothing"
+        return None
+
+
+def all_cells() -> list[Cell]:
+    """Every cell that applies, by situation."""
+    cells = (
+        Cell(operation, way, situation)
+        for situation in SITUATIONS
+        for way in WAYS
+        for operation in OPERATIONS
+    )
+    return [cell for cell in cells if cell.why_not is None]
+
+
+def pairwise(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells in which each pair of an operation, a place, waiting or deferring, and a situation occurs that occurs in `cells`.
+
+    Chosen greedily, and the same on each call: the next cell is the one with the most pairs that are new.
+    """
+    missing = {pair for cell in cells for pair in _pairs(cell)}
+    chosen: list[Cell] = []
+    while missing:
+        # Among equals, one that looks drawn, so that no operation and no way is preferred.
+        best = max(cells, key=lambda cell: (len(missing & _pairs(cell)), crc32(str(cell).encode())))
+        chosen.append(best)
+        missing -= _pairs(best)
+    return sorted(chosen, key=cells.index)
+
+
+def _pairs(cell: Cell) -> set[tuple[str, str]]:
+    return set(combinations((cell.operation, cell.place, cell.how_it_waits, cell.situation), 2))
+
+
+def table_of(results: Mapping[Cell, str]) -> str:
+    """The results as a table in Markdown, with a line for each situation and way; not every cell has to have been run."""
+    lines = [
+        "| situation | way | " + " | ".join(OPERATIONS) + " |",
+        "|---|---|" + "---|" * len(OPERATIONS),
+    ]
+    for situation in SITUATIONS:
+        for way in WAYS:
+            cells = [Cell(operation, way, situation) for operation in OPERATIONS]
+            shown = [_shown(cell, results) for cell in cells]
+            if any(cell.why_not is None for cell in cells):
+                lines.append(f"| {situation} | {way} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+def _shown(cell: Cell, results: Mapping[Cell, str]) -> str:
+    if cell.why_not is not None:
+        return "does not apply"
+    return results.get(cell, "not run")
+
+
+def cells_of(situation: str, cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in cells if cell.situation == situation]
