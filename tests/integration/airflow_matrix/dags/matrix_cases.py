@@ -27,6 +27,8 @@ OPERATORS: dict[str, Any] = {
     "vacuum": DeltaVacuumOperator,
     "checkpoint": DeltaCheckpointOperator,
 }
+#: The tables of the tests are too young for a checkpoint to be due.
+ARGUMENTS: dict[str, dict[str, Any]] = {"checkpoint": {"if_due": False}}
 #: By way of running, the arguments of its operators.
 WAYS: dict[str, dict[str, Any]] = json.loads(os.environ["MATRIX_WAYS"])
 #: As good as any where a limit should be met while the job is held up.
@@ -77,5 +79,6 @@ for way, arguments in WAYS.items():
                     execution_timeout=LIMIT if limit == "execution" else None,
                     pre_execute=begin,
                     post_execute=end,
+                    **ARGUMENTS.get(operation, {}),
                     **{name: value for name, value in arguments.items() if name != "without"},
                 )
