@@ -72,8 +72,12 @@ class Cell:
             return "no triggerer takes part"
         if self.situation == "outage" and self.place == "local":
             return "no cluster takes part"
-        if self.situation == "outage" and self.place == "connect" and self.operation == "checkpoint":
-            return "a checkpoint asks the server nothing"
+        if (
+            self.situation == "outage"
+            and self.operation == "checkpoint"
+            and self.place in ("client", "connect")
+        ):
+            return "a checkpoint beside the task asks Spark nothing"
         return None
 
 

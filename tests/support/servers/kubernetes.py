@@ -167,7 +167,9 @@ class Kubernetes:
             volumes = [volume for volume in pod["spec"].get("volumes") or [] if "configMap" in volume]
             maps = [(key[0], "configmaps", volume["configMap"]["name"]) for volume in volumes]
             if all(name in self.objects for name in maps):
-                self.drivers[key] = self._started(key, pod, [self.objects[name].get("data") or {} for name in maps])
+                self.drivers[key] = self._started(
+                    key, pod, [self.objects[name].get("data") or {} for name in maps]
+                )
 
     def _started(self, key: _Key, pod: dict[str, Any], maps: list[dict[str, str]]) -> DriverProcess:
         home = self.directory / "pods" / key[2]

@@ -17,7 +17,7 @@ from tests.support.servers.process import free_port, running
 
 _WORKERS = 2
 #: More than there are, since most of what runs on them waits.
-_CORES_EACH, _MEMORY_EACH = 4, "3g"
+_CORES_EACH, _MEMORY_EACH = 8, "6g"
 _SECONDS_TO_REGISTER = 60
 
 
