@@ -39,6 +39,6 @@ def test_each_operation_each_way_and_each_situation_occurs() -> None:
 def test_the_table_tells_what_was_run_what_was_not_and_what_does_not_apply() -> None:
     lines = table_of({Cell("purge", "client", "outage"): "yes"}).splitlines()
     (line,) = (line for line in lines if line.startswith("| outage | client |"))
-    assert line == "| outage | client | not run | yes | not run | not run |"
+    assert line == "| outage | client | not run | yes | not run | does not apply |"
     (line,) = (line for line in lines if line.startswith("| outage | connect deferred |"))
     assert line == "| outage | connect deferred | not run | not run | does not apply | does not apply |"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from delta_log.errors import InvalidRequest
+from delta_maintenance.engine import embedded_spark
 from delta_maintenance.engine.connect_server import ConnectServer
 from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.spark_failure import spark_errors
@@ -22,10 +23,9 @@ from delta_maintenance.engine.task_secrets import Secrets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Settings of an embedded session. It serves one short job: no optimising compiler, a serial collector, no web UI, and
-#: no port that is open to the network.
+#: Settings of an embedded session. It serves one short job: no web UI, and no port that is open to the network.
 _EMBEDDED = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": embedded_spark.JAVA_OPTIONS,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
