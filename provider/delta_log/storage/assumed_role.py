@@ -8,6 +8,7 @@ those of the other options (``key``, ``secret``, ``token``, ``profile``), else t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,7 +150,7 @@ def with_session(storage_options: Mapping[str, Any]) -> dict[str, Any]:
     role = AssumedRole.from_mapping(given)
     if options.get("anon"):
         raise InvalidRequest('The storage options have "anon" and "assume_role". Leave one of them out.')
-    options["session"] = _async_session(role, options)
+    options["session"] = _async_session(role, dict(options))
     for name in ("key", "secret", "token", "profile"):
         options.pop(name, None)
     return options
@@ -224,8 +225,23 @@ def _metadata(answer: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+class _InOneLine(logging.Filter):
+    """Leaves the traceback out of what botocore logs when a renewal fails: the error says enough, and is raised where it counts."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, DeltaLogError):
+            record.msg, record.args = f"{record.getMessage()} {error}", None
+            record.exc_info = record.exc_text = None
+        return True
+
+
 def _timed(credentials: Any, role: AssumedRole) -> Any:
     """Set when credentials are renewed: botocore's own times suit sessions of an hour, and renew shorter ones at each request."""
+    for name in ("aiobotocore.credentials", "botocore.credentials"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, _InOneLine) for known in logger.filters):
+            logger.addFilter(_InOneLine())
     credentials._advisory_refresh_timeout, credentials._mandatory_refresh_timeout = role.renewal_seconds
     return credentials
 
@@ -260,6 +276,9 @@ def _failure(role: AssumedRole, error: Exception) -> DeltaLogError:
     """Return the error for a role that was not given."""
     if isinstance(error, DeltaLogError):
         return error
+    if type(error).__name__ == "ParamValidationError":
+        said = " ".join(str(error).split())
+        return InvalidRequest(f'The storage option "assume_role" is not what the token service takes: {said}')
     answer = getattr(error, "response", None) or {}
     code = answer.get("Error", {}).get("Code", "")
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

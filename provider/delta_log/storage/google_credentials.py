@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from delta_log.errors import InvalidRequest, NoCredentials
+from delta_log.errors import InvalidRequest, NoCredentials, StorageError
 
 #: Storage options that ask for credentials of this module; gcsfs does not know them.
 OPTIONS = ("impersonation_chain", "scopes", "quota_project_id")
@@ -22,6 +22,7 @@ _SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
 _IMPERSONATING = ("https://www.googleapis.com/auth/cloud-platform",)
 #: Types of credentials that gcsfs reads.
 _KNOWN_TYPES = (None, "service_account", "authorized_user")
+_AWS_TOKEN = "urn:ietf:params:aws:token-type:aws4_request"  # noqa: S105 - the name of a kind
 
 
 def with_credentials(table_uri: str, storage_options: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,10 +42,15 @@ def with_credentials(table_uri: str, storage_options: Mapping[str, Any]) -> dict
             f"The storage options have token 'anon' and {', '.join(asked)}. Leave one of them out."
         )
     chain, scopes = (_texts(name, asked.get(name, ())) for name in ("impersonation_chain", "scopes"))
-    from google.auth.exceptions import GoogleAuthError
+    from google.auth.exceptions import GoogleAuthError, TransportError
 
     try:
         options["token"] = _credentials(token, chain, scopes or _SCOPES, asked.get("quota_project_id"))
+    except TransportError as error:
+        raise StorageError(
+            f"{table_uri}: the service that gives out identities does not answer ({error}). Run again when it does.",
+            table_uri,
+        ) from error
     except (GoogleAuthError, OSError, ValueError) as error:
         raise NoCredentials(table_uri, _first_line(error)) from error
     return options
@@ -64,14 +70,28 @@ def _source(token: Any, scopes: Sequence[str]) -> Any:
     """Return the credentials of the option ``token`` itself."""
     import google.auth
 
-    load: Any = google.auth.load_credentials_from_dict
     if token in (None, "google_default", "cloud"):
         return google.auth.default(scopes=scopes)[0]
     info = json.loads(_text(token)) if isinstance(token, str) else dict(token)
+    if info.get("type") == "external_account":
+        return _federated(info, scopes)
+    load: Any = google.auth.load_credentials_from_dict
     # The warning is about configurations from others; this one was given like any credential.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return load(info, scopes=scopes)[0]
+
+
+def _federated(info: Mapping[str, Any], scopes: Sequence[str]) -> Any:
+    """Return the credentials of a workload identity. The general function would ask Google for their project first."""
+    from google.auth import aws, identity_pool, pluggable
+
+    kind: Any = identity_pool.Credentials
+    if info.get("subject_token_type") == _AWS_TOKEN:
+        kind = aws.Credentials
+    elif "executable" in info.get("credential_source", {}):
+        kind = pluggable.Credentials
+    return kind.from_info(info, scopes=scopes)
 
 
 def _text(path: str) -> str:
