@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,11 +113,14 @@ class S3Server:
 
 
 @contextmanager
-def running_minio(program: list[str], directory: Path) -> Iterator[S3Server]:
+def running_minio(
+    program: list[str], directory: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[S3Server]:
     data = directory / "data"
     data.mkdir(parents=True)
     server = S3Server("")
     environment = {
+        **(environment or {}),
         "MINIO_ROOT_USER": server.key,
         "MINIO_ROOT_PASSWORD": server.secret,
         "MINIO_BROWSER": "off",
