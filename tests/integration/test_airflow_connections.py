@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -18,12 +19,14 @@ from tests.support.servers.gcs import GcsServer
 from tests.support.servers.google_identity import GoogleIdentity, running_google_identity
 from tests.support.servers.openid import OpenIdProvider, running_openid_provider
 from tests.support.servers.program import teller
-from tests.support.servers.proxy import Proxy, proxied, s3_error
+from tests.support.servers.proxy import Proxy, only, proxied, s3_error
 from tests.support.servers.s3 import MINIO, S3Server, running_minio
 from tests.support.tables.small_tables import write_days
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.runners.local import LocalJobRunner
+from airflow_delta.triggers import DeltaTableVersionTrigger
+from airflow_delta.triggers.watched_store import watched_store
 from delta_log import Table
 from delta_log.errors import AccessDenied
 from delta_log.storage.opening import open_storage
@@ -252,6 +255,23 @@ def test_a_session_that_has_ended_says_so_and_may_be_tried_again(
     assert error is not None
     assert (error.type, error.retryable) == ("AccessDenied", True)
     assert "the credentials have expired" in error.message
+
+
+@pytest.mark.usefixtures("settled_deferrals")
+def test_a_sensor_goes_on_when_its_session_has_ended(
+    s3_server: S3Server, s3_table: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws_hook(monkeypatch, s3_server, proxy.endpoint)
+    watched_store.cache_clear()
+    trigger = DeltaTableVersionTrigger(s3_table, "lake", 0.1, baseline=0, awaited={"version": 5})
+    proxy.rule = only(1, lambda _: True, s3_error(400, "ExpiredToken"))
+
+    async def events() -> list[Any]:
+        return [event.payload async for event in trigger.run()]
+
+    (event,) = asyncio.run(events())
+    assert event["status"] != "refused"
+    assert len(proxy.requests) > 1
 
 
 def test_a_connection_for_another_store_starts_nothing(

@@ -9,9 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException
 
 if TYPE_CHECKING:
     from airflow_delta.connections.fields import ConnectionFields
+
+
+#: Errors of Amazon's client library that mean nothing but a lost connection.
+_UNREACHABLE = ("ConnectTimeoutError", "EndpointConnectionError", "ReadTimeoutError", "ConnectionClosedError")
 
 
 def has_session_factory() -> bool:
@@ -34,7 +39,11 @@ def keys_of_session(fields: ConnectionFields) -> dict[str, Any]:
         session = AwsGenericHook(aws_conn_id=fields.conn_id, client_type="s3").get_session()
         found = session.get_credentials()
         keys = None if found is None else found.get_frozen_credentials()
+    except OSError as error:  # those of requests, too
+        raise _unreachable(fields, error) from error
     except Exception as error:
+        if type(error).__name__ in _UNREACHABLE:
+            raise _unreachable(fields, error) from error
         raise fields.unusable(
             f"the Amazon provider's hook opens no session with it ({type(error).__name__}: {error})",
             "Correct the connection; its Test button says more.",
@@ -45,3 +54,11 @@ def keys_of_session(fields: ConnectionFields) -> dict[str, Any]:
         )
     options = {"key": keys.access_key, "secret": keys.secret_key}
     return {**options, "token": keys.token} if keys.token else options
+
+
+def _unreachable(fields: ConnectionFields, error: Exception) -> AirflowException:
+    """An error that a retry may get over."""
+    return AirflowException(
+        f"The service that opens sessions for connection {fields.conn_id!r} does not answer ({type(error).__name__}: {error}). "
+        "Nothing was started. Run again when it does."
+    )

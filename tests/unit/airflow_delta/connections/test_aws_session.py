@@ -6,6 +6,7 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 import pytest
 from airflow.providers.amazon.aws.hooks import base_aws
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from tests.support.connections import hook_of, options_of
 
 from airflow_delta.connections.fields import UnusableConnection
@@ -41,6 +42,24 @@ def test_what_the_hook_says_is_what_the_task_says(monkeypatch: pytest.MonkeyPatc
         UnusableConnection, match="opens no session with it \\(KeyError: 'assume_role_with_saml'\\)"
     ):
         _ = hook.storage_options
+
+
+def test_a_service_that_does_not_answer_is_no_fault_of_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    role = {
+        "role_arn": ROLE,
+        "region_name": "eu-central-1",
+        "config_kwargs": {"retries": {"total_max_attempts": 1}},
+        "service_config": {"sts": {"endpoint_url": "http://127.0.0.1:1"}},
+    }
+    monkeypatch.setenv(
+        "AIRFLOW__AWS__SESSION_FACTORY", "airflow.providers.amazon.aws.hooks.base_aws.BaseSessionFactory"
+    )
+    hook = hook_of(monkeypatch, "aws", role, login="A", password="S")
+    with pytest.raises(AirflowException, match="does not answer \\(EndpointConnectionError") as raised:
+        _ = hook.storage_options
+    assert not isinstance(raised.value, AirflowFailException)
 
 
 @pytest.mark.parametrize(
