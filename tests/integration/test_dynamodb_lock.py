@@ -152,7 +152,11 @@ def test_a_lock_is_reached_with_the_role_of_the_store(
         "duration_seconds": 900,
         "sts_endpoint_url": s3_server.endpoint,
     }
-    lock = {name: value for name, value in dynamodb.lock_options(lock_table).items() if name not in ("key", "secret")}
+    lock = {
+        name: value
+        for name, value in dynamodb.lock_options(lock_table).items()
+        if name not in ("key", "secret")
+    }
     options = {**s3_server.storage_options, "assume_role": role, "lock": lock}
     uri = f"s3://{s3_bucket}/t"
     storage = open_storage(uri, options)

@@ -38,7 +38,8 @@ class Account:
             return cls(text)
         parts = urlsplit(text if "://" in text else f"https://{text}")
         path = parts.path.strip("/")
-        if parts.scheme != "https" or path:
+        is_of_azure = _BLOB in parts.netloc or _DFS in parts.netloc
+        if parts.scheme != "https" or (path and not is_of_azure):
             name = path.partition("/")[0] or (parts.hostname or "").partition(".")[0]
             return cls(name, url=f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")
         host = parts.netloc.replace(_DFS, _BLOB, 1)

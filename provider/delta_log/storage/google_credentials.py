@@ -52,7 +52,7 @@ def with_credentials(table_uri: str, storage_options: Mapping[str, Any]) -> dict
             table_uri,
         ) from error
     except (GoogleAuthError, OSError, ValueError) as error:
-        raise NoCredentials(table_uri, _first_line(error)) from error
+        raise NoCredentials(table_uri, _said(error)) from error
     return options
 
 
@@ -111,6 +111,8 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     return tuple(item.strip() for item in value)
 
 
-def _first_line(error: Exception) -> str:
-    """A malformed key is not quoted: errors of its parser may hold parts of it."""
+def _said(error: Exception) -> str:
+    """Return what an error says, but for what was given as a key or as its path: that may be a secret."""
+    if isinstance(error, OSError):
+        return f"its file: {error.strerror}"
     return type(error).__name__ if isinstance(error, ValueError) else str(error).partition("\n")[0]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.support.connections import options_of
 
+from airflow_delta.connections.azure import Account
 from airflow_delta.connections.fields import UnusableConnection
 
 PRINCIPAL = {"login": "id", "password": "secret"}
@@ -120,6 +121,22 @@ STRING = "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=a2V5;Endpoi
 )
 def test_each_field_has_its_option(conn_type: str, fields: dict[str, Any], options: dict[str, Any]) -> None:
     assert options_of(conn_type, **fields) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "account"),
+    [
+        ("lake", Account("lake")),
+        ("lake.blob.core.windows.net", Account("lake")),
+        ("https://lake.dfs.core.windows.net/", Account("lake")),
+        ("https://lake.blob.core.windows.net/container", Account("lake")),
+        ("https://lake.z6.blob.storage.azure.net", Account("lake", "lake.z6.blob.storage.azure.net")),
+        ("http://azurite:10000/dev", Account("dev", url="http://azurite:10000/dev")),
+        ("https://127.0.0.1:10000/dev/", Account("dev", url="https://127.0.0.1:10000/dev")),
+    ],
+)
+def test_an_account_is_a_name_a_host_or_a_url(text: str, account: Account) -> None:
+    assert Account.of(text) == account
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ def test_what_makes_no_credentials_is_refused(
         with_credentials(URI, options)
 
 
-def test_a_broken_key_is_not_quoted() -> None:
+@pytest.mark.parametrize("token", [{"private_key": "hidden"}, "hidden-access-token", '{"hidden'])
+def test_a_broken_key_is_not_quoted(token: Any) -> None:
+    given = {**key(), **token} if isinstance(token, dict) else token
     with pytest.raises(NoCredentials) as raised:
-        with_credentials(URI, {"token": {**key(), "private_key": "hidden"}, "scopes": "s"})
+        with_credentials(URI, {"token": given, "scopes": "s"})
     assert "hidden" not in str(raised.value)
