@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -272,6 +274,54 @@ def test_a_sensor_goes_on_when_its_session_has_ended(
     (event,) = asyncio.run(events())
     assert event["status"] != "refused"
     assert len(proxy.requests) > 1
+
+
+def processes_with(secret: str, table: str) -> tuple[list[str], list[str]]:
+    """The command lines of a job's processes that hold a secret: in themselves, and in their environment.
+
+    A job leads a session of processes, and its own command line names its table.
+    """
+    commands: dict[int, tuple[str, bytes]] = {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with suppress(OSError):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                commands[int(process.name)] = command, (process / "environ").read_bytes()
+    leaders = {pid for pid, (command, _) in commands.items() if table in command}
+    of_job = []
+    for pid, found in commands.items():
+        with suppress(OSError):
+            of_job += [found] if os.getsid(pid) in leaders else []
+    return (
+        [command for command, _ in of_job if secret in command],
+        [command for command, environment in of_job if secret.encode() in environment],
+    )
+
+
+def test_the_keys_are_in_the_environment_of_the_job_and_nowhere_else(
+    s3_server: S3Server,
+    s3_table: str,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    hook = aws_hook(monkeypatch, s3_server, proxy.endpoint, {"DurationSeconds": 900})
+    assert hook.storage_options["secret"] == s3_server.secret
+    monkeypatch.delenv("AIRFLOW_CONN_LAKE")  # which the job would get with the rest of the environment
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def look(_: object) -> None:
+        seen.append(processes_with(s3_server.secret, s3_table))
+
+    proxy.rule = look
+    report = optimize(hook, s3_table)
+    assert report.status == "committed"
+    assert [arguments for arguments, _ in seen if arguments] == []
+    holders = {command for _, environment in seen for command in environment}
+    assert len(holders) == 1
+    assert "delta_maintenance.entrypoint.run_job" in holders.pop()
+    assert s3_server.secret not in caplog.text + json.dumps(report.to_dict())
 
 
 def test_a_connection_for_another_store_starts_nothing(
