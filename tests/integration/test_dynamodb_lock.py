@@ -11,7 +11,7 @@ import pytest
 from tests.support.servers.dynamodb import DynamoDBServer, running_dynamodb
 from tests.support.servers.s3 import S3Server
 
-from delta_log.errors import InvalidRequest, StorageError
+from delta_log.errors import AccessDenied, InvalidRequest, StorageError
 from delta_log.storage.dynamodb_lock import DynamoDBLock, LockEntry, LockOptions, LockTable
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
@@ -141,3 +141,32 @@ class TestLockedS3(StorageContract):
         assert [entry["fileName"] for entry in entries] == [key.rpartition("/")[2] for key in keys]
         assert {entry["complete"] for entry in entries} == {"true"}
         assert all(int(entry["expireTime"]) > 0 for entry in entries)
+
+
+def test_a_lock_is_reached_with_the_role_of_the_store(
+    dynamodb: DynamoDBServer,
+    lock_table: str,
+    s3_server: S3Server,
+    s3_bucket: str,
+) -> None:
+    s3_server.wait_for_roles()
+    role = {
+        "role_arn": "arn:aws:iam::123456789012:role/lake",
+        "duration_seconds": 900,
+        "sts_endpoint_url": s3_server.endpoint,
+    }
+    lock = {
+        name: value
+        for name, value in dynamodb.lock_options(lock_table).items()
+        if name not in ("key", "secret")
+    }
+    options = {**s3_server.storage_options, "assume_role": role, "lock": lock}
+    uri = f"s3://{s3_bucket}/t"
+    storage = open_storage(uri, options)
+    assert storage.put_if_absent(f"_delta_log/{FIRST}", b"{}")
+    assert [item["tablePath"] for item in dynamodb.entries(lock_table)] == [uri]
+    refused = {**options, "secret": "not the secret"}
+    with pytest.raises(AccessDenied, match="cannot be assumed"):
+        open_storage(uri, refused).put_if_absent(f"_delta_log/{SECOND}", b"{}")
+    with pytest.raises(AccessDenied, match="cannot be assumed"):
+        DynamoDBLock(uri, LockOptions.from_mapping(lock, refused)).latest()

@@ -28,6 +28,7 @@ FORKS = """
 import json, os, sys, traceback
 import airflow.sdk
 airflow.sdk.DAG, airflow.sdk.BaseSensorOperator
+airflow.sdk.Asset("s3://bucket/key")  # at the first one Airflow loads every installed provider's assets, which is not ours
 before = set(sys.modules)
 for name, program in json.load(sys.stdin).items():
     child = os.fork()

@@ -270,7 +270,7 @@ TABLE = Option(
 DELTA_CONN_ID = Option(
     "delta_conn_id",
     Text(),
-    "connection of type delta, with the storage options",
+    "connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform, wasb, adls, azure_data_lake or azure",
     otherwise="the identity of the machine",
     absence="the machine's own identity is used, and no fence of a connection holds",
 )

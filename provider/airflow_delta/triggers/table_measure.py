@@ -71,9 +71,14 @@ class TableMeasure(ABC):
         except NotATable:
             self._looks.tell(f"{self.table} is no Delta table yet.")
             return None
-        except (TableError, AccessDenied, AirflowFailException) as error:
+        except (TableError, AirflowFailException) as error:
             return refusal(error)
         except StorageError as error:
+            if isinstance(error, AccessDenied):
+                if not error.retryable:
+                    return refusal(error)
+                # Credentials have expired. The next look opens the table with what the connection says by then.
+                self.store.forget_credentials()
             self.failures += 1
             self._tail = None
             if self.failures == 1:

@@ -72,9 +72,15 @@ class TableWait:
                     continue
                 if outcome is not None or not again:
                     break
-        except (TableError, AccessDenied, AirflowFailException) as error:
+        except (TableError, AirflowFailException) as error:
             return refusal(error)
         except StorageError as error:
+            if isinstance(error, AccessDenied):
+                if not error.retryable:
+                    return refusal(error)
+                # Credentials have expired. The next look opens the table with what the connection says by then.
+                self.store.forget_credentials()
+                self._tail = None
             self.failures += 1
             if self.failures == 1:
                 log.warning("%s Trying again, less and less often.", error)

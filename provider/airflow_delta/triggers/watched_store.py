@@ -15,7 +15,6 @@ from contextvars import copy_context
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_delta.allowed_roots import AllowedRoots, require_allowed
 from airflow_delta.hooks.delta_table import DeltaTableHook
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class WatchedStore:
     def __init__(self, delta_conn_id: str | None) -> None:
         self.delta_conn_id = delta_conn_id
         self._pool: StoragePool | None = None
-        self._allowed_roots: AllowedRoots = {}
+        self._hook = DeltaTableHook(delta_conn_id)
         self._opened_at = 0.0
         self._opening = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, f"delta-{delta_conn_id or 'ambient'}")
@@ -42,7 +41,7 @@ class WatchedStore:
     def open(self, table_uri: str) -> Storage:
         """Blocks: call it in a thread of :meth:`submit`'s.
 
-        :raises AirflowFailException: there is no such connection, or the address lies outside of the allowed roots.
+        :raises AirflowFailException: there is no such connection, or it must not or cannot open the address.
         """
         with self._opening:
             pool = self._pool
@@ -50,11 +49,10 @@ class WatchedStore:
                 from delta_log.storage.pool import StoragePool
 
                 hook = DeltaTableHook(self.delta_conn_id)
-                self._allowed_roots = hook.allowed_roots
                 pool = self._pool = StoragePool(hook.storage_options)
-                self._opened_at = time.monotonic()
-            allowed_roots = self._allowed_roots
-        require_allowed([table_uri], allowed_roots)
+                self._hook, self._opened_at = hook, time.monotonic()
+            hook = self._hook
+        hook.require_allowed(table_uri)
         return pool.open(table_uri)
 
     def forget_credentials(self) -> None:

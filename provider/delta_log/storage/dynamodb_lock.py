@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from delta_log.errors import CREDENTIALS, AccessDenied, InvalidRequest, NoCredentials, StorageError
+from delta_log.storage.assumed_role import renewing_session
 from delta_log.storage.schemes import S3
 
 #: Both other implementations keep a finished entry for a day.
@@ -99,6 +100,7 @@ class LockOptions:
     :param key: access key id, with ``secret`` and perhaps ``token``; default: those of the store.
     :param conditional_put: whether the store honours ``If-None-Match: *``. Without it the lock works, but a commit of a
         writer that does not use the lock goes unnoticed.
+    :param assume_role: of the store's options, where the lock has no credentials of its own.
     """
 
     table: str = "delta_log"
@@ -110,6 +112,7 @@ class LockOptions:
     token: str | None = field(default=None, repr=False)
     profile: str | None = None
     conditional_put: bool = True
+    assume_role: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
     def from_mapping(cls, given: Any, storage_options: Mapping[str, Any]) -> LockOptions:
@@ -143,7 +146,9 @@ class LockOptions:
         client = storage_options.get("client_kwargs") or {}
         inherited = {"region": client.get("region_name"), "profile": storage_options.get("profile")}
         if "key" not in given and "profile" not in given:
-            inherited |= {name: storage_options.get(name) for name in ("key", "secret", "token")}
+            inherited |= {
+                name: storage_options.get(name) for name in ("key", "secret", "token", "assume_role")
+            }
         own = {name: value for name, value in given.items() if name != "provider"}
         return cls(**{**inherited, **own})
 
@@ -289,14 +294,19 @@ def _connect(options: LockOptions) -> Any:
             f"The DynamoDB lock needs a package that is not installed ({error}). Install airflow-provider-delta[s3]."
         ) from error
     try:
+        credentials = {
+            "aws_access_key_id": options.key,
+            "aws_secret_access_key": options.secret,
+            "aws_session_token": options.token,
+        }
         session = botocore.session.Session(profile=options.profile)
+        if options.assume_role is not None:
+            session, credentials = renewing_session(options.assume_role, _source(options)), {}
         return session.create_client(
             "dynamodb",
             region_name=options.region,
             endpoint_url=options.endpoint_url,
-            aws_access_key_id=options.key,
-            aws_secret_access_key=options.secret,
-            aws_session_token=options.token,
+            **credentials,
             config=botocore.config.Config(
                 connect_timeout=10, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3}
             ),
@@ -305,6 +315,17 @@ def _connect(options: LockOptions) -> Any:
         raise InvalidRequest('The lock has no AWS region. Set "region" of the lock.') from error
     except (botocore.exceptions.BotoCoreError, ValueError) as error:
         raise InvalidRequest(f"The lock's settings are of no use ({error}).") from error
+
+
+def _source(options: LockOptions) -> dict[str, Any]:
+    """Return the credentials that a role is assumed with, by the names of the store's options."""
+    return {
+        "key": options.key,
+        "secret": options.secret,
+        "token": options.token,
+        "profile": options.profile,
+        "client_kwargs": {"region_name": options.region},
+    }
 
 
 def item_of(table_path: str, entry: LockEntry) -> dict[str, dict[str, str]]:

@@ -21,6 +21,7 @@ from delta_log.errors import (
     NoCredentials,
     StorageError,
 )
+from delta_log.storage.google_credentials import with_credentials
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import TOKEN, ContentChanged, ObjectEnd, ObjectStorage, Upload
 from delta_log.storage.remote import file_info
@@ -39,7 +40,8 @@ class GcsStorage(ObjectStorage):
     parallel_parts = 1
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
-        super().__init__(table_uri, {**storage_options, **_credentials(storage_options.get("token"))})
+        options = {**storage_options, **_credentials(storage_options.get("token"))}
+        super().__init__(table_uri, with_credentials(table_uri, options))
         self._take_root()
 
     def _take_root(self) -> None:

@@ -26,6 +26,7 @@ from delta_log.errors import (
     NoCredentials,
     StorageError,
 )
+from delta_log.storage.assumed_role import REFUSALS, with_session
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
     TOKEN,
@@ -41,18 +42,6 @@ from delta_log.storage.storage import FileInfo, KeySpan
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MAX_READS = 5
-#: What the codes of a refusal mean, and whether the refusal may pass. Another code of a refusal does not pass.
-_REFUSALS = {
-    "InvalidAccessKeyId": ("the store does not know the access key", False),
-    "SignatureDoesNotMatch": ("the secret key does not belong to the access key", False),
-    "AuthorizationHeaderMalformed": ("the region is wrong, or the access key is malformed", False),
-    "InvalidToken": ("the session token is wrong", False),
-    "InvalidTokenId": ("the session token is wrong", False),
-    "ExpiredToken": ("the credentials have expired", True),
-    "TokenRefreshRequired": ("the credentials have expired", True),
-    "RequestExpired": ("the request is too old by the store's clock", True),
-    "RequestTimeTooSkewed": ("this machine's clock is wrong", True),
-}
 #: Errors of the client that has no credentials to sign with.
 _NO_CREDENTIALS = frozenset(
     {
@@ -79,7 +68,7 @@ class S3Storage(ObjectStorage):
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         # botocore's default is ten connections.
         config = {"max_pool_connections": 2 * self.concurrency, **storage_options.get("config_kwargs", {})}
-        super().__init__(table_uri, {**storage_options, "config_kwargs": config})
+        super().__init__(table_uri, {**with_session(storage_options), "config_kwargs": config})
         self._take_root()
         if self.bucket.endswith("--x-s3"):
             raise InvalidRequest(
@@ -108,7 +97,7 @@ class S3Storage(ObjectStorage):
             return BucketNotFound(uri, f"bucket {self.bucket}", f"at {self.endpoint}")
         if type(error).__name__ in _NO_CREDENTIALS:
             return NoCredentials(uri, str(error))
-        meaning, may_pass = _REFUSALS.get(code, ("", False))
+        meaning, may_pass = REFUSALS.get(code, ("", False))
         if meaning:
             return AccessDenied(
                 f"{uri}: access was denied ({code}: {meaning}). Check the credentials in {CREDENTIALS}.",

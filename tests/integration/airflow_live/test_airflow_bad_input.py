@@ -43,7 +43,12 @@ def tables(tmp_path: Path, write_table: WriteTable) -> dict[str, Path]:
         ("good", {"where": "id = 1"}, "InvalidRequest"),
         ("good", {"where": "part ="}, "InvalidRequest"),
         ("good", {"delta_conn_id": "nowhere"}, "There is no Airflow connection 'nowhere'"),
-        ("good", {"delta_conn_id": "no_storage"}, "has type 'aws'"),
+        ("good", {"delta_conn_id": "no_storage"}, "has type 'postgres'"),
+        (
+            "good",
+            {"delta_conn_id": "aws_lake", "table": "abfss://c@a.dfs.core.windows.net/t"},
+            "is for s3:// addresses",
+        ),
         ("good", {"engine": "spark", "spark_conn_id": "nowhere"}, "There is no Airflow connection 'nowhere'"),
         ("good", {"engine": "spark", "spark_conn_id": "no_master"}, "which no Spark knows"),
         ("good", {"engine": "warp"}, "engine: 'warp' is not one of"),

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,18 @@ class AzureServer:
             "AZURE_STORAGE_ENDPOINT": f"{self.endpoint}/{self.account}",
             "ALLOW_HTTP": "true",
         }
+
+    def sas_token(self, container: str) -> str:
+        """Returns a token for an hour that may do everything in a container."""
+        from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+
+        return generate_container_sas(
+            self.account,
+            container,
+            account_key=self.key,
+            permission=ContainerSasPermissions.from_string("rwdl"),
+            expiry=datetime.now(timezone.utc) + timedelta(hours=1),
+        )
 
     def make_container(self) -> str:
         """Creates a container and returns its name."""

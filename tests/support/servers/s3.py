@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -87,6 +88,29 @@ class S3Server:
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         self.file_system().call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
 
+    def wait_for_roles(self) -> None:
+        """Waits until the token service answers, which it does some time after the store."""
+        import botocore.session  # type: ignore[import-untyped]
+        from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+        client = botocore.session.Session().create_client(
+            "sts",
+            region_name=_REGION,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.key,
+            aws_secret_access_key=self.secret,
+        )
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                client.assume_role(RoleArn="arn:aws:iam::123456789012:role/ready", RoleSessionName="tests")
+            except ClientError as error:
+                if "not initialized" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
     @property
     def anonymous_options(self) -> dict[str, Any]:
         """Storage options for requests without a signature."""
@@ -94,11 +118,14 @@ class S3Server:
 
 
 @contextmanager
-def running_minio(program: list[str], directory: Path) -> Iterator[S3Server]:
+def running_minio(
+    program: list[str], directory: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[S3Server]:
     data = directory / "data"
     data.mkdir(parents=True)
     server = S3Server("")
     environment = {
+        **(environment or {}),
         "MINIO_ROOT_USER": server.key,
         "MINIO_ROOT_PASSWORD": server.secret,
         "MINIO_BROWSER": "off",

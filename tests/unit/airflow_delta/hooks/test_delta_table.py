@@ -39,8 +39,8 @@ def test_a_connection_that_does_not_exist_is_named() -> None:
 
 
 def test_a_connection_to_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AirflowFailException, match="has type 'aws'"):
-        _ = connect(monkeypatch, conn_type="aws").storage_options
+    with pytest.raises(AirflowFailException, match="has type 'postgres'"):
+        _ = connect(monkeypatch, conn_type="postgres").storage_options
 
 
 @pytest.mark.parametrize("extra", ["{not json", "[1]"])
@@ -66,9 +66,9 @@ def test_the_test_button_says_that_it_read_nothing(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_test_button_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    ok, message = connect(monkeypatch, conn_type="aws").test_connection()
+    ok, message = connect(monkeypatch, conn_type="postgres").test_connection()
     assert not ok
-    assert "has type 'aws'" in message
+    assert "has type 'postgres'" in message
 
 
 def test_what_the_test_button_shows_is_one_printable_line(
