@@ -34,6 +34,8 @@ _READING = {
     "history": "the commits of a table, newest first",
 }
 
+_DOCTOR = "whether jobs could do their work: what is installed, what the store allows, what Spark has"
+
 
 class UsageError(Exception):
     """The command line is wrong; the message says what to change."""
@@ -55,14 +57,25 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         _add_reading_options(_add_command(group, name, commands[name], summary), name)
     for name, operation in {**READINGS, **OPERATIONS}.items():
         _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
+    _add_doctor(group, commands["doctor"])
     return parser
 
 
 def _add_command(group: Any, name: str, command: Command, summary: str) -> argparse.ArgumentParser:
+    parser = _named(group, name, command, summary)
+    parser.add_argument("table", metavar="TABLE", help="a path, or a URI such as s3://bucket/table")
+    _add_output_and_options(parser)
+    return parser
+
+
+def _named(group: Any, name: str, command: Command, summary: str) -> argparse.ArgumentParser:
     description = f"{summary[0].upper()}{summary[1:]}."
     parser: argparse.ArgumentParser = group.add_parser(name, help=summary, description=description)
     parser.set_defaults(command=command, operation=name)
-    parser.add_argument("table", metavar="TABLE", help="a path, or a URI such as s3://bucket/table")
+    return parser
+
+
+def _add_output_and_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--storage-options",
         type=_json_object,
@@ -70,7 +83,20 @@ def _add_command(group: Any, name: str, command: Command, summary: str) -> argpa
         help=f"for the fsspec file system of the table; else ${STORAGE_OPTIONS_VARIABLE}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    return parser
+
+
+def _add_doctor(group: Any, command: Command) -> None:
+    parser = _named(group, "doctor", command, _DOCTOR)
+    parser.add_argument(
+        "--table", metavar="TABLE", help="look at this table's store, with probes beside the table"
+    )
+    parser.add_argument(
+        "--spark", action="store_true", help="start a Spark session, and look at its executors"
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="the Spark master (default: $SPARK_MASTER, or local[*])"
+    )
+    _add_output_and_options(parser)
 
 
 def _add_reading_options(parser: argparse.ArgumentParser, name: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from delta_log.printable import print_traceback, printable, printable_lines
 from delta_log.redaction import redact, redacted
 from delta_maintenance.cli.arguments import UsageError, make_parser, storage_options
-from delta_maintenance.contract import EXIT_DONE, ContractError, ErrorReport, JobSpec
+from delta_maintenance.contract import EXIT_DONE, EXIT_FAILED, ContractError, ErrorReport, JobSpec
 from delta_maintenance.lean_arrow import load_lean_arrow
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import ENGINE
@@ -33,21 +33,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = make_parser(COMMANDS).parse_args(given)
     except UsageError as error:
         return _end(sys.stdout, "--json" in given, {"error": _described(error)}, "")
+    code: list[int] = []
     with _output() as output:
         try:
             if arguments is None:  # this process is ours, not that of a program that calls this function
                 load_lean_arrow()
-            result, text = options.command(options)
+            result, text, *code = options.command(options)
         except KeyboardInterrupt:
             result, text = {"error": {"type": "Interrupted", "message": "Interrupted.", "kind": "failed"}}, ""
         except Exception as error:  # noqa: BLE001 - every error is reported in the promised form
             result, text = {"error": _described(error)}, ""
         if arguments is None:
             gc.freeze()  # or Python looks through all modules for cycles of objects before it ends
-        return _end(output, options.json, result, text)
+        return _end(output, options.json, result, text, *code)
 
 
-def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) -> int:
+def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str, code: int = EXIT_DONE) -> int:
     # The text of a log, an argument or a client library may hold an address with credentials.
     result, text = redacted(result), redact(text)
     error = result.get("error")
@@ -57,7 +58,7 @@ def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str) ->
         print(printable_lines(text.split("\n")), file=output, flush=True)
     else:
         print(f"delta-maintenance: {printable(error['message'])}", file=sys.stderr)
-    return EXIT_DONE if error is None else ErrorReport.from_dict(error).exit_code
+    return code if error is None else ErrorReport.from_dict(error).exit_code
 
 
 def _described(error: Exception) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def _output() -> Iterator[TextIO]:
         os.close(kept)
 
 
-# -- commands: each returns its result as JSON values, and as text for people ---------------------------------
+# -- commands: each returns its result as JSON values, as text for people, and perhaps an exit code -----------
 # Each imports what it needs when it runs, so that --help and a wrong argument load nothing heavy.
 
 
@@ -163,6 +164,25 @@ def health(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return document, render_health(document)
 
 
+def doctor(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    """Whether jobs could do their work; the exit code is 1 if a check failed."""
+    from delta_log.runtime import Runtime
+    from delta_maintenance.doctor.check import FAILURE
+    from delta_maintenance.doctor.examination import examine
+    from delta_maintenance.progress import HumanProgress
+    from delta_maintenance.text.doctor import render_doctor
+
+    document = examine(
+        options.table,
+        storage_options(options.storage_options, os.environ),
+        with_spark=options.spark,
+        master=options.master,
+        runtime=Runtime(),
+        progress=HumanProgress(sys.stderr),
+    )
+    return document, render_doctor(document), EXIT_FAILED if document["status"] == FAILURE else EXIT_DONE
+
+
 def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Run the operation that is named as the command; the result is the job's report."""
     from delta_log.runtime import Runtime
@@ -210,6 +230,7 @@ COMMANDS = {
     "history": history,
     "health": health,
     **dict.fromkeys(OPERATIONS, run_operation),
+    "doctor": doctor,
 }
 
 

@@ -1,0 +1,85 @@
+"""Checks of a Spark: whether it answers, gives an executor, and has on each machine what the jobs need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from delta_maintenance.doctor.check import OK, WARNING, Check, Examination, failed
+from delta_maintenance.engine.cluster_check import REQUIRED, ClusterVersions
+from delta_maintenance.engine.spark_examination import SparkFacts, examine_session
+from delta_maintenance.errors import ClusterIncomplete
+from delta_maintenance.progress import ProgressReporter
+
+_ANSWER, _MACHINES, _ENCRYPTION = "spark.answer", "spark.machines", "spark.encryption"
+
+
+def examine_spark(
+    examination: Examination,
+    master: str | None,
+    storage_options: Mapping[str, Any],
+    progress: ProgressReporter,
+) -> None:
+    """
+    :param master: of the session, as for a job; ``None``: what Spark's own configuration says.
+    :param storage_options: those of the table, which jobs send to executors.
+    """
+    facts = SparkFacts()
+    try:
+        examine_session(master, facts, progress)
+    except ClusterIncomplete as error:
+        examination.add(_answered(facts), failed(_MACHINES, error))
+    except Exception as error:  # noqa: BLE001 - any error is what the check has found
+        if facts.version is None:
+            examination.add(failed(_ANSWER, error))
+            examination.skip([_MACHINES, _ENCRYPTION], "Spark does not answer")
+            return
+        examination.add(_answered(facts), failed(_MACHINES, error))
+    else:
+        assert facts.machines is not None
+        examination.add(_answered(facts), _machines(facts.machines))
+    examination.add(_encryption(facts, bool(storage_options)))
+
+
+def _answered(facts: SparkFacts) -> Check:
+    found = {"version": facts.version, "master": facts.master, "application_id": facts.application_id}
+    return Check(_ANSWER, OK, f"Spark {facts.version} at {facts.master}", facts=found)
+
+
+def _machines(machines: ClusterVersions) -> Check:
+    facts = {name: dict(versions) for name, versions in machines.found.items()}
+    driver = machines.found["driver"]
+    other = {
+        f"{name} ({versions[name]} on {where}, {driver[name]} on the driver)"
+        for where, versions in machines.found.items()
+        for name in (*REQUIRED, "python")
+        if versions[name].split(".")[:2] != driver[name].split(".")[:2]
+    }
+    if other:
+        return Check(
+            _MACHINES,
+            WARNING,
+            f"The machines have different versions: {'; '.join(sorted(other))}.",
+            "Give driver and executors one Python environment.",
+            facts,
+        )
+    brings = "" if machines.has_library else "; jobs bring this package with them"
+    return Check(_MACHINES, OK, f"{machines.describe()}{brings}", facts=facts)
+
+
+def _encryption(facts: SparkFacts, sends_secrets: bool) -> Check:
+    """Tell how secrets that a job sends to executors travel."""
+    if facts.is_local:
+        return Check(_ENCRYPTION, OK, "executors are on this machine")
+    if not sends_secrets:
+        return Check(_ENCRYPTION, OK, "no storage options are sent to executors: they use their own identity")
+    if facts.is_encrypted:
+        return Check(_ENCRYPTION, OK, "storage options travel to executors encrypted")
+    return Check(
+        _ENCRYPTION,
+        WARNING,
+        "Storage options travel to executors in the clear.",
+        "Set spark.authenticate and spark.network.crypto.enabled (or spark.ssl.rpc.enabled), or give the cluster's machines an identity and "
+        "leave the storage options out.",
+        {"spark.network.crypto.enabled": False},
+    )
