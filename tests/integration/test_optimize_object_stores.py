@@ -181,7 +181,10 @@ def test_a_job_of_airflow_gets_its_credentials_from_the_connection(
     extra = {**store.options, "test_table": store.uri, "anon": False}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "delta", "extra": extra}))
     hook = DeltaTableHook("lake")
-    assert hook.test_connection() == (True, f"Opened {store.uri}: version {FILES - 1}, {FILES * 2} files.")
+    assert hook.test_connection() == (
+        True,
+        f"{store.uri}: table ok: version {FILES - 1}, {FILES * 2} files",
+    )
     spec = JobSpec("optimize", store.uri, "run", engine="local")
     runner = LocalJobRunner(hook.storage_options, logging.getLogger("job"))
     assert runner.run(spec, lambda _: None).status == "committed"

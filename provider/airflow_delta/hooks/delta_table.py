@@ -87,20 +87,32 @@ class DeltaTableHook(BaseHook):
         return Table(table, self.storage_options or None)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Open the table named in the connection (`test_table`), since credentials alone prove nothing."""
+        """Do at the table that the connection names (`test_table`) what jobs do there, since credentials alone prove nothing.
+
+        The checks are those of ``delta-maintenance doctor``: list, create under a condition, read, overwrite and delete.
+        """
         try:
-            _ = self._options
-            address = self._extra("test_table")
+            options, address = self._options, self._extra("test_table")
             if not address:
                 return True, (
-                    "The storage options are well-formed, but nothing was read: "
-                    "name a table under 'Table to test with' to have it opened."
+                    "The storage options are well-formed, but nothing was tried: "
+                    "name a table under 'Table to test with' to have its store examined."
                 )
-            snapshot = self.get_table(address).snapshot()
-            return (
-                True,
-                f"Opened {printable(address)}: version {snapshot.version}, {snapshot.num_files} files.",
-            )
+            self.require_allowed(address)
+            # Imported here, since they load pyarrow, and a DAG file may import this module.
+            from delta_log.runtime import Runtime
+            from delta_maintenance.doctor.check import FAILURE, OK, WARNING, Examination
+            from delta_maintenance.doctor.store import examine_store
+            from delta_maintenance.text.doctor import remark
+
+            examination = Examination()
+            examine_store(examination, address, options, Runtime())
+            *checks, table = examination.document(address, None)["checks"]
+            found = [check for check in checks if check["status"] in (WARNING, FAILURE)]
+            # The button shows one line.
+            text = "; ".join(remark(check) for check in (*found, table))
+            works = examination.status != FAILURE and table["status"] == OK
+            return works, printable(f"{address}: {text}")
         except Exception as error:  # noqa: BLE001 - the button shows any error
             return False, printable(f"{type(error).__name__}: {error}")
 

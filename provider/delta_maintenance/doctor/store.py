@@ -6,6 +6,7 @@ deleting is what fails, some bytes stay, and the check says where.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,7 +92,10 @@ def _examine_writing(
     examination.add(clock)
 
 
-def _listed(storage: Storage) -> str:
+def _listed(storage: Storage) -> str | Check:
+    if storage.has_directories and not os.path.isdir(storage.uri):
+        # A probe would make it.
+        return Check("store.list", FAILURE, f"There is no directory {storage.uri}.", "Check the address.")
     first = next(iter(storage.list_from(_LOG)), None)
     return "the log can be listed" if first is not None else "the log can be listed, and is empty"
 

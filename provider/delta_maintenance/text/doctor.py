@@ -14,6 +14,13 @@ def render_doctor(document: Mapping[str, Any]) -> str:
     return printable_lines(_lines(document))
 
 
+def remark(check: Mapping[str, Any]) -> str:
+    """One check in one line, with its remedy."""
+    return " ".join(
+        filter(None, (f"{check['name']} {check['status']}: {check['message']}", check.get("remedy")))
+    )
+
+
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     for check in document["checks"]:
         yield f"{check['status']:<{_STATUS_WIDTH}} {check['name']:<{_NAME_WIDTH}} {check['message']}"

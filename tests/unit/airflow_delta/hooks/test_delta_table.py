@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE, write_hostile_table
+from tests.support.tables.small_tables import write_days
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 
@@ -51,18 +52,26 @@ def test_an_extra_that_cannot_be_read_is_not_taken_for_an_empty_one(
         _ = connect(monkeypatch, extra=extra).storage_options
 
 
-def test_the_test_button_opens_the_table_that_the_connection_names(
+def test_the_test_button_examines_the_table_that_the_connection_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
+    write_days(tmp_path / "t", files=1)
+    ok, message = connect(monkeypatch, extra={"test_table": str(tmp_path / "t")}).test_connection()
+    assert (ok, message) == (True, f"{tmp_path}/t: table ok: version 0, 1 files")
     ok, message = connect(monkeypatch, extra={"test_table": str(tmp_path / "nothing")}).test_connection()
     assert not ok
-    assert "NotATable" in message
+    assert "There is no directory" in message
+    assert not (tmp_path / "nothing").exists()
+    (tmp_path / "empty").mkdir()
+    ok, message = connect(monkeypatch, extra={"test_table": str(tmp_path / "empty")}).test_connection()
+    assert not ok
+    assert "is not a Delta table" in message
 
 
-def test_the_test_button_says_that_it_read_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_button_says_that_it_tried_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ok, message = connect(monkeypatch).test_connection()
     assert ok
-    assert "nothing was read" in message
+    assert "nothing was tried" in message
 
 
 def test_the_test_button_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
