@@ -51,6 +51,7 @@ _SLOWEST_FILES = 15
 _FIRST = tuple(
     f"tests/integration/{name}"
     for name in (
+        "airflow_matrix/",
         "airflow_live/",
         "test_mixed_writers.py",
         "test_optimize_corpus.py",

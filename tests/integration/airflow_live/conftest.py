@@ -104,7 +104,6 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         "AIRFLOW_CONN_NO_MASTER": '{"conn_type": "http", "host": "example.org"}',
         "AIRFLOW_CONN_SPARK_CLUSTER": spark_cluster.connection,
-        "CLUSTER_SPARK_CONF": json.dumps([spark_cluster.conf_that_waits(40), spark_cluster.conf]),
         "AIRFLOW_CONN_NO_STORAGE": '{"conn_type": "postgres"}',
         "AIRFLOW_CONN_AWS_LAKE": '{"conn_type": "aws"}',
         "AIRFLOW__DELTA__TABLE_URL": "https://catalog.example.org/?uri={table}",

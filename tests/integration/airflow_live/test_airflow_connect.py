@@ -1,4 +1,7 @@
-"""The example for a Spark Connect server, on a real Airflow and a real server: slots, restarts, kills, retries."""
+"""The example for a Spark Connect server, on a real Airflow and a real server: a rewrite that is stopped and goes on.
+
+Restarts, kills and timeouts are in `tests/integration/airflow_matrix`.
+"""
 
 from __future__ import annotations
 
@@ -60,27 +63,6 @@ def version_of(table: Path) -> int:
     return DeltaTable(str(table)).version()
 
 
-def test_a_deferred_rewrite_holds_no_slot_and_outlives_scheduler_and_triggerer(
-    airflow: LiveAirflow, connect_server: SparkConnect, write_table: WriteTable
-) -> None:
-    table = write_table("events")
-    before = version_of(table)
-    run_id = deferred_run(airflow, table)
-    pool = airflow.call("GET", "/api/v2/pools/default_pool")
-    assert (pool["running_slots"], pool["queued_slots"], pool["deferred_slots"]) == (0, 0, 1)
-    for component in ("scheduler", "triggerer"):
-        airflow.kill(component)
-        airflow.start_component(component)
-    Gate(table).release()
-    assert airflow.wait_for_run(DAG_ID, run_id) == "success", airflow.story(DAG_ID, run_id)
-    report = airflow.xcom(DAG_ID, run_id, "optimize")
-    assert (report["status"], report["version"], report["engine"]) == ("committed", before + 1, "spark")
-    assert "earlier_tries" not in report
-    assert version_of(table) == before + 1
-    assert airflow.task(DAG_ID, run_id, "optimize")["try_number"] == 1
-    assert TOKEN not in airflow.story(DAG_ID, run_id)
-
-
 def test_a_task_that_is_marked_failed_stops_the_server_and_clearing_it_goes_on(
     airflow: LiveAirflow, connect_server: SparkConnect, write_table: WriteTable
 ) -> None:
@@ -102,4 +84,5 @@ def test_a_task_that_is_marked_failed_stops_the_server_and_clearing_it_goes_on(
     assert (report["status"], report["version"]) == ("committed", before + 1)
     log = airflow.task_log(DAG_ID, run_id, "optimize", 2)
     assert any(line.startswith("1 of 2 bins was finished by an earlier try") for line in log)
+    assert TOKEN not in airflow.story(DAG_ID, run_id)
     assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 6

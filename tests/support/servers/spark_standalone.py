@@ -38,17 +38,6 @@ class SparkCluster:
         "spark.pyspark.driver.python": sys.executable,
     }
 
-    @staticmethod
-    def conf_that_waits(seconds: int) -> dict[str, str]:
-        """Properties with which a job waits before its first task, for more cores than the cluster has."""
-        return {
-            **SparkCluster.conf,
-            "spark.cores.max": "64",
-            "spark.executor.cores": "1",
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{seconds}s",
-        }
-
     @property
     def connection(self) -> str:
         """An Airflow connection of it in deploy mode ``cluster``."""
