@@ -137,7 +137,10 @@ class Case:
         self.start()
         self.wait_until(self.gate.held)
         if self.cell.is_deferred:
+            at_work = datetime.now(UTC)
             self.wait_until(lambda: self.task["state"] == "deferred")
+            waited = (datetime.now(UTC) - at_work).total_seconds()
+            self.remark = f"yes, deferred {waited:.0f} s after its job was at work"
 
     def wait_until(self, found: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + _SECONDS
@@ -440,8 +443,6 @@ def test_triggerer_restart(make_case: MakeCase, airflow: LiveAirflow, results: d
 
     def hold(case: Case) -> None:
         case.start_and_hold()
-        began = datetime.fromisoformat(case.task["start_date"])
-        case.remark = f"yes, deferred {(datetime.now(UTC) - began).total_seconds():.0f} s after its start"
 
     def restart() -> None:
         for is_restarted in (False, True):
