@@ -27,7 +27,7 @@ def _switch(label: str, description: str) -> dict[str, Any]:
 #: Named as fsspec's file systems name them: what the form writes into ``extra`` *is* the storage options.
 CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     "test_table": _text(
-        "Table to test with", "Address of a table that the Test button opens. Not a credential."
+        "Table to test with", "Address of a table whose store the Test button examines. Not a credential."
     ),
     "allowed_roots": _text(
         "Allowed roots",
