@@ -326,9 +326,10 @@ def test_outage(make_case: MakeCase, places: Places, results: dict[Cell, str]) -
     """Where the job should run does not answer: the try fails, and the next one succeeds."""
 
     def meets_an_outage(case: Case) -> None:
+        case.beside("not_yet").touch()
         case.start()
-        case.wait_until(lambda: case.task["state"] in ("up_for_retry", "failed", "success"))
-        assert case.task["state"] != "failed", case.story
+        case.wait_until(lambda: len(case.slots()) > 1 or case.task["state"] in ("failed", "success"))
+        assert len(case.slots()) == 2, case.story
 
     def close() -> None:
         places.set_open(False)
@@ -337,6 +338,7 @@ def test_outage(make_case: MakeCase, places: Places, results: dict[Cell, str]) -
         places.set_open(True)
 
     def second_try(case: Case) -> None:
+        case.beside("not_yet").unlink()
         case.succeeds(tries=2)
 
     run_cells("outage", make_case, results, close, meets_an_outage, open_, second_try)
