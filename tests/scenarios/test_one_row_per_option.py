@@ -22,6 +22,7 @@ from airflow_delta import operators
 from airflow_delta.operators.base import DeltaJobOperator
 from delta_log.errors import InvalidRequest
 from delta_maintenance.cli.arguments import UsageError, make_parser, rows_of
+from delta_maintenance.cli.main import COMMANDS
 from delta_maintenance.operations import OPERATIONS, READINGS
 from delta_maintenance.options import (
     Choice,
@@ -57,7 +58,7 @@ class DeltaPolishOperator(DeltaJobOperator):
 @pytest.fixture
 def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     monkeypatch.setitem(OPERATIONS, "polish", POLISH)
-    parser = make_parser(dict.fromkeys(("inspect", "history", *READINGS, *OPERATIONS), lambda _: None))
+    parser = make_parser(dict.fromkeys((*COMMANDS, *OPERATIONS), lambda _: None))
     return lambda *arguments: vars(parser.parse_args(["polish", "/t", *arguments]))
 
 

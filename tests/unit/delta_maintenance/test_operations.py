@@ -7,4 +7,9 @@ from delta_maintenance.text.report import RENDERERS
 
 
 def test_every_operation_can_be_run_and_its_report_be_shown() -> None:
-    assert set(OPERATIONS) == set(RUN) == set(RENDERERS) == set(COMMANDS) - {"inspect", "history", *READINGS}
+    assert (
+        set(OPERATIONS)
+        == set(RUN)
+        == set(RENDERERS)
+        == (set(COMMANDS) - {"inspect", "history", "doctor", *READINGS})
+    )
