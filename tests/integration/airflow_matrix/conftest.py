@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support import ROOT
 from tests.support.environment.prerequisites import require
-from tests.support.runs.maintenance_matrix import Cell, table_of
+from tests.support.runs.maintenance_matrix import Cell, cells_of_run, table_of
 from tests.support.servers.gate import gated_environment
 from tests.support.servers.matrix_places import Places, running_places
 
@@ -36,11 +36,18 @@ def airflow(
 ) -> Iterator[LiveAirflow]:
     home, dags = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("dags")
     uploads, hadoop = tmp_path_factory.mktemp("uploads"), tmp_path_factory.mktemp("hadoop")
-    for file in (Path(__file__).parent / "dags").glob("*.py"):
-        shutil.copy(file, dags)
+    shutil.copy(Path(__file__).parent / "dags" / "matrix_cases.py", dags)
+    for operation, way in {(cell.operation, cell.way) for cell in cells_of_run()}:
+        # A task reads its DAG file when it starts, so a file has few DAGs.
+        (dags / f"{operation}_{way.replace(' ', '_')}.py").write_text(
+            f"from matrix_cases import define_dags  # makes each airflow DAG\n\ndefine_dags({operation!r}, {way!r})\n"
+        )
     settings = {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres_url,
         "AIRFLOW__CORE__PARALLELISM": "12",
+        # No file changes.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
         # What a component has left that was killed is found sooner than by default; not so soon that a busy machine looks dead.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",

@@ -1,11 +1,10 @@
 """Operators, ways of running and situations on a real Airflow: nothing is lost, done twice, or left at work.
 
-The cells of a situation run side by side. ``./dev test`` runs a pairwise selection, ``./dev test-matrix`` all of them.
+The cells of a situation run side by side. ``./dev test`` runs a selection of them, ``./dev test-matrix`` all.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from tests.support.runs.maintenance_matrix import Cell, all_cells, cells_of, pairwise
+from tests.support.runs.maintenance_matrix import Cell, all_cells, cells_of, cells_of_run
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted, remove_files
 from tests.support.servers.gate import Gate
 from tests.support.servers.matrix_places import Places
@@ -32,13 +31,12 @@ from live_airflow import LiveAirflow
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
-_IS_WHOLE = os.environ.get("MATRIX") == "whole"
-CELLS = all_cells() if _IS_WHOLE else pairwise(all_cells())
+CELLS = cells_of_run()
 #: So many at a time: each may have a driver and an executor.
 _AT_ONCE = 8
 _SECONDS = 240
 #: How long jobs are held up while their tasks are deferred.
-_SECONDS_HELD = 60 if _IS_WHOLE else 4
+_SECONDS_HELD = 60 if len(CELLS) == len(all_cells()) else 4
 _TASK = "maintain"
 #: Words of the keys that an operation changes first.
 _FIRST_CHANGE = {"optimize": "part=", "purge": "part=", "vacuum": "part=", "checkpoint": ".checkpoint"}

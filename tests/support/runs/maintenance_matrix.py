@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from zlib import crc32
 
 OPERATIONS = ("optimize", "purge", "vacuum", "checkpoint")
@@ -57,7 +57,14 @@ class Cell:
 
     @property
     def how_it_waits(self) -> str:
+        if self.place in ("local", "client"):
+            return "beside its job"
         return "deferred" if self.way.endswith("deferred") else "in its slot"
+
+    @property
+    def pairs(self) -> set[tuple[str, str]]:
+        """What :func:`selected` leaves no combination of out."""
+        return {(self.situation, self.how_it_waits), (self.operation, self.place)}
 
     @property
     def is_deferred(self) -> bool:
@@ -92,23 +99,24 @@ def all_cells() -> list[Cell]:
     return [cell for cell in cells if cell.why_not is None]
 
 
-def pairwise(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells in which each pair of an operation, a place, waiting or deferring, and a situation occurs that occurs in `cells`.
+def cells_of_run() -> list[Cell]:
+    """The cells that this run of the tests is about: all for `./dev test-matrix`, else a selection."""
+    return all_cells() if os.environ.get("MATRIX") == "whole" else selected(all_cells())
+
+
+def selected(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells in which each situation occurs with each way of waiting, and each operation in each place, as far as they do in `cells`.
 
     Chosen greedily, and the same on each call: the next cell is the one with the most pairs that are new.
     """
-    missing = {pair for cell in cells for pair in _pairs(cell)}
+    missing = {pair for cell in cells for pair in cell.pairs}
     chosen: list[Cell] = []
     while missing:
         # Among equals, one that looks drawn, so that no operation and no way is preferred.
-        best = max(cells, key=lambda cell: (len(missing & _pairs(cell)), crc32(str(cell).encode())))
+        best = max(cells, key=lambda cell: (len(missing & cell.pairs), crc32(str(cell).encode())))
         chosen.append(best)
-        missing -= _pairs(best)
+        missing -= best.pairs
     return sorted(chosen, key=cells.index)
-
-
-def _pairs(cell: Cell) -> set[tuple[str, str]]:
-    return set(combinations((cell.operation, cell.place, cell.how_it_waits, cell.situation), 2))
 
 
 def table_of(results: Mapping[Cell, str]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.runs.maintenance_matrix import OPERATIONS, WAYS, all_cells
+from tests.support.runs.maintenance_matrix import WAYS, all_cells
 from tests.support.servers.gate import gated_environment
 from tests.support.servers.kubernetes import Kubernetes, running_kubernetes
 from tests.support.servers.spark_connect import TOKEN, SparkConnect, running_spark_connect
@@ -69,7 +69,7 @@ class Places:
         }
 
     def arguments(self, uploads: Path) -> dict[str, dict[str, Any]]:
-        """By way of running, the arguments of its operators; ``without``: the operations that cannot run so.
+        """By way of running, the arguments of its operators.
 
         :param uploads: a directory for what is handed to Kubernetes.
         """
@@ -93,9 +93,9 @@ class Places:
 
 
 def _arguments(way: str, of_place: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    cells = [cell for cell in all_cells() if cell.way == way]
-    place, is_deferred = cells[0].place, cells[0].is_deferred
-    found = {**of_place[place], "without": sorted(set(OPERATIONS) - {cell.operation for cell in cells})}
+    cell = next(cell for cell in all_cells() if cell.way == way)
+    place, is_deferred = cell.place, cell.is_deferred
+    found = dict(of_place[place])
     if place != "local":
         found |= {"engine": "spark", "spark_conn_id": place}
     if place not in ("local", "client"):

@@ -36,6 +36,10 @@ class SparkCluster:
         "spark.cores.max": "1",
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
+        **dict.fromkeys(
+            ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"),
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        ),
     }
 
     @property

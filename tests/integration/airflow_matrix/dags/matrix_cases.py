@@ -1,4 +1,4 @@
-"""DAGs of the matrix: one for each operation, way of running and kind of time limit. What befalls a task is said by files beside its table."""
+"""Makes the DAGs of the matrix, for files with one call each. What befalls a task is said by files beside its table."""
 
 from __future__ import annotations
 
@@ -63,26 +63,25 @@ def end(context: Context, result: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-for way, arguments in WAYS.items():
-    for operation, operator in OPERATORS.items():
-        if operation in arguments.get("without", ()):
-            continue
-        for limit in ("", "execution", "run"):
-            with DAG(
-                "_".join(filter(None, (operation, way.replace(" ", "_"), limit))),
-                schedule=None,
-                start_date=datetime(2024, 1, 1, tzinfo=UTC),
-                params={"table": Param("", type="string")},
-                dagrun_timeout=LIMIT if limit == "run" else None,
-            ):
-                operator(
-                    task_id="maintain",
-                    table="{{ params.table }}",
-                    retries=0 if limit == "execution" else 1,
-                    retry_delay=timedelta(seconds=1),
-                    execution_timeout=LIMIT if limit == "execution" else None,
-                    pre_execute=begin,
-                    post_execute=end,
-                    **ARGUMENTS.get(operation, {}),
-                    **{name: value for name, value in arguments.items() if name != "without"},
-                )
+def define_dags(operation: str, way: str) -> None:
+    """Make the DAGs of one operation in one way: without a limit, with one for the task, and with one for the run."""
+    arguments = WAYS[way]
+    for limit in ("", "execution", "run"):
+        with DAG(
+            "_".join(filter(None, (operation, way.replace(" ", "_"), limit))),
+            schedule=None,
+            start_date=datetime(2024, 1, 1, tzinfo=UTC),
+            params={"table": Param("", type="string")},
+            dagrun_timeout=LIMIT if limit == "run" else None,
+        ):
+            OPERATORS[operation](
+                task_id="maintain",
+                table="{{ params.table }}",
+                retries=0 if limit == "execution" else 1,
+                retry_delay=timedelta(seconds=1),
+                execution_timeout=LIMIT if limit == "execution" else None,
+                pre_execute=begin,
+                post_execute=end,
+                **ARGUMENTS.get(operation, {}),
+                **arguments,
+            )
