@@ -35,6 +35,8 @@ CELLS = cells_of_run()
 #: So many at a time: each may have a driver and an executor.
 _AT_ONCE = 8
 _SECONDS = 240
+#: Airflow tells a task that it is killed when its process sends the next heartbeat.
+_SECONDS_TO_END = 15
 #: How long jobs are held up while their tasks are deferred.
 _SECONDS_HELD = 60 if len(CELLS) == len(all_cells()) else 4
 _TASK = "maintain"
@@ -209,6 +211,9 @@ class Case:
         began = time.monotonic()
         self.wait_until(lambda: not self.gate.held())
         self.remark = f"yes, at rest after {time.monotonic() - began:.0f} s"
+        # A job that was only about to begin is ended a little later, or comes to the gate.
+        time.sleep(_SECONDS_TO_END)
+        self.wait_until(lambda: not self.gate.held())
         self.gate.release()
         time.sleep(5)
         assert self.is_untouched, self.story
