@@ -21,7 +21,8 @@ from airflow_delta.runners.job_runner import JobCannotStart, JobLost, ProgressLi
 from delta_maintenance.contract import JobReport, JobSpec
 
 JOB_COMMAND = (sys.executable, "-P", "-m", "delta_maintenance.entrypoint.run_job")
-_SECONDS_TO_END = 10
+#: Between SIGTERM and SIGKILL. Airflow gives a task that it kills five seconds, and then kills the process that would send the second.
+_SECONDS_TO_END = 3
 
 
 class LocalJobRunner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import threading
@@ -13,11 +14,12 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+from airflow.sdk.execution_time.supervisor import WatchedSubprocess
 
 from airflow_delta.runners import job_output
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
-from airflow_delta.runners.local import LocalJobRunner
+from airflow_delta.runners.local import LocalJobRunner, end_process_group
 from delta_maintenance.contract import (
     OUTPUT_NONCE_VARIABLE,
     RUN_KEY_VARIABLE,
@@ -140,6 +142,12 @@ def test_stopping_ends_the_job_and_what_it_has_started(tmp_path: Path) -> None:
         [psutil.Process(int(pid)) for pid in pids.read_text().split() if psutil.pid_exists(int(pid))], 30
     )
     assert alive == []
+
+
+def test_a_job_is_killed_before_airflow_kills_the_task_that_would_do_it() -> None:
+    escalation = inspect.signature(WatchedSubprocess.kill).parameters["escalation_delay"].default
+    grace = inspect.signature(end_process_group).parameters["seconds"].default
+    assert grace + 1 < escalation
 
 
 def test_an_interrupted_task_leaves_no_job_behind() -> None:
