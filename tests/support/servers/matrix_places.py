@@ -109,9 +109,10 @@ def running_places(directory: Path) -> Iterator[Places]:
     for name in ("connect", "kubernetes", "yarn"):
         (directory / name).mkdir()
     with ExitStack() as stack:
+        # Tasks that a gate holds up take a slot, so there are more than processors.
         places = Places(
             stack.enter_context(running_spark_cluster(directory / "standalone", environment)),
-            stack.enter_context(running_spark_connect(directory / "connect")),
+            stack.enter_context(running_spark_connect(directory / "connect", slots=16)),
             stack.enter_context(running_kubernetes(directory / "kubernetes")),
             stack.enter_context(running_yarn(directory / "yarn")),
             {},

@@ -1,4 +1,4 @@
-"""A Spark Connect server of two processors, whose tasks gates hold up."""
+"""A Spark Connect server, whose tasks gates hold up."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ class SparkConnect:
 
 
 @contextmanager
-def running_spark_connect(directory: Path) -> Iterator[SparkConnect]:
-    """Run a server that has this installation's library, until the block ends. Gates hold its tasks up."""
+def running_spark_connect(directory: Path, slots: int = 2) -> Iterator[SparkConnect]:
+    """Run a server that has this installation's library, until the block ends. Gates hold its tasks up.
+
+    :param slots: tasks that it runs at the same time.
+    """
     ui_port = free_port()
     environment = {
         **gated_environment(directory / "gated"),
@@ -66,7 +69,12 @@ def running_spark_connect(directory: Path) -> Iterator[SparkConnect]:
         }
         return [
             str(Path(sys.executable).with_name("spark-submit")),
-            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"),
+            *(
+                "--class",
+                "org.apache.spark.sql.connect.service.SparkConnectServer",
+                "--master",
+                f"local[{slots}]",
+            ),
             *(word for name, value in properties.items() for word in ("--conf", f"{name}={value}")),
             "spark-internal",
         ]
