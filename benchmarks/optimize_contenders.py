@@ -71,6 +71,18 @@ def our_spark(uri: str, target_bytes: int) -> dict[str, Any]:
     return _on_a_copy(uri, "ours-on-spark", lambda copy: _run(copy, "optimize", target_bytes, "spark"))
 
 
+def our_zorder_on_spark(uri: str, target_bytes: int, columns: list[str]) -> dict[str, Any]:
+    contender = "ours-on-spark"
+    return _on_a_copy(
+        uri, contender, lambda copy: _run(copy, "optimize", target_bytes, "spark", zorder_by=columns)
+    )
+
+
+def delta_spark_zorder(uri: str, target_bytes: int, columns: list[str]) -> dict[str, Any]:
+    statement = f"OPTIMIZE {{}} ZORDER BY ({', '.join(columns)})"
+    return _on_a_copy(uri, "delta-spark", lambda copy: _delta_spark(copy, statement, target_bytes))
+
+
 def our_far(uri: str, options: dict[str, Any], target_bytes: int) -> dict[str, Any]:
     import delta_log.storage.s3  # noqa: F401 - before the clock starts
 
@@ -161,8 +173,9 @@ def _on_a_copy(uri: str, contender: str, work: Callable[[Path], object]) -> dict
     }
 
 
-def _run(copy: Path, operation: str, target_bytes: int, engine: str) -> None:
-    spec = JobSpec(operation, str(copy), "benchmark", {"target_size_bytes": target_bytes}, engine=engine)
+def _run(copy: Path, operation: str, target_bytes: int, engine: str, **more: Any) -> None:
+    options = {"target_size_bytes": target_bytes, **more}
+    spec = JobSpec(operation, str(copy), "benchmark", options, engine=engine)
     report = run_job(spec, JobSite(spark_master="local[2]", can_use_spark=True), SilentProgress())
     assert report.status == "committed", report
     if engine == "spark":

@@ -70,12 +70,16 @@ def line_prefix(prefix: str, nonce: str | None) -> str:
 
 
 ENGINES = ("auto", "local", "spark")
+#: Where executors take credentials of the table's storage from: the job sends them, or the machine has an identity.
+EXECUTOR_CREDENTIALS = ("job", "ambient")
 CHECKPOINT_POLICIES = ("classic", "v2")
 CHECKPOINT_TOP_FORMATS = ("json", "parquet")
 HOT_PARTITIONS = ("last", "wait")
 VERIFICATIONS = ("counts", "full")
 #: Which row groups a rewrite copies as bytes.
 REWRITES = ("auto", "copy", "encode")
+#: How OPTIMIZE divides rows between files. ``pack`` only puts files together, also in a clustered table.
+LAYOUTS = ("pack", "zorder", "hilbert", "kd")
 BROKEN_SOURCES = ("fail", "skip")
 
 #: How a job ends; a report with another status is refused.
@@ -137,14 +141,22 @@ class TransactionId:
 ENCODED_PREFIX = "base64:"
 
 
+def encoded(text: str) -> str:
+    """JSON as a word of letters, digits and ``-_=:``, for command lines and environments that others put together.
+
+    YARN replaces double braces and its shell dollars and backticks, and Kubernetes replaces ``$(NAME)``.
+    """
+    return ENCODED_PREFIX + urlsafe_b64encode(text.encode()).decode()
+
+
 def json_of_argument(text: str) -> str:
-    """The JSON of a spec that may be encoded in base64."""
+    """The JSON of a spec, or of storage options, that may be encoded in base64."""
     if not text.startswith(ENCODED_PREFIX):
         return text
     try:
         return urlsafe_b64decode(text.removeprefix(ENCODED_PREFIX)).decode()
     except ValueError as error:
-        raise ContractError(f"This job spec is not JSON in base64: {error}. Was it cut short?") from None
+        raise ContractError(f"This is not JSON in base64: {error}. Was it cut short?") from None
 
 
 @dataclass(frozen=True)
@@ -160,6 +172,8 @@ class JobSpec:
     :param transaction: makes the run idempotent, see :class:`TransactionId`.
     :param memory_limit_bytes: ceiling for the local engine.
     :param parallelism: threads of the local engine, or Spark tasks, at a time; ``None``: as many as the machine or cluster has.
+    :param executor_credentials: ``job``: Spark's executors get the storage options of the job. ``ambient``: they get those that
+        are no part of an identity, and use that of their own machines.
     :param allowed_roots: lists of roots, by who set them. The table and every other address must lie below a root of each
         list, see :mod:`delta_log.storage.table_uri`.
     :param tags: for ``commitInfo.tags``, which people read in the table's history.
@@ -173,6 +187,7 @@ class JobSpec:
     transaction: TransactionId | None = None
     memory_limit_bytes: int = 1 << 30
     parallelism: int | None = None
+    executor_credentials: str = "job"
     dry_run: bool = False
     allowed_roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -181,6 +196,10 @@ class JobSpec:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ContractError(f"engine {self.engine!r} is not one of {', '.join(ENGINES)}.")
+        if self.executor_credentials not in EXECUTOR_CREDENTIALS:
+            raise ContractError(
+                f"executor_credentials {self.executor_credentials!r} is not one of {', '.join(EXECUTOR_CREDENTIALS)}."
+            )
         run_id: object = self.run_id
         if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
             raise ContractError(
@@ -198,11 +217,8 @@ class JobSpec:
         return json.dumps(asdict(self), sort_keys=True)
 
     def to_argument(self) -> str:
-        """The spec as a word of letters, digits and ``-_=:``, for command lines that others put together.
-
-        YARN replaces double braces and its shell dollars and backticks, and Kubernetes replaces ``$(NAME)``.
-        """
-        return ENCODED_PREFIX + urlsafe_b64encode(self.to_json().encode()).decode()
+        """The spec as a word for command lines that others put together, see :func:`encoded`."""
+        return encoded(self.to_json())
 
     @classmethod
     def from_argument(cls, text: str) -> JobSpec:
@@ -378,6 +394,7 @@ SPEC_MEMBERS: Mapping[str, Kind] = {
     "transaction": _TRANSACTION.or_none(),
     "memory_limit_bytes": INTEGER,
     "parallelism": INTEGER.or_none(),
+    "executor_credentials": TEXT,
     "dry_run": FLAG,
     "tags": TEXTS,
     "allowed_roots": Kind(

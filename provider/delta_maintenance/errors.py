@@ -13,6 +13,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     DeltaLogError
     ├── TaskFailed                a worker or a Spark task could not rewrite its bin
     ├── WorkerDied                a worker process ended without an answer
+    ├── NoTemporarySpace          rows that a layout sorts do not fit onto a machine's disk
     ├── SparkUnavailable          Spark cannot be reached, gives no executors, or was lost
     ├── SparkFailed               Spark gave up for a reason that this package does not know
     ├── NewerManifest             a newer release finished a bin of the run
@@ -212,6 +213,21 @@ class WorkerDied(DeltaLogError):
             f"{what}.{hint} Nothing was committed; the next try takes over the bins that were finished."
         )
         self.bin_id, self.exit_code = bin_id, exit_code
+
+
+class NoTemporarySpace(DeltaLogError):
+    """Rows that a layout sorts fit neither into memory nor onto the disk; nothing was committed.
+
+    :ivar directory: where temporary files are made.
+    """
+
+    def __init__(self, directory: str, why: str) -> None:
+        super().__init__(
+            f"The rows of a bin do not fit into memory, and a temporary file in {directory} cannot hold them: {why}. Nothing of "
+            "the bin was committed. A layout needs as much room there as the decoded rows of its bins: set TMPDIR (on "
+            "Spark: spark.local.dir) to a larger disk, or rewrite fewer partitions at a time with where."
+        )
+        self.directory = directory
 
 
 class NewerManifest(DeltaLogError):

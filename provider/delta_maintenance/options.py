@@ -30,6 +30,7 @@ from delta_log.errors import InvalidRequest, brief
 from delta_log.storage.table_uri import require_absolute
 from delta_log.table_config import properties
 from delta_maintenance.contract import ENGINES
+from delta_maintenance.contract import EXECUTOR_CREDENTIALS as EXECUTOR_CREDENTIALS_CHOICES
 
 _SHOWN_CHARACTERS = 300
 #: No file comes near it, and sums of it fit into 64 bits.
@@ -40,6 +41,8 @@ _MAX_HOURS = 876_600
 _TEN_YEARS_OF_MINUTES = 10 * 366 * 24 * 60
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
+#: A comma outside of backticks.
+_BETWEEN_NAMES = re.compile(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _YES, _NO = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
@@ -206,6 +209,40 @@ class Choice(Kind):
         if value not in self.choices:
             raise ValueError(f"{shown(value)} is not one of {', '.join(self.choices)}.")
         return str(value)
+
+
+class Columns(Kind):
+    """Names of columns, such as ``a, b.c``: nested ones with dots, and names with dots or commas in backticks."""
+
+    annotation = "str | list[str]"
+
+    def __init__(self) -> None:
+        self.metavar = "COLUMNS"
+
+    def checked(self, name: str, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, (list, tuple)) or not value or not all(map(_is_name, value)):
+            raise _refused(name, value, "a list of names of columns")
+        return tuple(value)
+
+    def read(self, value: Any) -> list[str]:
+        found = _literal_list(value) if isinstance(value, str) else value
+        if isinstance(found, str):
+            found = [part.strip() for part in _BETWEEN_NAMES.split(found)]
+        if not isinstance(found, (list, tuple)) or not found or not all(map(_is_name, found)):
+            raise ValueError(f"{shown(value)} names no columns. Write them as in a, b.c, or give a list.")
+        return list(found)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and not is_empty(value)
+
+
+def _literal_list(text: str) -> Any:
+    """The list that a template made text of; other text as it is."""
+    try:
+        return ast.literal_eval(text) if text.lstrip().startswith("[") else text
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return text
 
 
 class _Whole(Kind):
@@ -494,6 +531,14 @@ PARALLELISM = Option(
     "threads of the local engine, or Spark tasks, at a time",
     otherwise="what the machine or cluster has",
     group=HOW_TO_RUN,
+)
+EXECUTOR_CREDENTIALS = Option(
+    "executor_credentials",
+    Choice(EXECUTOR_CREDENTIALS_CHOICES),
+    "credentials of Spark's executors: job: those of the job are sent to them; ambient: each uses the identity of its machine",
+    default="job",
+    group=HOW_TO_RUN,
+    argument_default="job",
 )
 MEMORY_LIMIT = Option(
     "memory_limit_bytes",

@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
+    DeltaDoctorOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
     DeltaTableHealthOperator,
@@ -32,20 +33,22 @@ KINDS: dict[str, Callable[..., Any]] = {
     "vacuum": DeltaVacuumOperator,
     "checkpoint": DeltaCheckpointOperator,
     "reading": DeltaTableHealthOperator,
+    "doctor": DeltaDoctorOperator,
     "version": DeltaTableVersionSensor,
     "ratio": DeltaDeletionVectorRatioSensor,
     "health": lambda **more: DeltaTableHealthSensor(small_files=1, **more),
 }
 #: By operator or sensor, the attributes that refuse an empty text.
 REFUSING = {
-    "optimize": "table delta_conn_id emit_data_asset spark_conn_id engine dry_run memory_limit where verify remap approved_plan full "
+    "optimize": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit where verify remap approved_plan full "
+    "max_bytes max_files max_duration quiet_minutes hot_partitions zorder_by layout by",
+    "purge": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit where verify remap approved_plan "
     "max_bytes max_files max_duration quiet_minutes hot_partitions",
-    "purge": "table delta_conn_id emit_data_asset spark_conn_id engine dry_run memory_limit where verify remap approved_plan "
-    "max_bytes max_files max_duration quiet_minutes hot_partitions",
-    "vacuum": "table delta_conn_id emit_data_asset spark_conn_id engine dry_run memory_limit retain_hours retention_check lite where "
+    "vacuum": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit retain_hours retention_check lite where "
     "require_proof approved_plan quarantine",
-    "checkpoint": "table delta_conn_id emit_data_asset engine dry_run full if_due compact_log cleanup_log repair_checksum",
+    "checkpoint": "table delta_conn_id emit_data_asset engine executor_credentials dry_run full if_due compact_log cleanup_log repair_checksum",
     "reading": "table delta_conn_id compact_log",
+    "doctor": "table delta_conn_id executor_credentials",
     "version": "table delta_conn_id start_from baseline version newer_than transaction data_change_only operations "
     "partitions on_cleaned",
     "ratio": "table delta_conn_id per_partition file_ratio",
@@ -53,10 +56,11 @@ REFUSING = {
 }
 #: Those that protect nothing: an empty text means that they are absent.
 ABSENT = {
-    "optimize": "emit_events asset_alias target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary deploy_mode cluster_application min_file_size max_file_size rewrite",
+    "optimize": "emit_events asset_alias target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary deploy_mode cluster_application min_file_size max_file_size rewrite seal_size",
     "vacuum": "inventory output_uri purge_quarantine_hours parallelism spark_conf spark_binary deploy_mode cluster_application",
     "checkpoint": "policy top_format",
     "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files target_size min_file_size",
+    "doctor": "spark_conn_id",
     "version": "min_rows",
     "ratio": "ratio files size",
     "health": "small_files commits_since_checkpoint tombstones",
@@ -101,7 +105,7 @@ def test_an_empty_text_is_absent_where_it_does_no_more(kind: str, name: str, emp
 
 
 @pytest.mark.parametrize(
-    "kind", ["optimize", "vacuum", "checkpoint", "reading", "version", "ratio", "health"]
+    "kind", ["optimize", "vacuum", "checkpoint", "reading", "doctor", "version", "ratio", "health"]
 )
 def test_every_argument_is_in_one_of_the_two_tables(kind: str) -> None:
     listed = {name for table in (REFUSING, ABSENT) for name in table[kind].split()}

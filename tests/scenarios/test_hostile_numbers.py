@@ -223,7 +223,7 @@ def test_a_high_water_mark_that_is_no_row_id_is_named(mark: object) -> None:
         high_water_mark(json.dumps({"rowIdHighWaterMark": mark}))
 
 
-@pytest.mark.parametrize("columns", [7, [7], ["a"], None, {"a": 1}])
+@pytest.mark.parametrize("columns", [7, [7], [[]], [[""]], None, {"a": 1}])
 def test_a_domain_that_names_no_columns_to_cluster_by_is_named(columns: object) -> None:
     with pytest.raises(CorruptLog, match=r"delta\.clustering"):
         clustering_columns({"delta.clustering": json.dumps({"clusteringColumns": columns})})

@@ -178,6 +178,6 @@ def test_the_documentation_has_a_line_for_each_row() -> None:
 
 
 def test_an_operator_runs_an_operation_that_there_is() -> None:
-    for name in operators.__all__:
+    for name in set(operators.__all__) - {"DeltaDoctorOperator"}:  # it runs no operation
         operation = getattr(operators, name).operation
         assert {**READINGS, **OPERATIONS}[operation.name] is operation

@@ -26,6 +26,7 @@ class DeltaOptimizeOperator(DeltaJobOperator):
         engine: str
         memory_limit: int | str
         parallelism: int | str | None
+        executor_credentials: str
         spark_conf: dict[str, Any] | None
         spark_binary: str | None
         deploy_mode: str | None
@@ -39,6 +40,10 @@ class DeltaOptimizeOperator(DeltaJobOperator):
         max_file_size: int | str | None
         max_deleted_rows_ratio: float | str | None
         full: bool | str
+        zorder_by: str | list[str] | None
+        layout: str | None
+        by: str | list[str] | None
+        seal_size: int | str | None
         max_bytes: int | str | None
         max_files: int | str | None
         max_duration: int | str | None
@@ -62,6 +67,7 @@ class DeltaOptimizeOperator(DeltaJobOperator):
             dry_run: bool | str = False,
             memory_limit: int | str = "1GiB",
             parallelism: int | str | None = None,
+            executor_credentials: str = "job",
             spark_conf: dict[str, Any] | None = None,
             spark_binary: str | None = None,
             deploy_mode: str | None = None,
@@ -75,6 +81,10 @@ class DeltaOptimizeOperator(DeltaJobOperator):
             max_file_size: int | str | None = None,
             max_deleted_rows_ratio: float | str | None = None,
             full: bool | str = False,
+            zorder_by: str | list[str] | None = None,
+            layout: str | None = None,
+            by: str | list[str] | None = None,
+            seal_size: int | str | None = None,
             max_bytes: int | str | None = None,
             max_files: int | str | None = None,
             max_duration: int | str | None = None,

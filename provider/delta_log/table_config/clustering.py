@@ -12,6 +12,11 @@ from collections.abc import Mapping
 from delta_log.errors import CorruptLog
 
 CLUSTERING_DOMAIN = "delta.clustering"
+#: In ``add.clusteringProvider`` of files that were clustered as Spark clusters them.
+PROVIDER = "liquid"
+#: In ``add.tags`` of such files: the cube, which is the set of files that were clustered together, and its columns as a JSON list
+#: of logical names.
+CUBE_TAG, CUBE_COLUMNS_TAG = "ZCUBE_ID", "ZCUBE_ZORDER_BY"
 
 
 def clustering_columns(domain_metadata: Mapping[str, str]) -> list[list[str]]:
@@ -25,8 +30,11 @@ def clustering_columns(domain_metadata: Mapping[str, str]) -> list[list[str]]:
         return []
     try:
         found = json.loads(configuration)["clusteringColumns"]
-        columns = [[str(name) for name in path] for path in found if isinstance(path, list)]
-        if len(columns) < len(found):
+        if not isinstance(found, list):
+            raise TypeError(found)
+        # The protocol's text shows plain names, where writers give the parts of each name.
+        columns = [[path] if isinstance(path, str) else [str(name) for name in path] for path in found]
+        if not all(path and all(path) for path in columns):
             raise TypeError(found)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptLog(f"domainMetadata {CLUSTERING_DOMAIN}", f"it names no columns ({error!r})") from error

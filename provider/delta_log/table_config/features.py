@@ -4,20 +4,17 @@ Protocol sections "Table Features" and "Valid Feature Names". Every operation ca
 Reading needs support for every *reader* feature; operations that write to the log or delete files need support for every
 *writer* feature as well. A feature that is not in :data:`FEATURES` is unknown and refused.
 
-A listed feature need not be in use: removing a clustering, or the last column of a type, leaves the feature in the
-protocol. Such a feature stops no operation, see :func:`unused_features`.
+A listed feature need not be in use: removing the last column of a type leaves the feature in the protocol. Such a feature stops no operation, see :func:`unused_features`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from delta_log.errors import CorruptLog, UnsupportedFeature
+from delta_log.errors import UnsupportedFeature
 from delta_log.log.actions import Protocol
-from delta_log.table_config.clustering import clustering_columns
 
 
 class Operation(Enum):
@@ -59,11 +56,6 @@ _VARIANT = _no(
     "the rewriter does not round-trip variants yet; without a variant column the table can be rewritten",
     *_REWRITES,
 )
-_CLUSTERED = {
-    Operation.OPTIMIZE: "bin-packing would undo its clustering; ALTER TABLE … CLUSTER BY NONE ends that",
-    Operation.PURGE: "purged files would lose their place in its clustering; ALTER TABLE … CLUSTER BY NONE ends that",
-}
-
 FEATURES: dict[str, Feature] = {
     "appendOnly": Feature(),
     "invariants": Feature(),
@@ -84,7 +76,7 @@ FEATURES: dict[str, Feature] = {
     "checkpointProtection": Feature(),
     "columnMappingUsageTracking": Feature(),
     "rowTracking": Feature(),
-    "clustering": Feature(refused=_CLUSTERED),
+    "clustering": Feature(),
     "materializePartitionColumns": Feature(
         refused=_no("the rewriter does not write partition columns into data files yet", *_REWRITES)
     ),
@@ -149,19 +141,14 @@ def supports(protocol: Protocol, feature: str) -> bool:
     return feature in reader_features(protocol) or feature in writer_features(protocol)
 
 
-def unused_features(types: Collection[str], domain_metadata: Mapping[str, str]) -> frozenset[str]:
+def unused_features(types: Collection[str]) -> frozenset[str]:
     """Features that a table does not use, whether or not its protocol lists them.
 
-    The result names only features that stop some operation, and whose use shows in the schema or in a domain.
+    The result names only features that stop some operation, and whose use shows in the schema.
 
     :param types: names of the primitive types in its schema.
-    :param domain_metadata: configuration by domain.
     """
-    unused = {name for name in FEATURES if name.startswith("variant") and "variant" not in types}
-    with suppress(CorruptLog):  # a broken domain does not show that clustering is unused
-        if not clustering_columns(domain_metadata):
-            unused.add("clustering")
-    return frozenset(unused)
+    return frozenset(name for name in FEATURES if name.startswith("variant") and "variant" not in types)
 
 
 def require(protocol: Protocol, operation: Operation, unused: Collection[str] = ()) -> None:

@@ -205,6 +205,7 @@ def _group(manifest: BinManifest, now_ms: int) -> FileGroup:
             dataChange=False,
             stats=output.stats,
             tags=dict(output.tags) or None,
+            clusteringProvider=manifest.clustering_provider,
         )
         for output in manifest.outputs
     ]

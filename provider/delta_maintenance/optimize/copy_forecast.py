@@ -31,6 +31,7 @@ _MOST_FOOTERS = 2_000
 #: The smallest file with an unknown number of rows whose footer is read.
 _PERHAPS_LARGE_BYTES = 1 << 20
 ENCODE = "it was asked for"
+LAYOUT = "a layout moves rows"
 NOT_LOOKED_AT = f"not known: only {_MOST_FOOTERS:,} footers were read"
 
 
@@ -43,8 +44,8 @@ def copy_forecast(plan: OptimizePlan, tasks: Sequence[RewriteTask], storage: Sto
     copied, decoded = 0, Counter[str]()
     if not tasks:
         return {}
-    if plan.options.rewrite == "encode":
-        decoded[ENCODE] = plan.bytes_in
+    if plan.layout is not None or plan.options.rewrite == "encode":
+        decoded[LAYOUT if plan.layout is not None else ENCODE] = plan.bytes_in
         return _facts(copied, decoded)
     sizes = plan.files.column("size").to_numpy()
     whole = np.zeros(plan.num_files, bool)

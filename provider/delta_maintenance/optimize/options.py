@@ -6,16 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from delta_maintenance.contract import BROKEN_SOURCES, HOT_PARTITIONS, REWRITES, VERIFICATIONS
+from delta_log.errors import InvalidRequest
+from delta_maintenance.contract import BROKEN_SOURCES, HOT_PARTITIONS, LAYOUTS, REWRITES, VERIFICATIONS
+from delta_maintenance.layout.layout import ZORDER
 from delta_maintenance.options import (
     DRY_RUN,
     ENGINE,
+    EXECUTOR_CREDENTIALS,
     HOW_TO_RUN,
     MEMORY_LIMIT,
     NO_APPROVAL,
     PARALLELISM,
     WHERE_ABSENCE,
     Choice,
+    Columns,
     Count,
     NewFile,
     Operation,
@@ -34,6 +38,8 @@ from delta_maintenance.options import (
 )
 
 _WHAT = "what to rewrite"
+_LAYOUT = "how to divide rows between files, so that queries skip most files"
+_ONLY_PACKED = "files would be put together without the layout, for which to leave the argument out"
 _HOW_MUCH = "how much in one run; the rest is left for the next run"
 _DEFAULT_RATIO = 0.05
 _DIGEST_LENGTHS = range(12, 65)
@@ -113,6 +119,35 @@ class OptimizeOptions(Options):
         "rewrite every selected file, except those that an earlier run wrote with the same settings",
         default=False,
         group=_WHAT,
+    )
+    zorder_by: tuple[str, ...] | None = option(
+        Columns(),
+        "put rows with like values of these columns into the same files, along a Z-order curve",
+        otherwise="no Z-order",
+        group=_LAYOUT,
+        absence=_ONLY_PACKED,
+    )
+    layout: str | None = option(
+        Choice(LAYOUTS),
+        "kd, hilbert or zorder: put rows with like values of the columns of `by` into the same files, by a tree of quantiles or "
+        "along a curve; pack: only put small files together",
+        otherwise="a clustered table is clustered, any other is packed",
+        group=_LAYOUT,
+        absence=_ONLY_PACKED,
+    )
+    by: tuple[str, ...] | None = option(
+        Columns(),
+        "the columns of `layout`",
+        group=_LAYOUT,
+        absence=_ONLY_PACKED,
+    )
+    seal_size_bytes: int | None = option(
+        Size(),
+        "in a clustered table, leave groups of files alone that are clustered and larger than this",
+        otherwise="100GiB, as in Spark",
+        group=_LAYOUT,
+        flag="--seal-size",
+        argument="seal_size",
     )
     max_bytes: int | None = option(
         Size(),
@@ -213,6 +248,26 @@ class OptimizeOptions(Options):
         """Whether the footer of every file has to be read, for columns that the table has dropped."""
         return self.purge and self.max_deleted_rows_ratio is None
 
+    @property
+    def sorts(self) -> str | None:
+        """The kind of layout that the request asks for; ``None``: none, or whatever the table says."""
+        if self.zorder_by is not None:
+            return ZORDER
+        return None if self.layout == "pack" else self.layout
+
+    def __post_init__(self) -> None:
+        # Spelt out, since a class with slots is made anew by its decorator.
+        Options.__post_init__(self)
+        if self.zorder_by is not None and (self.by is not None or self.layout not in (None, ZORDER)):
+            raise InvalidRequest(
+                "zorder_by is layout='zorder' with its columns. Give it alone, or layout and by."
+            )
+        if self.zorder_by is None and (self.sorts is None) != (self.by is None):
+            raise InvalidRequest(
+                f"layout is {self.layout or 'not given'}, and by {'is not' if self.by is None else 'is'} given. Give the "
+                "columns together with layout='zorder', 'hilbert' or 'kd', and for no other layout."
+            )
+
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any], *, purge: bool = False) -> OptimizeOptions:
         """The options of a job spec.
@@ -222,7 +277,7 @@ class OptimizeOptions(Options):
         return cls.from_spec(PURGE if purge else OPTIMIZE, raw, purge=purge)
 
 
-_SETTINGS = (DRY_RUN, ENGINE, PARALLELISM, MEMORY_LIMIT)
+_SETTINGS = (DRY_RUN, ENGINE, PARALLELISM, EXECUTOR_CREDENTIALS, MEMORY_LIMIT)
 
 OPTIMIZE = Operation(
     "optimize",
@@ -235,7 +290,7 @@ OPTIMIZE = Operation(
 
 def _of_purge(row: Option) -> Option | None:
     """A row of OPTIMIZE for a purge, which chooses files by what is in them, not by their size."""
-    if row.name in ("min_file_size_bytes", "max_file_size_bytes", "full"):
+    if row.name in ("min_file_size_bytes", "max_file_size_bytes", "full") or row.group == _LAYOUT:
         return None
     if row.name == "max_deleted_rows_ratio":
         return replace(

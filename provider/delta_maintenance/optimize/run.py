@@ -39,6 +39,7 @@ from delta_maintenance.errors import (
     log_failure,
 )
 from delta_maintenance.job_context import JobContext
+from delta_maintenance.layout.layout import ZORDER
 from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.copy_forecast import copy_forecast
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
@@ -47,9 +48,11 @@ from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.optimize.plan.candidates import candidates_for_footers
 from delta_maintenance.optimize.plan.forecast import forecast
+from delta_maintenance.optimize.plan.layout_forecast import layout_forecast
 from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_tag
+from delta_maintenance.optimize.plan.table_layout import table_layout
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.optimize.remapping import VectorFiles
 from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries
@@ -166,7 +169,7 @@ def _batches(
     identity = spec.transaction
     details = CommitDetails(
         operation="REORG" if options.purge else "OPTIMIZE",
-        parameters=_parameters(options),
+        parameters=_parameters(options, snapshot),
         run_id=spec.run_id,
         tags={**spec.tags, **_row_tracking_tags(snapshot)},
         transaction=(identity.app_id, identity.version) if identity is not None else None,
@@ -276,6 +279,7 @@ def _dry_run(context: JobContext, snapshot: Snapshot, options: OptimizeOptions) 
     expected = forecast(plan.bytes_in, table.history(_HISTORY)) if plan.bins else None
     facts: dict[str, Any] = plan.to_dict() | (expected.to_dict() if expected is not None else {})
     # The run's id and time limit do not matter for what its tasks read.
+    facts |= layout_forecast(plan, snapshot)
     facts |= copy_forecast(plan, tasks_of(plan, snapshot, "", table.storage.uri), table.storage)
     if output is not None:
         output.write(plan.lines())
@@ -288,12 +292,26 @@ def _row_tracking_tags(snapshot: Snapshot) -> dict[str, str]:
     return {PRESERVED_TAG: "true"} if flag(snapshot.properties, ENABLED) else {}
 
 
-def _parameters(options: OptimizeOptions) -> dict[str, Any]:
-    """``operationParameters`` as Spark has them."""
+def _parameters(options: OptimizeOptions, snapshot: Snapshot) -> dict[str, Any]:
+    """``operationParameters`` as Spark has them; layouts that Spark does not know have names of their own."""
     predicate = {"predicate": [options.where] if options.where else []}
     if options.purge:
         return {**predicate, "applyPurge": True}
-    return {**predicate, "zOrderBy": [], "clusterBy": [], "auto": False}
+    layout = table_layout(snapshot, options)
+    names = list(layout.names) if layout is not None else []
+    clusters = layout is not None and layout.is_clustering
+    kind = layout.layout.kind if layout is not None and not clusters else None
+    found = {
+        **predicate,
+        "zOrderBy": names if kind == ZORDER else [],
+        "clusterBy": names if clusters else [],
+        "auto": False,
+    }
+    if clusters:
+        found["isFull"] = options.full
+    if kind not in (None, ZORDER):
+        found |= {"layout": kind, "layoutBy": names}
+    return found
 
 
 def _columns(snapshot: Snapshot) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""Rewrites one bin: its live rows, in order, into one new file, or several where a large file is split.
+"""Rewrites one bin: its live rows, in order, into one new file, or several where a large file is split or a layout is wanted.
 
 The module uses pyarrow only and is the same function on every engine. :class:`delta_log.data.data_file.DataFile` reads the rows,
 applies deletion vectors and converts old files to the current schema. The writer writes row groups of bounded size with physical
@@ -110,9 +110,9 @@ def rewrite_bin(
     schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
     stored = storable(schema.without(task.partition_columns))
     live = LiveRows(task, storage, stored)
-    settings = WriterSettings.of(task.configuration, stored, task.reader_features)
+    settings = WriterSettings.of(task.configuration, stored, task.reader_features, task.clustering_columns)
     copied_files = None
-    if task.rewrite != "encode":
+    if task.rewrite != "encode" and task.layout is None:
         settings, copied_files = copied_files_of(task, storage, live.schema, live.num_row_ids, settings)
     sources = Sources(task, storage, copied_files)
     with nullcontext(pool) if pool is not None else SegmentPool() as encoding:
@@ -136,10 +136,11 @@ def rewrite_bin(
         rows_deleted=sources.rows_deleted,
         rows_out=outputs.rows,
         elapsed_ms=int((time.monotonic() - started) * 1000),
-        source_rows=tuple(sources.source_rows),
+        source_rows=tuple(sources.source_rows) if task.layout is None else (),
         rewrite_tag=task.rewrite_tag,
         num_outputs=task.num_outputs,
         bytes_copied=outputs.bytes_copied,
+        clustering_provider=task.clustering_provider,
     )
     return publish(manifest, storage, run_key)
 

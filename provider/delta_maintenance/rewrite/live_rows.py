@@ -59,16 +59,23 @@ class LiveRows:
         for part in slices:
             yield from self._batches_of(part, memory, on_all_processors, dictionaries())
 
+    def schema_of(self, names: Collection[str]) -> pa.Schema:
+        """Return the schema of some columns, in the order of the table.
+
+        :param names: physical names.
+        """
+        return pa.schema([field for field in self.schema if field.name in names])
+
     def columns_of(self, part: SourceSlice, names: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of a slice without deleted rows.
+        """Yield some columns of the live rows of a slice.
 
         :param names: physical names.
         """
         columns = [column for column in self.columns.fields if column.physical_name in names]
-        schema = pa.schema([self.schema.field(column.physical_name) for column in columns])
+        schema = self.schema_of(names)
         data_file = DataFile(self._storage, part.opened.source.key, self._mapping_mode)
         for rows in data_file.read(
-            columns, physical=True, row_groups=part.row_groups, on_all_processors=False
+            columns, part.opened.hidden, physical=True, row_groups=part.row_groups, on_all_processors=False
         ):
             yield pa.record_batch(list(rows.arrays), schema=schema)
 

@@ -94,6 +94,7 @@ MANIFEST_MEMBERS: dict[str, Callable[[object], bool]] = {
     "rewrite_tag": _is_text,
     "num_outputs": _is_count,
     "bytes_copied": _is_count,
+    "clustering_provider": _or_null(_is_text),
 }
 
 

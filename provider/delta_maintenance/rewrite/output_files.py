@@ -1,7 +1,7 @@
-"""Writes the new files of a bin: one, or several where the task splits a large file.
+"""Writes the new files of a bin: one, or several where the task splits a large file or asks for a layout.
 
-Rows are written in the order in which they come, and a file ends when it has its share of them. In the end either all files of
-a bin exist, or none.
+Without a layout, rows are written in the order in which they come, and a file ends when it has its share of them. In the end either
+all files of a bin exist, or none.
 
 Threads encode segments of the rows side by side (:mod:`delta_maintenance.rewrite.segment_pool`). The caller's thread opens the
 sources, and puts the encoded parts behind each other. Memory holds the decoded rows of one segment for each thread, and the
@@ -31,6 +31,7 @@ from delta_maintenance.rewrite.copied_part import CopiedPart
 from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
 from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
+from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.segments import Segment, segments
@@ -99,7 +100,11 @@ def write_outputs(
     bytes_copied = 0
     written: list[tuple[str, StatsCollector]] = []
     read = RowHash()
-    if task.num_outputs > 1:
+    laid_out: LaidOutRows | None = None
+    if task.layout is not None:
+        laid_out = LaidOutRows(task, sources, live, settings.row_group_bytes, pool)
+        work, ahead = _laid_out(laid_out, on_progress), pool.threads + _PARTS_AHEAD
+    elif task.num_outputs > 1:
         # The caller's thread decodes while one thread encodes.
         work, ahead = _pieces(task, sources, live, settings.row_group_bytes), 1
     else:
@@ -122,12 +127,13 @@ def write_outputs(
             live.schema,
             settings,
             part.bloom_filters,
-            hashes_rows=task.verify == "full",
+            # A layout has hashed the rows before it moved them.
+            hashes_rows=task.verify == "full" and laid_out is None,
             memory=pool.memory,
         )
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
-    with contextlib.ExitStack() as undo:
+    with laid_out or contextlib.nullcontext(), contextlib.ExitStack() as undo:
         # Closed here, not when an error of the bin is forgotten, since threads open sources for it.
         undo.enter_context(contextlib.closing(work))
         parts = undo.enter_context(contextlib.closing(pool.in_order(encoded, work, ahead)))
@@ -151,7 +157,8 @@ def write_outputs(
             written.append((key, stats))
         files = tuple(_output(task, storage, key, stats) for key, stats in written)
         undo.pop_all()
-    return Outputs(files, sum(stats.num_records for _, stats in written), read, bytes_copied)
+    rows = sum(stats.num_records for _, stats in written)
+    return Outputs(files, rows, read if laid_out is None else laid_out.read, bytes_copied)
 
 
 def _floats(part: SourceSlice, live: LiveRows, settings: WriterSettings) -> StatsCollector | None:
@@ -189,6 +196,28 @@ def _segments(
             yield _Work(0, batches, frozenset(), done, segment[0])
         else:
             yield _Work(0, batches, _bloom_filters(segment), done)
+
+
+def _laid_out(rows: LaidOutRows, on_progress: OnProgress | None) -> Generator[_Work, None, None]:
+    """Sort the rows by the layout. Half of the progress is that they were read, the other half that they were written."""
+    bloom_filters: set[str] = set()
+    reported = 0
+
+    def on_read(segment: Segment) -> None:
+        nonlocal reported
+        if not bloom_filters:
+            bloom_filters.update(_bloom_filters(segment))
+        half = sum(_done(segment)) // 2
+        reported += half
+        if on_progress is not None:
+            on_progress(half)
+
+    with contextlib.closing(rows.buckets(on_read)) as buckets:
+        left = 0
+        for bucket in buckets:
+            left = left or rows.task.bytes_in - reported
+            start, end = (left * (bucket.number + more) // bucket.count for more in (0, 1))
+            yield _Work(bucket.file, bucket.batches, frozenset(bloom_filters), (end - start,))
 
 
 def _bloom_filters(segment: Segment) -> frozenset[str]:

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from delta_log.log.deletion_vector_id import deletion_vector_id
+from delta_maintenance.layout.layout import Layout
 
 #: Manifests lie in a directory of their run within this one, which readers and VACUUM pass over.
 MANIFEST_DIRECTORY = "_maintenance"
@@ -29,6 +30,8 @@ MANIFEST_DIRECTORY = "_maintenance"
 REWRITE_TAG = "delta-maintenance.rewrite"
 #: In ``add.tags``, too: the bytes that the plan expected.
 PLANNED_BYTES_TAG = "delta-maintenance.planned-bytes"
+#: In ``add.tags`` of files that follow a layout: which one.
+LAYOUT_TAG = "delta-maintenance.layout"
 #: The version of the manifests that this release writes, and the last that it reads. Version 1 had no proof of its writer.
 MANIFEST_VERSION = 2
 
@@ -92,6 +95,9 @@ class RewriteTask:
     :param rewrite: which row groups are copied as bytes (:mod:`delta_maintenance.rewrite.copying`).
     :param begin_before_ms: milliseconds since the epoch after which no worker begins the task.
     :param planned_bytes: the live bytes of the sources, as the plan estimated them.
+    :param layout: how the rows are divided between the files and sorted; ``None``: they keep their order.
+    :param clustering_columns: of the table, which get statistics in any case: physical names from the top down.
+    :param clustering_provider: of the new files, and ``clustering_tags`` those of their cube.
     """
 
     bin_id: str
@@ -111,6 +117,10 @@ class RewriteTask:
     rewrite: str = "auto"
     begin_before_ms: int | None = None
     planned_bytes: int | None = None
+    layout: Layout | None = None
+    clustering_columns: tuple[tuple[str, ...], ...] = ()
+    clustering_provider: str | None = None
+    clustering_tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bytes_in(self) -> int:
@@ -122,7 +132,8 @@ class RewriteTask:
         planned = {}
         if self.planned_bytes is not None:
             planned[PLANNED_BYTES_TAG] = str(self.planned_bytes // self.num_outputs)
-        return {REWRITE_TAG: self.rewrite_tag, **planned}
+        laid_out = {LAYOUT_TAG: self.layout.tag} if self.layout is not None else {}
+        return {REWRITE_TAG: self.rewrite_tag, **planned, **laid_out, **self.clustering_tags}
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
@@ -133,6 +144,8 @@ class RewriteTask:
         raw["sources"] = _each(SourceFile, raw["sources"])
         raw["partition_columns"] = tuple(raw["partition_columns"])
         raw["reader_features"] = tuple(raw["reader_features"])
+        raw["clustering_columns"] = tuple(map(tuple, raw["clustering_columns"]))
+        raw["layout"] = None if raw["layout"] is None else Layout.from_dict(raw["layout"])
         return cls(**raw)
 
 
@@ -143,9 +156,10 @@ class BinManifest:
     :param rows_in: physical rows of the sources; in a sound bin ``rows_in == rows_deleted + rows_out``.
     :param rows_deleted: rows that the sources' deletion vectors delete.
     :param source_rows: physical rows of each source, in the order of the sources. The outputs hold the live rows in this order,
-        so the place of each row is known. Empty: the writer of the manifest did not record them.
+        so the place of each row is known. Empty: the rows have another order, or the writer did not record them.
     :param num_outputs: the number of files that the task asked for.
     :param bytes_copied: of row groups that were copied without decoding them.
+    :param clustering_provider: of the outputs, for their ``add`` actions.
     """
 
     bin_id: str
@@ -161,6 +175,7 @@ class BinManifest:
     source_rows: tuple[int, ...] = ()
     num_outputs: int = 1
     bytes_copied: int = 0
+    clustering_provider: str | None = None
     manifest_version: int = MANIFEST_VERSION
 
     @property
@@ -210,7 +225,14 @@ class BinManifest:
         )
 
 
-_WHAT_A_TASK_SAYS = ("bin_id", "run_id", "partition_values", "rewrite_tag", "num_outputs")
+_WHAT_A_TASK_SAYS = (
+    "bin_id",
+    "run_id",
+    "partition_values",
+    "rewrite_tag",
+    "num_outputs",
+    "clustering_provider",
+)
 
 
 def _known(cls: type, raw: dict[str, Any]) -> dict[str, Any]:

@@ -61,11 +61,18 @@ class WriterSettings:
 
     @classmethod
     def of(
-        cls, configuration: Mapping[str, str], stored: StructType, reader_features: Sequence[str]
+        cls,
+        configuration: Mapping[str, str],
+        stored: StructType,
+        reader_features: Sequence[str],
+        clustering_columns: Sequence[Sequence[str]] = (),
     ) -> WriterSettings:
+        """
+        :param clustering_columns: have statistics in any case: physical names from the top down.
+        """
         return cls(
             cls.codec_of(configuration),
-            stats_columns(stored, properties=configuration),
+            stats_columns(stored, properties=configuration, clustering_columns=clustering_columns),
             string_prefix_length(configuration),
             True if "deletionVectors" in reader_features else None,
         )

@@ -43,6 +43,39 @@ def _copied_lines(summary: Mapping[str, Any]) -> list[str]:
     return [f"  {name:<11}{'':>15}  {format_bytes(size):>10}  {note}" for name, size, note in ways if size]
 
 
+#: The layouts of a plan, as people call them.
+_LAYOUTS = {
+    "clustering": "clustering",
+    "zorder": "Z-order",
+    "hilbert": "Hilbert curve",
+    "kd": "tree of quantiles",
+}
+
+
+def _layout_text(summary: Mapping[str, Any]) -> str:
+    """The layout that the new files get; empty if rows keep their order."""
+    layout = summary.get("layout")
+    if not layout:
+        return ""
+    return f"{_LAYOUTS.get(layout['kind'], layout['kind'])} by {', '.join(layout['columns'])}"
+
+
+def _skipping_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Which part of the files queries skip, now and after the layout."""
+    lines = []
+    for column in summary.get("skipping") or ():
+        if "now" not in column:
+            lines.append(
+                f"  {'skipped':<11}  {column['column']}: not known, since files have no bounds of it"
+            )
+            continue
+        value = f"{column['now']:.0%} → {column['after']:.0%} of the files by one value"
+        lines.append(
+            f"  {'skipped':<11}  {column['column']}: {value}, {column['rangeNow']:.0%} → {column['rangeAfter']:.0%} by a range"
+        )
+    return lines
+
+
 def render_plan(summary: Mapping[str, Any]) -> str:
     """The summary of a plan of OPTIMIZE or of a purge."""
     left, hot = summary["numBinsLeftByBudget"], summary["numBinsLeftAsHot"]
@@ -78,6 +111,9 @@ def render_plan(summary: Mapping[str, Any]) -> str:
         for name, files, size, note in rows
     ]
     lines += _copied_lines(summary)
+    if layout := _layout_text(summary):
+        lines.append(f"  {'layout':<11}  {layout}")
+    lines += _skipping_lines(summary)
     if left:
         size = format_bytes(summary["numBytesLeftByBudget"])
         lines.append(f"  {'left':<11}{left:>9,} bins   {size:>10}  to the next run")
@@ -123,6 +159,8 @@ def rewrite_lines(summary: Mapping[str, Any]) -> list[str]:
     """
     selection = summary["selection"]
     lines = [f"chosen at version {summary['readVersion']}: {chosen_text(selection)}"]
+    if layout := _layout_text(summary):
+        lines.append(f"layout: {layout}")
     named = [partition for partition in summary["partitions"] if partition["partitionValues"]]
     if named:
         shown = [

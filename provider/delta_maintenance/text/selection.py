@@ -15,6 +15,7 @@ CHOSEN_WORDS = {
     "full": "not written under the present settings",
     "dropped_columns": "with dropped columns",
     "large": "above the maximum size",
+    "layout": "not laid out yet, or together with such files",
 }
 #: Why a file was left.
 LEFT_WORDS = {
@@ -23,6 +24,10 @@ LEFT_WORDS = {
     "clean": "without deleted rows or dropped columns to purge",
     "alone": "small, but no other small file is in their partition",
     "unmatched": "small, but too few or too different in size to be worth merging",
+    "laid_out": "laid out already",
+    "sealed": "in sealed cubes of the clustering",
+    "clustered": "clustered, which packing would undo",
+    "clustered_otherwise": "clustered by other columns or another provider; full clusters them anew",
     "hot": "in partitions that are being written to",
     "over_budget": "beyond the budget of this run",
     "outside_where": "outside of the predicate",

@@ -333,13 +333,17 @@ def _counts(context: Context) -> Callable[[Storage, str], int]:
 
 
 def cluster(context: Context) -> int | None:
-    """Writes one file anew in the order of the clustering columns that it found."""
+    """Divides the rows of all files between two new ones, by the clustering columns that it found."""
     snapshot = open_table(context)
-    columns = snapshot.domain_metadata["clustering"]
-    file = live_files(snapshot).get("c")
-    if file is None:
-        return None
-    group = _merged(context, snapshot, [file], {"clustered": columns})
+    files = list(live_files(snapshot).values())
+    rows = sorted((row, row_id) for file in files for row, row_id in rows_of(context, file).items())
+    tags = {"clustered": snapshot.domain_metadata["clustering"]}
+    adds = [
+        write_file(context, snapshot, dict(part), changes_rows=False, tags=tags)
+        for part in (rows[::2], rows[1::2])
+        if part
+    ]
+    group = FileGroup(adds, [removal(file, changes_rows=False) for file in files])
     change = tagged(context, "OPTIMIZE", [group], rests_on_domains=frozenset({"clustering"}))
     return commit(context, snapshot, change)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,12 +62,22 @@ class OnSpark:
     report: dict[str, Any]
 
 
-def run_on_spark(operation: str, tables: list[Path]) -> list[OnSpark]:
-    """Rewrites the tables with one Spark session in a process of its own, since this process may run another Spark."""
+#: What :func:`run_on_spark` asks for, unless the test says otherwise.
+_OPTIONS: dict[str, dict[str, Any]] = {"optimize": {"full": True}, "purge": {"verify": "full"}}
+
+
+def run_on_spark(
+    operation: str, tables: list[Path], options: Mapping[Path, Mapping[str, Any]] | None = None
+) -> list[OnSpark]:
+    """Rewrites the tables with one Spark session in a process of its own, since this process may run another Spark.
+
+    :param options: by table.
+    """
     before = [facts_of(table) for table in tables]
+    asked = [(str(table), (options or {}).get(table, _OPTIONS[operation])) for table in tables]
     program = ROOT / "tests" / "support" / "runs" / "optimize_on_spark.py"
     process = subprocess.run(
-        [sys.executable, str(program), operation, *map(str, tables)],
+        [sys.executable, str(program), operation, json.dumps(asked)],
         capture_output=True,
         text=True,
         check=False,

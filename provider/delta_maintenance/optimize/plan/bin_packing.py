@@ -65,6 +65,7 @@ def pack(
     max_bytes: int,
     chosen_alone: npt.NDArray[np.bool_] | None = None,
     thrift: Thrift | None = None,
+    first_by: Int64s | None = None,
 ) -> Bins:
     """Pack files into bins.
 
@@ -73,11 +74,12 @@ def pack(
     :param paths: orders files of equal size, so that the order of the input does not matter.
     :param chosen_alone: files that are worth a bin of their own.
     :param thrift: ``None``: every file earns its place.
+    :param first_by: orders the files of a group before their sizes do.
     """
     if len(sizes) == 0:
         empty = np.empty(0, np.int64)
         return Bins(empty, empty, empty)
-    order = _order(groups, sizes, paths)
+    order = _order(groups, sizes, paths, first_by)
     sorted_groups, sorted_sizes = groups[order], sizes[order]
     alone = np.zeros(len(order), np.bool_) if chosen_alone is None else chosen_alone[order]
     starts = _starts(sorted_groups, sorted_sizes, max_bytes, alone, thrift)
@@ -86,9 +88,12 @@ def pack(
     return Bins(order, starts[worth], ends[worth])
 
 
-def _order(groups: Int64s, sizes: Int64s, paths: pa.Array | pa.ChunkedArray) -> Int64s:
-    order: Int64s = np.lexsort((sizes, groups)).astype(np.int64, copy=False)
-    same = (np.diff(groups[order]) == 0) & (np.diff(sizes[order]) == 0)
+def _order(
+    groups: Int64s, sizes: Int64s, paths: pa.Array | pa.ChunkedArray, first_by: Int64s | None
+) -> Int64s:
+    ranks = np.zeros_like(groups) if first_by is None else first_by
+    order: Int64s = np.lexsort((sizes, ranks, groups)).astype(np.int64, copy=False)
+    same = (np.diff(groups[order]) == 0) & (np.diff(ranks[order]) == 0) & (np.diff(sizes[order]) == 0)
     if not same.any():
         return order
     # Comparing texts is slow, so only files of equal size are ordered by path.

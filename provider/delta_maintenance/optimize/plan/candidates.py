@@ -7,7 +7,7 @@ otherwise be packed again by a second run, and by a third.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,18 +23,28 @@ from delta_log.log.data_path import ExternalFile, are_external
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
+from delta_maintenance.optimize.plan.layout_candidates import (
+    DEFAULT_SEAL_BYTES,
+    Cubes,
+    clustered_groups,
+    due_for_layout,
+    is_laid_out,
+)
 from delta_maintenance.optimize.plan.plan import (
     DELETED_ROWS,
     DROPPED_COLUMNS,
     FULL,
     LARGE,
+    LAYOUT,
     REASONS,
     SMALL,
     UNKNOWN_ROWS,
     ForeignFiles,
 )
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_settings_digest, target_size, written_with
-from delta_maintenance.optimize.plan.selection import FileCount
+from delta_maintenance.optimize.plan.selection import CLUSTERED, CLUSTERED_OTHERWISE, SEALED, FileCount
+from delta_maintenance.optimize.plan.table_layout import TableLayout, clustered_columns
+from delta_maintenance.partitions.partition_groups import partition_groups
 from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG
 
 _SHOWN_FOREIGN_FILES = 3
@@ -60,6 +70,8 @@ class Candidates:
     :param sizes: bytes of each file, and ``live`` the estimate of what of it is not deleted.
     :param num_records: physical rows; -1: unknown.
     :param reasons: why the file is chosen, a union of :data:`~delta_maintenance.optimize.plan.plan.REASONS`; 0: it is not.
+    :param groups: the number of each file's partition; with ``cubes``, of files that may be put together.
+    :param kept_for: why files that are not chosen are left, where it is not their size: a mask by reason.
     :param foreign: files outside of the table's directory, which are not candidates.
     :param finished: files that earlier tries of the run have dealt with, which are not candidates, either.
     """
@@ -69,6 +81,9 @@ class Candidates:
     live: Int64s
     num_records: Int64s
     reasons: npt.NDArray[np.uint8]
+    groups: Int64s
+    cubes: Int64s | None
+    kept_for: Mapping[str, npt.NDArray[np.bool_]]
     foreign: ForeignFiles
     finished: FileCount
 
@@ -81,6 +96,7 @@ class Candidates:
         min_bytes: int,
         finished_keys: Sequence[str],
         with_dropped_columns: Sequence[str],
+        layout: TableLayout | None = None,
     ) -> Candidates:
         """Choose among the files that the predicate selects.
 
@@ -99,7 +115,31 @@ class Candidates:
         if with_dropped_columns:
             dropped = pc.is_in(files.column("key"), value_set=pa.array(with_dropped_columns, pa.string()))
             reasons[dropped.to_numpy()] |= DROPPED_COLUMNS
-        return cls(files, sizes, live, num_records, reasons, foreign, finished)
+        groups = partition_groups(files.column("partition_values"), snapshot.partition_schema)
+        cubes, kept_for = None, {}
+        if layout is not None and layout.is_clustering:
+            seal_bytes = options.seal_size_bytes or DEFAULT_SEAL_BYTES
+            found = Cubes.of(files, live, layout, seal_bytes)
+            due = np.ones(len(live), np.bool_) if options.full else found.due
+            cubes = np.zeros_like(found.numbers) if options.full else found.numbers
+            reasons = np.where(due, LAYOUT, 0).astype(np.uint8)
+            kept_for = {CLUSTERED_OTHERWISE: found.of_others, SEALED: found.sealed}
+        elif layout is not None:
+            fresh = (reasons & ~np.uint8(SMALL)) != 0
+            if not options.full:
+                fresh |= ~is_laid_out(files, layout.layout)
+            small = (reasons & SMALL) != 0
+            due = due_for_layout(snapshot, where, files, groups, fresh, small, layout.layout)
+            reasons = np.where(due, (reasons & ~np.uint8(SMALL)) | LAYOUT, 0).astype(np.uint8)
+        elif clustered_columns(snapshot):
+            clustered = pc.is_valid(files.column("clustering_provider")).to_numpy()
+            if options.purge:
+                # Files of one cube stay together, and their new files stay in it.
+                cubes = clustered_groups(files)
+            else:
+                reasons[clustered] = 0
+                kept_for = {CLUSTERED: clustered}
+        return cls(files, sizes, live, num_records, reasons, groups, cubes, kept_for, foreign, finished)
 
     def count_by_reason(self, rows: Int64s | None = None) -> dict[str, int]:
         """Count the files by the reasons for which they are chosen.
@@ -135,6 +175,8 @@ def _files(
 ) -> tuple[pa.Table, ForeignFiles, FileCount]:
     """Separate the files that may be rewritten from those outside of the table's directory, and from finished ones."""
     columns = _FILE_COLUMNS if options.quiet_minutes is None else (*_FILE_COLUMNS, "modification_time")
+    if clustered_columns(snapshot):
+        columns = (*columns, "clustering_provider")
     files = snapshot.files(columns, where)
     outside = _are_foreign(files, snapshot.table_uri)
     foreign = files.filter(outside)

@@ -15,10 +15,11 @@ import pyarrow as pa
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.optimize.plan.selection import Selection
+from delta_maintenance.optimize.plan.table_layout import TableLayout
 from delta_maintenance.rewrite.task import SourceFile
 
 #: Why a file was chosen; a file may have several reasons.
-SMALL, DELETED_ROWS, UNKNOWN_ROWS, FULL, DROPPED_COLUMNS, LARGE = 1, 2, 4, 8, 16, 32
+SMALL, DELETED_ROWS, UNKNOWN_ROWS, FULL, DROPPED_COLUMNS, LARGE, LAYOUT = 1, 2, 4, 8, 16, 32, 64
 REASONS = {
     SMALL: "small",
     DELETED_ROWS: "deleted_rows",
@@ -26,6 +27,7 @@ REASONS = {
     FULL: "full",
     DROPPED_COLUMNS: "dropped_columns",
     LARGE: "large",
+    LAYOUT: "layout",
 }
 _SHOWN_PARTITIONS = 20
 #: A summary has to fit into an XCom, however long partition values are.
@@ -72,7 +74,8 @@ class PlannedBin:
     :param bytes_in: bytes to read; ``live_bytes`` is the estimate without deleted rows.
     :param reasons: union of its files' reasons.
     :param hot: another writer has written to its partition lately.
-    :param num_outputs: into how many files a large file is split.
+    :param num_outputs: into how many files a large file is split, or a layout divides the rows.
+    :param clustering: provider and tags of the cube that the new files belong to; ``None``: they are not clustered.
     """
 
     bin_id: str
@@ -84,6 +87,7 @@ class PlannedBin:
     reasons: int
     hot: bool = False
     num_outputs: int = 1
+    clustering: tuple[str, Mapping[str, str]] | None = None
 
     @property
     def num_files(self) -> int:
@@ -101,6 +105,8 @@ class OptimizePlan:
     :param chosen_files: by reason, before packing, so files that joined no bin are counted, too.
     :param foreign: files that the predicate selects but that lie outside of the table; they are not considered.
     :param selection: the files that the plan chose and left, by reason.
+    :param layout: that the new files get; ``None``: rows keep their order.
+    :param clustered_by: the columns by which the table is clustered.
     :param left_by_budget: bins that the budget leaves for the next run; ``left_as_hot`` waits for quiet partitions.
     """
 
@@ -121,6 +127,8 @@ class OptimizePlan:
     digest: str
     foreign: ForeignFiles = field(default_factory=ForeignFiles)
     selection: Selection = field(default_factory=Selection)
+    layout: TableLayout | None = None
+    clustered_by: tuple[tuple[str, ...], ...] = ()
 
     @property
     def num_files(self) -> int:
@@ -172,6 +180,7 @@ class OptimizePlan:
             "numBytesLeftByBudget": self.left_by_budget.bytes,
             "numBinsLeftAsHot": self.left_as_hot.bins,
             "numBytesLeftAsHot": self.left_as_hot.bytes,
+            **({"layout": self.layout.to_dict()} if self.layout is not None else {}),
             **({"foreign": self.foreign.to_dict()} if self.foreign.files else {}),
             "selection": self.selection.to_dict(),
             "partitions": self._shown_partitions(),

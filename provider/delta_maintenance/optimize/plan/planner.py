@@ -3,6 +3,7 @@
 1. Choose candidates (:mod:`delta_maintenance.optimize.plan.candidates`): small files, files with many or an unknown number
    of deleted rows and, on request, files that are too large or not written by this rewriter under the present settings. A
    purge chooses files with deleted rows or dropped columns, whatever their size.
+   A layout chooses by rules of its own (:mod:`delta_maintenance.optimize.plan.layout_candidates`).
 2. Group them by partition and pack each group next-fit (:mod:`delta_maintenance.optimize.plan.bin_packing`). A bin of one
    file is kept only if the file was chosen for more than its size. A small file is only put together with others that are
    worth rewriting it (:data:`THRIFT_FACTOR`).
@@ -16,7 +17,7 @@ earlier try of the run has finished. Files stay rows of an Arrow table; Python o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,20 +26,23 @@ import pyarrow as pa
 
 from delta_log.errors import InvalidRequest
 from delta_log.snapshot.snapshot import Snapshot
+from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_id import BinIds, split_bin_id
 from delta_maintenance.optimize.plan.bin_packing import Bins, Int64s, Thrift, pack
 from delta_maintenance.optimize.plan.budget import NOTHING_BEFORE, PriorWork, cut_bin, within_budget
 from delta_maintenance.optimize.plan.candidates import Candidates
 from delta_maintenance.optimize.plan.hot_partitions import hot_groups
+from delta_maintenance.optimize.plan.layout_candidates import DEFAULT_SEAL_BYTES
 from delta_maintenance.optimize.plan.plan import LARGE, SMALL, LeftWork, OptimizePlan, PlannedBin
-from delta_maintenance.optimize.plan.rewrite_tag import digest, rewrite_tag, target_size
+from delta_maintenance.optimize.plan.rewrite_tag import digest, rewrite_settings_digest, target_size
 from delta_maintenance.optimize.plan.selection import (
     ALONE,
     CLEAN,
     FINISHED,
     FOREIGN,
     HOT,
+    LAID_OUT,
     LARGE_ENOUGH,
     OUTSIDE_WHERE,
     OVER_BUDGET,
@@ -47,7 +51,7 @@ from delta_maintenance.optimize.plan.selection import (
     FileCount,
     Selection,
 )
-from delta_maintenance.partitions.partition_groups import partition_groups
+from delta_maintenance.optimize.plan.table_layout import TableLayout, clustered_columns, table_layout
 
 _DEFAULT_MIN_SHARE = 0.75
 #: A file joins smaller ones if it is at most so many times as large as they are together. With a hundred files of 1 MB each
@@ -55,6 +59,8 @@ _DEFAULT_MIN_SHARE = 0.75
 THRIFT_FACTOR = 1.5
 #: A file smaller than this part of the target always joins.
 _FREE_SHARE = 64
+#: More than all files of a table.
+_NO_LIMIT = 1 << 60
 
 
 def plan_optimize(
@@ -73,15 +79,16 @@ def plan_optimize(
     """
     target = target_size(snapshot, options)
     minimum = min_file_size(target, options)
-    tag = rewrite_tag(snapshot, options)
+    layout = table_layout(snapshot, options)
+    tag = rewrite_settings_digest(snapshot, target, layout)
     _require_maximum(target, options)
-    candidates = Candidates.of(snapshot, options, tag, minimum, prior.keys, with_dropped_columns)
-    packing = _Packing.of(snapshot, candidates, options, tag, target, now_ms)
-    bins = [_split(planned, target) for planned in packing.describe(packing.bins)]
+    candidates = Candidates.of(snapshot, options, tag, minimum, prior.keys, with_dropped_columns, layout)
+    packing = _Packing.of(snapshot, candidates, options, tag, target, now_ms, layout)
+    bins = packing.describe(packing.bins)
     waiting = [planned for planned in bins if planned.hot and options.hot_partitions == "wait"]
     ready = [planned for planned in bins if not (planned.hot and options.hot_partitions == "wait")]
     kept, left = within_budget(ready, options, prior)
-    if left and not kept and not prior.num_files:
+    if left and not kept and not prior.num_files and (layout is None or layout.is_clustering):
         kept, left = packing.cut(left, options)
     rows = packing.rows_of(kept)
     return OptimizePlan(
@@ -102,6 +109,8 @@ def plan_optimize(
         digest=digest(tag, *sorted({planned.bin_id for planned in kept} | prior.bin_ids)),
         foreign=candidates.foreign,
         selection=packing.selection(FileCount.of_table(snapshot), kept, left, waiting, options, minimum),
+        layout=layout,
+        clustered_by=clustered_columns(snapshot),
     )
 
 
@@ -143,11 +152,13 @@ class _Packing:
 
     candidates: Candidates
     tag: str
+    target: int
     chosen: Int64s
     bins: Bins
     alone: npt.NDArray[np.bool_]
     hot: npt.NDArray[np.bool_]
     groups: Int64s
+    layout: TableLayout | None
 
     @classmethod
     def of(
@@ -158,19 +169,60 @@ class _Packing:
         tag: str,
         target: int,
         now_ms: int,
+        layout: TableLayout | None,
     ) -> _Packing:
-        files = candidates.files
+        files, groups, cubes = candidates.files, candidates.groups, candidates.cubes
         chosen = np.flatnonzero(candidates.reasons)
-        groups = partition_groups(files.column("partition_values"), snapshot.partition_schema)
         alone = candidates.reasons[chosen] > SMALL  # chosen for more than its size
         paths = files.column("path").take(pa.array(chosen))
-        thrift = Thrift(THRIFT_FACTOR, target // _FREE_SHARE)
-        bins = pack(groups[chosen], candidates.live[chosen], paths, target, alone, thrift)
-        hot = hot_groups(snapshot, files, groups, options.quiet_minutes, now_ms)[groups[chosen]]
-        return cls(candidates, tag, chosen, bins, alone, hot, groups[chosen])
+        together, live = groups[chosen], candidates.live[chosen]
+        hot = hot_groups(snapshot, files, groups, options.quiet_minutes, now_ms)[together]
+        if layout is not None:
+            # A layout is the better the more rows it divides. A cube is closed when it is large enough.
+            seal_bytes = options.seal_size_bytes or DEFAULT_SEAL_BYTES
+            most = seal_bytes + seal_bytes // 2 if layout.is_clustering else _NO_LIMIT
+            first_by = cubes[chosen] if cubes is not None else None
+            bins = pack(together, live, paths, most, alone, first_by=first_by)
+        else:
+            if cubes is not None:
+                together = together * (int(cubes.max(initial=0)) + 1) + cubes[chosen]
+            thrift = Thrift(THRIFT_FACTOR, target // _FREE_SHARE)
+            bins = pack(together, live, paths, target, alone, thrift)
+        return cls(candidates, tag, target, chosen, bins, alone, hot, together, layout)
 
     def describe(self, bins: Bins) -> list[PlannedBin]:
         """The bins as planned, biggest first, those of hot partitions last."""
+        found = [self._divided(planned) for planned in self._described(bins)]
+        return sorted(found, key=lambda planned: (planned.hot, -planned.live_bytes, planned.bin_id))
+
+    def _divided(self, planned: PlannedBin) -> PlannedBin:
+        """Decide how many files a bin becomes, and which cube they belong to."""
+        count = 1
+        if self.layout is not None:
+            # Rounded, not rounded up: two files of little more than half the target would count as small.
+            count = max(1, round(planned.live_bytes / self.target))
+        elif planned.reasons & LARGE:
+            # It is above the target, and so in a bin of its own.
+            count = -(-planned.live_bytes // self.target)
+        bin_id = split_bin_id(planned.bin_id, count)
+        return replace(
+            planned, num_outputs=count, bin_id=bin_id, clustering=self._clustering(planned, bin_id)
+        )
+
+    def _clustering(self, planned: PlannedBin, bin_id: str) -> tuple[str, Mapping[str, str]] | None:
+        layout, cubes = self.layout, self.candidates.cubes
+        if layout is not None:
+            return None if layout.provider is None else (layout.provider, layout.cube_tags(bin_id))
+        row = int(self.chosen[self.bins.order[planned.start]])
+        if cubes is None or not cubes[row]:
+            return None
+        # A purge leaves a cube as it is, but for the rows that are gone.
+        file = self.candidates.files.slice(row, 1)
+        provider = file.column("clustering_provider")[0].as_py()
+        tags = dict(file.column("tags")[0].as_py() or ())
+        return provider, {name: tags[name] for name in (CUBE_TAG, CUBE_COLUMNS_TAG) if tags.get(name)}
+
+    def _described(self, bins: Bins) -> list[PlannedBin]:
         if len(bins) == 0:
             return []
         candidates, order = self.candidates, self.chosen[bins.order]
@@ -180,7 +232,7 @@ class _Packing:
         live_until = np.concatenate([[0], np.cumsum(candidates.live[order])])
         partitions = candidates.files.column("partition_values").take(pa.array(order[bins.starts]))
         are_hot = self.hot[bins.order[bins.starts]].tolist()
-        found = [
+        return [
             PlannedBin(
                 bin_id=ids.of(start, end),
                 partition_values=dict(partition or ()),
@@ -195,7 +247,6 @@ class _Packing:
                 starts, ends, partitions.to_pylist(), are_hot, strict=True
             )
         ]
-        return sorted(found, key=lambda planned: (planned.hot, -planned.live_bytes, planned.bin_id))
 
     def cut(
         self, bins: list[PlannedBin], options: OptimizeOptions
@@ -229,8 +280,14 @@ class _Packing:
         """
         candidates = self.candidates
         foreign = FileCount(candidates.foreign.files, candidates.foreign.bytes)
+        kept_out = candidates.reasons == 0
+        for_others = {}
+        for reason, files in candidates.kept_for.items():
+            for_others[reason] = candidates.count(np.flatnonzero(kept_out & files))
+            kept_out &= ~files
         found = {
-            _reason_to_leave(options): candidates.count(np.flatnonzero(candidates.reasons == 0)),
+            _reason_to_leave(options, self.layout): candidates.count(np.flatnonzero(kept_out)),
+            **for_others,
             **self._without_a_bin(),
             HOT: _file_count(waiting),
             OVER_BUDGET: _file_count(left),
@@ -273,23 +330,17 @@ class _Packing:
         return np.concatenate(rows or [np.empty(0, np.int64)])
 
 
-def _reason_to_leave(options: OptimizeOptions) -> str:
+def _reason_to_leave(options: OptimizeOptions, layout: TableLayout | None) -> str:
     """Why files that no rule chooses are left."""
     if options.purge:
         return CLEAN
+    if layout is not None:
+        return LAID_OUT
     return UP_TO_DATE if options.full else LARGE_ENOUGH
 
 
 def _file_count(bins: list[PlannedBin]) -> FileCount:
     return FileCount(sum(planned.num_files for planned in bins), sum(planned.bytes_in for planned in bins))
-
-
-def _split(planned: PlannedBin, target: int) -> PlannedBin:
-    """Split a file that is too large. It is above the target, and so in a bin of its own."""
-    if not planned.reasons & LARGE:
-        return planned
-    count = -(-planned.live_bytes // target)
-    return replace(planned, num_outputs=count, bin_id=split_bin_id(planned.bin_id, count))
 
 
 def _renumbered(bins: list[PlannedBin]) -> tuple[PlannedBin, ...]:

@@ -16,6 +16,7 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config import properties as table_properties
 from delta_log.transaction.conflict import IDENTITY_HIGH_WATER_MARK, without_identity_marks
 from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.optimize.plan.table_layout import TableLayout, clustered_columns, table_layout
 from delta_maintenance.rewrite.task import REWRITE_TAG
 
 DEFAULT_TARGET_BYTES = 1 << 30
@@ -42,10 +43,13 @@ def target_size(snapshot: Snapshot, options: OptimizeOptions) -> int:
 
 def rewrite_tag(snapshot: Snapshot, options: OptimizeOptions) -> str:
     """The tag of the files that a plan would write."""
-    return rewrite_settings_digest(snapshot, target_size(snapshot, options))
+    layout = table_layout(snapshot, options)
+    return rewrite_settings_digest(snapshot, target_size(snapshot, options), layout)
 
 
-def rewrite_settings_digest(snapshot: Snapshot, target_size_bytes: int) -> str:
+def rewrite_settings_digest(
+    snapshot: Snapshot, target_size_bytes: int, layout: TableLayout | None = None
+) -> str:
     """Digest everything that decides how a file is written."""
     shaping = {name: value for name, value in snapshot.properties.items() if name.startswith(_SHAPING)}
     schema: Any = snapshot.metadata.schemaString
@@ -58,6 +62,11 @@ def rewrite_settings_digest(snapshot: Snapshot, target_size_bytes: int) -> str:
         "properties": shaping,
         "targetSizeBytes": target_size_bytes,
     }
+    clustered_by = clustered_columns(snapshot)
+    if clustered_by:
+        settings["clusteringColumns"] = clustered_by
+    if layout is not None:
+        settings["layout"] = layout.layout.tag
     return digest(json.dumps(settings, sort_keys=True))
 
 

@@ -17,6 +17,7 @@ from delta_log.snapshot.snapshot import Snapshot
 #: Why a file was left. A purge says ``clean`` where OPTIMIZE says ``large_enough``.
 LARGE_ENOUGH, UP_TO_DATE, CLEAN = "large_enough", "up_to_date", "clean"
 ALONE, UNMATCHED = "alone", "unmatched"
+LAID_OUT, SEALED, CLUSTERED, CLUSTERED_OTHERWISE = "laid_out", "sealed", "clustered", "clustered_otherwise"
 HOT, OVER_BUDGET = "hot", "over_budget"
 OUTSIDE_WHERE, FOREIGN, FINISHED = "outside_where", "foreign", "finished"
 LEFT_REASONS = (
@@ -25,6 +26,10 @@ LEFT_REASONS = (
     CLEAN,
     ALONE,
     UNMATCHED,
+    LAID_OUT,
+    SEALED,
+    CLUSTERED,
+    CLUSTERED_OTHERWISE,
     HOT,
     OVER_BUDGET,
     OUTSIDE_WHERE,

@@ -57,6 +57,10 @@ class PlannedTasks(Sequence[RewriteTask]):
             # The first bin is begun in any case, so that every run makes progress.
             begin_before_ms=self._begin_before_ms if index % len(self) else None,
             planned_bytes=planned.live_bytes,
+            layout=self._plan.layout.layout if self._plan.layout is not None else None,
+            clustering_columns=self._plan.clustered_by,
+            clustering_provider=planned.clustering[0] if planned.clustering is not None else None,
+            clustering_tags=planned.clustering[1] if planned.clustering is not None else {},
         )
 
 

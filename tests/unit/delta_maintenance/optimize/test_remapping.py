@@ -20,6 +20,7 @@ from tests.support.runs.maintenance_runs import (
     enable_deletion_vectors,
     keys,
     mark_deleted,
+    removal_of,
     run,
 )
 
@@ -133,17 +134,7 @@ def files_of(table: Path) -> dict[int, dict[str, Any]]:
 def remove_file(table: Path, first: int) -> int:
     """As copy-on-write does it, but that nothing takes the file's place."""
     opened = Table(str(table))
-    snapshot, file = opened.snapshot(), files_of(table)[first]
-    vector = DeletionVector(**file["deletion_vector"]) if file["deletion_vector"] else None
-    remove = Remove(
-        path=file["path"],
-        deletionTimestamp=1,
-        dataChange=True,
-        extendedFileMetadata=True,
-        partitionValues=dict(file["partition_values"]),
-        size=file["size"],
-        deletionVector=vector,
-    )
+    snapshot, remove = opened.snapshot(), removal_of(files_of(table)[first])
     change = Change("DELETE", [FileGroup((), [remove])])
     return Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change).version
 

@@ -385,7 +385,7 @@ def test_tasks_are_self_contained_and_survive_their_json_form(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        ({"zorder_by": ["a"]}, "no option zorder_by"),
+        ({"zorder": ["a"]}, "no option zorder"),
         ({"target_size_bytes": 0}, "from 1 to 1 PiB"),
         ({"target_size_bytes": "1GiB"}, "whole number of bytes"),
         ({"full": "yes"}, "true or false"),

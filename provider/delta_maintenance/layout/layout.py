@@ -1,0 +1,39 @@
+"""A layout as a plain value: how the rows of a bin are divided between its new files.
+
+The module uses the standard library only, since a layout is part of a task that crosses process boundaries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: The kinds of layouts. ``zorder`` and ``hilbert`` follow a space-filling curve; ``kd`` splits column by column.
+KINDS = ZORDER, HILBERT, KD = "zorder", "hilbert", "kd"
+#: More columns than these leave less than two bits of the curve for each.
+MAX_COLUMNS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Rows are divided by these columns.
+
+    :param columns: physical names from the top down.
+    """
+
+    kind: str
+    columns: tuple[tuple[str, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Layout:
+        return cls(raw["kind"], tuple(tuple(path) for path in raw["columns"]))
+
+    @property
+    def tag(self) -> str:
+        """The value of the tag by which a later run knows the files of this layout."""
+        return json.dumps([self.kind, *map(list, self.columns)], separators=(",", ":"), ensure_ascii=False)

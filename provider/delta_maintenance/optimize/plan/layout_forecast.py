@@ -1,0 +1,99 @@
+"""Foretells, for a dry run, which part of the files queries will skip after a layout, and which they skip now. Pure.
+
+Only statistics are read. Rows are drawn at random between the bounds of their files, each column by itself, and laid out as the run
+would do it. So the forecast is good for columns that do not depend on each other within a file, and too low for others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from delta_log.snapshot.snapshot import Snapshot
+from delta_maintenance.layout.bucketing import Bucketing, random_noise
+from delta_maintenance.optimize.plan.file_bounds import FileBounds
+from delta_maintenance.optimize.plan.plan import OptimizePlan, PlannedBin
+
+#: The share of the rows that a query for a range asks for.
+RANGE_SHARE = 0.02
+#: The largest bins tell enough.
+_BINS = 8
+#: More files than these would be skipped to nearly the same part.
+_MOST_FILES = 512
+_ROWS_OF_A_FILE, _LEAST_ROWS, _QUERIES = 64, 1 << 12, 256
+_Floats = npt.NDArray[np.float64]
+
+
+def layout_forecast(plan: OptimizePlan, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the member ``skipping`` of a plan's summary: for each column, the parts of files that queries skip; nothing without a
+    layout.
+
+    A column has ``now`` and ``after`` for queries for one value, and ``rangeNow`` and ``rangeAfter`` for queries for
+    :data:`RANGE_SHARE` of the rows. It has none of them if a file has no bounds of it.
+    """
+    if plan.layout is None or not plan.bins:
+        return {}
+    bounds = FileBounds.of(snapshot, None, plan.files.column("key"), plan.layout.layout)
+    largest = plan.bins[:_BINS]
+    found = [_forecast(plan, planned, bounds) for planned in largest]
+    weights = np.array([max(1, planned.bytes_in) for planned in largest], float)
+    columns = []
+    for number, name in enumerate(plan.layout.names):
+        parts = [one[number] for one in found]
+        known = [part for part in parts if part is not None]
+        entry: dict[str, Any] = {"column": name}
+        if len(known) == len(parts):
+            shares = np.average(np.array(known), axis=0, weights=weights)
+            names = ("now", "after", "rangeNow", "rangeAfter")
+            entry |= {key: round(float(share), 3) for key, share in zip(names, shares, strict=True)}
+        columns.append(entry)
+    return {"skipping": columns}
+
+
+def _forecast(
+    plan: OptimizePlan, planned: PlannedBin, bounds: FileBounds
+) -> list[tuple[float, float, float, float] | None]:
+    """The parts of a bin's files that are skipped, by column; ``None`` where bounds are missing."""
+    assert plan.layout is not None
+    of_bin = slice(planned.start, planned.end)
+    low, high, rows = bounds.low[:, of_bin], bounds.high[:, of_bin], bounds.rows[of_bin]
+    known = np.flatnonzero(np.isfinite(low).all(axis=1) & np.isfinite(high).all(axis=1))
+    found: list[tuple[float, float, float, float] | None] = [None] * len(low)
+    if not len(known):
+        return found
+    files = min(planned.num_outputs, _MOST_FILES)
+    count = max(_LEAST_ROWS, _ROWS_OF_A_FILE * files)
+    generator = np.random.default_rng(0)
+    of_file = generator.choice(len(rows), count, p=rows / rows.sum())
+    values = low[known][:, of_file] + generator.random((len(known), count)) * (high - low)[known][:, of_file]
+    columns = [pa.array(column) for column in values]
+    noise = random_noise("forecast", 0, count)
+    buckets, _ = Bucketing.of(plan.layout.layout.kind, columns, files, 1, noise)(columns, noise)
+    for place, number in enumerate(known.tolist()):
+        least, most = np.full(files, np.inf), np.full(files, -np.inf)
+        np.minimum.at(least, buckets, values[place])
+        np.maximum.at(most, buckets, values[place])
+        asked = _queries(values[place])
+        found[number] = (
+            _skipped(asked[0], asked[0], low[number], high[number]),
+            _skipped(asked[0], asked[0], least, most),
+            _skipped(*asked, low[number], high[number]),
+            _skipped(*asked, least, most),
+        )
+    return found
+
+
+def _queries(values: _Floats) -> tuple[_Floats, _Floats]:
+    """The ends of ranges that hold :data:`RANGE_SHARE` of the values; the first ends are values of random rows."""
+    ascending = np.sort(values)
+    width = int(len(values) * RANGE_SHARE)
+    first = np.linspace(0, len(values) - 1 - width, _QUERIES).astype(np.int64)
+    return ascending[first], ascending[first + width]
+
+
+def _skipped(begin: _Floats, end: _Floats, least: _Floats, most: _Floats) -> float:
+    """The part of the files that hold nothing between the ends, on average over the queries."""
+    return 1 - float(((least <= end[:, None]) & (begin[:, None] <= most)).mean())

@@ -1,0 +1,128 @@
+"""Keeps the rows of buckets until all rows were read: in memory while they fit, else in a file on a local disk.
+
+The file is deleted before its first byte is written, so that nothing is left of it however the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from delta_maintenance.errors import NoTemporarySpace
+from delta_maintenance.rewrite.row_memory import RowMemory
+
+#: Where Spark gives its executors room for temporary files.
+_SPARK_DIRECTORIES = ("LOCAL_DIRS", "SPARK_LOCAL_DIRS")
+
+
+class BucketStore:
+    """Takes record batches of buckets in any order, and returns them bucket by bucket. Several threads may use it at once.
+
+    :param schema: of the batches.
+    :param memory: where rows are kept while it has room.
+    """
+
+    def __init__(self, schema: pa.Schema, memory: RowMemory) -> None:
+        self._schema, self._memory = schema, memory
+        self._lock = threading.Lock()
+        self._kept: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self._kept_bytes = 0
+        self._spilled: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._file: int | None = None
+        self._end = 0
+
+    def close(self) -> None:
+        """Forget all rows."""
+        self._memory.give_back(self._kept_bytes)
+        self._kept.clear()
+        self._kept_bytes = 0
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def add(self, pieces: dict[int, pa.RecordBatch]) -> None:
+        """Take some rows of several buckets.
+
+        :raises NoTemporarySpace: they do not fit into memory, and there is no room for temporary files.
+        """
+        size = sum(piece.nbytes for piece in pieces.values())
+        with self._lock:
+            if self._file is None and self._memory.take(size):
+                self._kept_bytes += size
+                for bucket, piece in pieces.items():
+                    self._kept[bucket].append(piece)
+                return
+            waiting, self._kept = self._kept, defaultdict(list)
+            freed, self._kept_bytes = self._kept_bytes, 0
+        try:
+            for bucket, batches in waiting.items():
+                for batch in batches:
+                    self._spill(bucket, batch)
+        finally:
+            # Other bins of the process use the memory, whether or not this one goes on.
+            self._memory.give_back(freed)
+        for bucket, piece in pieces.items():
+            self._spill(bucket, piece)
+
+    def take(self, bucket: int) -> pa.Table:
+        """Return the rows of a bucket, and forget those in memory."""
+        with self._lock:
+            batches = self._kept.pop(bucket, [])
+            places = self._spilled.pop(bucket, [])
+            size = sum(batch.nbytes for batch in batches)
+            self._kept_bytes -= size
+        self._memory.give_back(size)
+        return pa.Table.from_batches([*self._read(places), *batches], self._schema)
+
+    def _spill(self, bucket: int, batch: pa.RecordBatch) -> None:
+        content = batch.serialize()
+        with self._lock:
+            if self._file is None:
+                self._file = _new_file()
+            start, self._end = self._end, self._end + content.size
+            file = self._file
+            self._spilled[bucket].append((start, content.size))
+        try:
+            _write(file, memoryview(content), start)
+        except OSError as error:
+            raise NoTemporarySpace(_directory(), str(error)) from error
+
+    def _read(self, places: list[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+        for start, size in places:
+            assert self._file is not None
+            content = bytearray(size)
+            done = 0
+            while done < size:
+                read = os.preadv(self._file, [memoryview(content)[done:]], start + done)
+                if not read:
+                    raise NoTemporarySpace(_directory(), "a temporary file has become shorter")
+                done += read
+            yield pa.ipc.read_record_batch(pa.py_buffer(content), self._schema)
+
+
+def _write(file: int, content: memoryview, start: int) -> None:
+    done = 0
+    while done < len(content):
+        done += os.pwrite(file, content[done:], start + done)
+
+
+def _directory() -> str:
+    for name in _SPARK_DIRECTORIES:
+        first = os.environ.get(name, "").split(",")[0]
+        if first and os.access(first, os.W_OK):
+            return first
+    return tempfile.gettempdir()
+
+
+def _new_file() -> int:
+    try:
+        file, path = tempfile.mkstemp(prefix="delta-layout-", dir=_directory())
+        os.unlink(path)
+    except OSError as error:
+        raise NoTemporarySpace(_directory(), str(error)) from error
+    return file

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from delta_maintenance.errors import NoTemporarySpace
+from delta_maintenance.rewrite.bucket_store import BucketStore
+from delta_maintenance.rewrite.row_memory import RowMemory
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values)], schema=SCHEMA)
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 40, 1000])
+def test_rows_come_back_in_the_order_of_their_arrival_and_the_memory_is_free(limit_bytes: int) -> None:
+    memory = RowMemory(limit_bytes)
+    store = BucketStore(SCHEMA, memory)
+    for first in range(0, 30, 3):
+        store.add({0: rows(first, first + 1), 7: rows(first + 2)})
+    assert store.take(7).column("x").to_pylist() == list(range(2, 30, 3))
+    assert store.take(0).column("x").to_pylist() == [n for n in range(30) if n % 3 != 2]
+    assert store.take(3).num_rows == 0
+    store.close()
+    assert memory.take(limit_bytes)
+
+
+def test_a_full_disk_gives_the_memory_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    memory = RowMemory(24)
+    store = BucketStore(SCHEMA, memory)
+    store.add({0: rows(1, 2, 3)})
+    with pytest.raises(NoTemporarySpace, match="gone"):
+        store.add({0: rows(4)})
+    store.close()
+    assert memory.take(24)
