@@ -45,6 +45,7 @@ def main() -> int:
         "AIRFLOW_CONN_SPARK_DEFAULT": SPARK,
         # Soon after midnight Airflow would also start the night's run, of a table that is not here.
         "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
+        "AIRFLOW__DELTA__MONITORING": "True",
     }
     airflow = LiveAirflow(home / "airflow", REPOSITORY / "dags_examples", settings)
     airflow.home.mkdir()
@@ -158,6 +159,7 @@ def _step(what: str, do: Callable[[], _T]) -> _T:
 
 def _keep_up(airflow: LiveAirflow, home: Path) -> None:
     print(f"\nAirflow stays up: {_bold(airflow.url)}  user {airflow.user}, password {airflow.password}")
+    print(f"What was done to the table: {_bold(f'{airflow.url}/plugin/delta-tables')}")
     print(f"The table is {home / 'events'}. Ctrl-C ends all of it.", flush=True)
     try:
         signal.pause()

@@ -1,4 +1,4 @@
-"""Links of a task to pages about its job: the Spark application, and the table.
+"""Links of a task to pages about its job: the Spark application, the table in a catalog, and the table on the page *Delta tables*.
 
 Airflow asks for a link in the process of the task when that has ended, and keeps it as an XCom. An empty link is not shown. A task
 that sees its job's output shows the Spark UI as soon as there is one.
@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
+
+from airflow_delta.monitoring.record import table_id
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
+#: Of the page *Delta tables*, below ``/plugin/``.
+PAGE_ROUTE = "delta-tables"
 _SECTION, _HISTORY, _TABLE = "delta", "spark_history_url", "table_url"
 
 
@@ -52,6 +56,23 @@ class TableLink(BaseOperatorLink):
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         template = conf.get(_SECTION, _TABLE, fallback=None)
         return filled(template, "table", str(getattr(operator, "table", "")))
+
+
+class TablePageLink(BaseOperatorLink):
+    """The table on the page *Delta tables* of this Airflow."""
+
+    name = "Delta tables"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        table = str(getattr(operator, "table", ""))
+        if not table or not conf.getboolean(_SECTION, "monitoring", fallback=False):
+            return ""
+        return f"{path_of_airflow()}/plugin/{PAGE_ROUTE}?table={table_id(table)}"
+
+
+def path_of_airflow() -> str:
+    """The path below which a proxy serves Airflow; empty in most installations."""
+    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")
 
 
 def spark_url(spark: Mapping[str, Any], history_url: str | None) -> str:

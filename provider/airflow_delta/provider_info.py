@@ -63,6 +63,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Delta Lake",
                 "python-modules": [
                     "airflow_delta.operators.checkpoint",
+                    "airflow_delta.operators.doctor",
                     "airflow_delta.operators.optimize",
                     "airflow_delta.operators.reorg_purge",
                     "airflow_delta.operators.table_health",
@@ -90,7 +91,11 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
-        "extra-links": ["airflow_delta.links.SparkApplicationLink", "airflow_delta.links.TableLink"],
+        "extra-links": [
+            "airflow_delta.links.SparkApplicationLink",
+            "airflow_delta.links.TableLink",
+            "airflow_delta.links.TablePageLink",
+        ],
         "hooks": [{"integration-name": "Delta Lake", "python-modules": ["airflow_delta.hooks.delta_table"]}],
         "config": {
             "delta": {
@@ -112,6 +117,22 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "none",
                         "default": "changes",
+                    },
+                    "monitoring": {
+                        "description": "Whether tasks report to the page Delta tables of Airflow's UI: an event of the asset "
+                        "delta-monitoring:tables for each run and each reading of health, and an XCom for each failure.",
+                        "version_added": "0.2.0",
+                        "type": "boolean",
+                        "example": "True",
+                        "default": "False",
+                    },
+                    "monitoring_days": {
+                        "description": "How many days back the page Delta tables looks. A table that no task has told of since "
+                        "then is not shown.",
+                        "version_added": "0.2.0",
+                        "type": "integer",
+                        "example": "30",
+                        "default": "90",
                     },
                     "spark_history_url": {
                         "description": "Address of an application's page in the Spark history server, with {application_id} in "

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_delta.links import SparkApplicationLink, TableLink, spark_url
+from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink, spark_url
+from airflow_delta.monitoring.record import table_id
 from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobLost, JobRunner
@@ -51,7 +52,7 @@ def test_a_task_shows_the_ui_while_its_job_runs_and_keeps_the_application_of_a_j
     with pytest.raises(AirflowException, match="killed"):
         # Airflow refuses an execute() that its task runner did not call.
         DeltaOptimizeOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined]
-    assert pushed == {SparkApplicationLink().xcom_key: "http://worker:4040"}
+    assert pushed[SparkApplicationLink().xcom_key] == "http://worker:4040"
     ended: Any = None
     assert SparkApplicationLink().get_link(operator, ti_key=ended) == "http://worker:4040"
 
@@ -60,6 +61,17 @@ def test_a_page_of_the_table_is_linked_if_the_installation_has_one(monkeypatch: 
     assert link(TableLink, REPORT) == ""
     monkeypatch.setenv("AIRFLOW__DELTA__TABLE_URL", "https://catalog.example.org/tables?uri={table}")
     assert link(TableLink, REPORT) == "https://catalog.example.org/tables?uri=s3%3A%2F%2Flake%2Fevents"
+
+
+def test_a_task_leads_to_its_table_on_the_page_where_that_is_turned_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = f"/plugin/delta-tables?table={table_id('s3://lake/events')}"
+    assert link(TablePageLink, REPORT) == ""
+    monkeypatch.setenv("AIRFLOW__DELTA__MONITORING", "True")
+    assert link(TablePageLink, REPORT) == address
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/airflow/")
+    assert link(TablePageLink, REPORT) == f"/airflow{address}"
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "", None])

@@ -1,0 +1,157 @@
+"""The API of the page *Delta tables*: JSON about tables and runs, read only, and the page's script.
+
+* Every route wants a token of Airflow, and the routes with data the permission to read assets. A record is shown to callers who
+  may read the DAG that left it.
+* A table is named by a digest of its address, a run by the number of its event. No address of the caller is opened.
+* Answers forbid a browser to run them, to frame them, and to guess their type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from importlib.resources import files
+from typing import Annotated, Literal
+
+from airflow.configuration import conf
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy.orm import Session
+
+from airflow_delta.monitoring import answers
+from airflow_delta.monitoring.access import AUTHENTICATED, MAY_READ_ASSETS, metadata_session, readable_dags
+from airflow_delta.monitoring.feed import Feed
+from airflow_delta.monitoring.fleet import (
+    Wish,
+    chosen,
+    counts_of,
+    fleet_rows,
+    page_of,
+    source_of,
+)
+from airflow_delta.monitoring.record import RUN
+from airflow_delta.monitoring.table_view import run_view, table_view
+
+#: Most tables of one answer.
+MAX_LIMIT = 100
+SCRIPT = "delta-tables.js"
+_DAYS = 90
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "private, no-store",
+}
+
+SessionOfRequest = Annotated[Session, Depends(metadata_session)]
+Readable = Annotated[Callable[[str], bool], Depends(readable_dags)]
+Identity = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`id` of a table, from the fleet")]
+EventNumber = Annotated[int, Path(ge=1, le=2**63 - 1, description="`number` of a run, from its table")]
+StatusName = Literal["critical", "attention", "unsupported", "unknown", "healthy", "failing"]
+SortName = Literal[
+    "urgency",
+    "table",
+    "size_bytes",
+    "num_files",
+    "small_files",
+    "deleted_rows_ratio",
+    "commits_since_checkpoint",
+    "reclaimable_bytes",
+    "read_ms",
+    "last_work",
+]
+
+
+def make_app(feed: Feed, days: int) -> FastAPI:
+    """
+    :param days: how far back `feed` looks.
+    """
+    # Without FastAPI's pages of documentation, which load scripts from elsewhere.
+    app = FastAPI(
+        title="Delta tables",
+        description="What maintenance tasks have told of Delta tables. Read only.",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+
+    @app.middleware("http")
+    async def with_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await answer(request)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    @app.get("/v1/tables", dependencies=[MAY_READ_ASSETS])
+    def read_tables(
+        session: SessionOfRequest,
+        readable: Readable,
+        status: StatusName | None = None,
+        search: Annotated[str, Query(max_length=500, description="part of the address")] = "",
+        sort: SortName = "urgency",
+        order: Literal["asc", "desc"] = "asc",
+        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    ) -> answers.Fleet:
+        """The tables that tasks have told of: counts by status, and a page of those that the query chooses."""
+        wish = Wish(status, search, sort, order == "desc", offset, limit)
+        tables, broken = feed.read(session)
+        rows = fleet_rows(tables, feed.failures(session), readable)
+        found = chosen(rows, wish)
+        return answers.Fleet(
+            counts=counts_of(rows),
+            total=len(found),
+            offset=offset,
+            tables=[answers.Row(**row) for row in page_of(found, wish)],
+            broken=[
+                answers.BrokenEvent(time_ms=one.time_ms, why=one.why, **source_of(one.source))
+                for one in broken
+                if not one.source.dag_id or readable(one.source.dag_id)
+            ],
+            days=days,
+        )
+
+    @app.get("/v1/tables/{identity}", dependencies=[MAY_READ_ASSETS])
+    def read_table(identity: Identity, session: SessionOfRequest, readable: Readable) -> answers.TableView:
+        """One table: its newest reading of health, the readings over time, and its runs."""
+        failures = [record for record in feed.failures(session) if readable(record.source.dag_id)]
+        table = feed.table_of(session, identity, (record.table for record in failures))
+        records = []
+        if table is not None:
+            records = [one for one in feed.history(session, table) if readable(one.source.dag_id)]
+            failures = [record for record in failures if record.table == table]
+        if table is None or not (records or failures):
+            raise HTTPException(404, "No task has told of such a table, or you may not read its DAG.")
+        return answers.TableView(**table_view(table, records, failures))
+
+    @app.get("/v1/runs/{number}", dependencies=[MAY_READ_ASSETS])
+    def read_run(number: EventNumber, session: SessionOfRequest, readable: Readable) -> answers.RunView:
+        """One run: its report, and the readings of health before and after it."""
+        record = feed.record(session, number)
+        if record is None or record.kind != RUN or not readable(record.source.dag_id):
+            raise HTTPException(404, "There is no such run, or you may not read its DAG.")
+        around = [one for one in feed.history(session, record.table) if readable(one.source.dag_id)]
+        return answers.RunView(**run_view(record, around))
+
+    @app.get("/openapi.json", dependencies=[AUTHENTICATED], include_in_schema=False)
+    def read_description() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    @app.get(f"/{SCRIPT}", dependencies=[AUTHENTICATED], include_in_schema=False)
+    def read_script(request: Request) -> Response:
+        content = files("airflow_delta.monitoring").joinpath("static", SCRIPT).read_bytes()
+        tag = f'"{sha256(content).hexdigest()[:32]}"'
+        # A browser asks each time, and gets the script when a release has another.
+        headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type="text/javascript", headers=headers)
+
+    return app
+
+
+def configured_app() -> FastAPI:
+    """The app as Airflow's configuration wants it."""
+    days = max(1, conf.getint("delta", "monitoring_days", fallback=_DAYS))
+    return make_app(Feed(days), days)

@@ -1,0 +1,294 @@
+"""The fleet: one row for each table that a task has told of, and the choice, order and page of rows that a reader asked for.
+
+Pure functions of records. A member that a record lacks, or that is not of its kind, is ``None`` in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_delta.monitoring.record import HEALTH, Record, Source, table_id
+from delta_log.printable import printable
+
+#: In the order of urgency. ``unknown``: no task has read the table's health.
+STATUSES = ("critical", "attention", "unsupported", "unknown", "healthy")
+#: Longest text of a row; a table may have a long address, and any writer of it may choose what messages quote.
+MAX_TEXT = 1_000
+
+
+@dataclass(slots=True)
+class TableRecords:
+    """The newest records of one table, by operation and DAG.
+
+    A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG.
+    """
+
+    newest: dict[tuple[str, str], Record] = field(default_factory=dict)
+
+    def add(self, record: Record) -> None:
+        key = (record.operation, record.source.dag_id)
+        held = self.newest.get(key)
+        if held is None or (record.time_ms, record.number or 0) >= (held.time_ms, held.number or 0):
+            self.newest[key] = record
+
+
+def fleet_rows(
+    tables: Mapping[str, TableRecords], failures: Iterable[Record], readable: Callable[[str], bool]
+) -> list[dict[str, Any]]:
+    """
+    :param failures: records of runs that failed.
+    :param readable: whether the reader may see what a DAG has told.
+    :return: one row for each table with a record that the reader may see.
+    """
+    visible: dict[str, TableRecords] = {}
+    for table, records in tables.items():
+        for record in records.newest.values():
+            if readable(record.source.dag_id):
+                visible.setdefault(table, TableRecords()).newest[record.operation, record.source.dag_id] = (
+                    record
+                )
+    failed: dict[str, TableRecords] = {}
+    for record in failures:
+        if readable(record.source.dag_id):
+            failed.setdefault(record.table, TableRecords()).add(record)
+    return [
+        row_of(
+            table,
+            visible.get(table, TableRecords()).newest.values(),
+            failed.get(table, TableRecords()).newest.values(),
+        )
+        for table in {**visible, **failed}
+    ]
+
+
+def row_of(table: str, records: Iterable[Record], failures: Iterable[Record]) -> dict[str, Any]:
+    """The row of one table.
+
+    :param records: at least the newest of each operation and DAG.
+    """
+    ended = newest_by_operation(records)
+    failed = newest_by_operation(failures)
+    # A failure counts until the operation succeeds, by whatever DAG.
+    open_failures = [
+        failure
+        for name, failure in failed.items()
+        if name not in ended or ended[name].time_ms < failure.time_ms
+    ]
+    reading = ended.pop(HEALTH, None)
+    work = max(ended.values(), key=lambda record: record.time_ms, default=None)
+    return {
+        "id": table_id(table),
+        "table": shown(table),
+        "name": shown(table.rstrip("/").rpartition("/")[2] or table),
+        **_health(reading),
+        "is_older_than_work": _is_outdated(reading, ended.values()),
+        "last_runs": _last_runs(reading, ended),
+        "last_work": None if work is None else _run(work),
+        "failure": _failure(max(open_failures, key=lambda record: record.time_ms, default=None)),
+    }
+
+
+def newest_by_operation(records: Iterable[Record]) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for record in records:
+        held = found.get(record.operation)
+        if held is None or held.time_ms <= record.time_ms:
+            found[record.operation] = record
+    return found
+
+
+def _health(reading: Record | None) -> dict[str, Any]:
+    body: Mapping[str, Any] = {} if reading is None else reading.body
+    status = text(body, "status")
+    findings = objects(body.get("findings"))
+    advice = objects(body.get("recommendations"))
+    worst = max(findings, key=_severity, default=None)
+    return {
+        "status": status if status in STATUSES else "unknown",
+        "version": number(body, "version"),
+        "read_ms": None if reading is None else reading.time_ms,
+        "finding": None
+        if worst is None
+        else {name: text(worst, name) for name in ("code", "severity", "message")},
+        "num_findings": len(findings),
+        "next": None
+        if not advice
+        else {name: text(advice[0], name) for name in ("operation", "why", "operator")},
+        "size_bytes": number(body, "facts", "sizeInBytes"),
+        "num_files": number(body, "facts", "numFiles"),
+        "small_files": number(body, "facts", "optimize", "numFilesToMerge"),
+        "deleted_rows_ratio": number(body, "facts", "deletedRowsRatio"),
+        "commits_since_checkpoint": number(body, "facts", "log", "numCommitsSinceCheckpoint"),
+        "reclaimable_bytes": number(body, "facts", "removedFiles", "reclaimable", "sizeInBytes"),
+    }
+
+
+def _severity(finding: Mapping[str, Any]) -> int:
+    order = ("info", "attention", "critical")
+    severity = finding.get("severity")
+    return order.index(severity) if severity in order else -1
+
+
+def _is_outdated(reading: Record | None, runs: Iterable[Record]) -> bool:
+    """Whether a run changed the table since its health was read."""
+    if reading is None:
+        return False
+    return any(run.time_ms > reading.time_ms and run.status not in _WITHOUT_CHANGE for run in runs)
+
+
+_WITHOUT_CHANGE = ("nothing_to_do", "planned")
+
+
+def _last_runs(reading: Record | None, ended: Mapping[str, Record]) -> dict[str, dict[str, Any]]:
+    """The newest run of each operation: by a task, or else by any writer, as the reading found it in the log."""
+    runs: dict[str, dict[str, Any]] = {}
+    logged = at(reading.body, "facts", "lastRuns") if reading is not None else None
+    if isinstance(logged, Mapping):
+        for name, run in logged.items():
+            time_ms = number(run, "timestamp") if isinstance(run, Mapping) else None
+            if time_ms is not None:
+                runs[shown(str(name))] = {
+                    "time_ms": time_ms,
+                    "status": "committed",
+                    "engine": text(run, "engineInfo"),
+                }
+    for name, record in ended.items():
+        if name not in runs or runs[name]["time_ms"] < record.time_ms:
+            runs[shown(name)] = {"time_ms": record.time_ms, "status": shown(record.status), "engine": None}
+    return runs
+
+
+def _run(record: Record) -> dict[str, Any]:
+    return {
+        "operation": shown(record.operation),
+        "status": shown(record.status),
+        "time_ms": record.time_ms,
+        **source_of(record.source),
+    }
+
+
+def _failure(record: Record | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    return {**_run(record), "message": text(record.body, "error", "message")}
+
+
+def source_of(source: Source) -> dict[str, Any]:
+    return {
+        "dag_id": source.dag_id,
+        "run_id": source.run_id,
+        "task_id": source.task_id,
+        "map_index": source.map_index,
+    }
+
+
+# -- choice, order and page ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which rows a reader asked for.
+
+    :param status: one of :data:`STATUSES`, or ``failing`` for tables whose newest run of an operation failed.
+    """
+
+    status: str | None = None
+    search: str = ""
+    sort: str = "urgency"
+    descending: bool = False
+    offset: int = 0
+    limit: int = 50
+
+
+def counts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    counts = dict.fromkeys(STATUSES, 0)
+    for row in rows:
+        counts[row["status"]] += 1
+    return {**counts, "failing": sum(row["failure"] is not None for row in rows)}
+
+
+def chosen(rows: Iterable[dict[str, Any]], wish: Wish) -> list[dict[str, Any]]:
+    """All rows that a reader asked for, in order; rows without the figure to sort by come last, either way."""
+    wanted = wish.search.casefold()
+    found = [
+        row
+        for row in rows
+        if _has_status(row, wish.status) and (not wanted or wanted in row["table"].casefold())
+    ]
+    found.sort(key=lambda row: row["table"])
+    key = SORTS[wish.sort]
+    known = [row for row in found if key(row) is not None]
+    known.sort(key=key, reverse=wish.descending)
+    return known + [row for row in found if key(row) is None]
+
+
+def page_of(rows: Sequence[dict[str, Any]], wish: Wish) -> Sequence[dict[str, Any]]:
+    return rows[wish.offset : wish.offset + wish.limit]
+
+
+def _has_status(row: Mapping[str, Any], status: str | None) -> bool:
+    if status == "failing":
+        return row["failure"] is not None
+    return status is None or row["status"] == status
+
+
+def _urgency(row: Mapping[str, Any]) -> tuple[int, int, float]:
+    """Critical tables first; among tables of one status those with a failed run, then the larger."""
+    return STATUSES.index(row["status"]), row["failure"] is None, -(row["size_bytes"] or 0)
+
+
+def _figure(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda row: row[name]
+
+
+#: By the name of an order, its key.
+SORTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "urgency": _urgency,
+    "table": _figure("table"),
+    **{
+        name: _figure(name)
+        for name in (
+            "size_bytes",
+            "num_files",
+            "small_files",
+            "deleted_rows_ratio",
+            "commits_since_checkpoint",
+            "reclaimable_bytes",
+            "read_ms",
+        )
+    },
+    "last_work": lambda row: None if row["last_work"] is None else row["last_work"]["time_ms"],
+}
+
+
+# -- reading what others wrote ---------------------------------------------------------------------------------------
+
+
+def at(value: Any, *path: str) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def number(value: Any, *path: str) -> float | None:
+    found = at(value, *path)
+    # A browser's numbers are exact up to here, and JSON knows no infinity.
+    is_number = isinstance(found, (int, float)) and not isinstance(found, bool) and -(2**53) < found < 2**53
+    return found if is_number else None
+
+
+def text(value: Any, *path: str) -> str | None:
+    found = at(value, *path)
+    return shown(found) if isinstance(found, str) else None
+
+
+def objects(value: Any) -> list[Mapping[str, Any]]:
+    return [held for held in value if isinstance(held, Mapping)] if isinstance(value, list) else []
+
+
+def shown(value: str) -> str:
+    """A text of a record without characters that do not show or turn the direction of writing, and not endless."""
+    safe = printable(value)
+    return safe if len(safe) <= MAX_TEXT else f"{safe[: MAX_TEXT - 1]}…"

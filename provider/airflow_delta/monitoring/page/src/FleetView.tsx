@@ -1,0 +1,433 @@
+/** All tables: how many are in which state, and which to look at first. */
+import { type Fleet, type Row, useAnswer } from "./api";
+import { bytes, count, DASH, percent } from "./format";
+import { ChakraUI, React } from "./host";
+import { Failed, Foreign, Loading, Notice, TaskLink, ViewLink, When } from "./parts";
+import { type Place, tableAddress } from "./place";
+import { Shape, TABLE_STATUSES, TableStatus } from "./status";
+
+const { Box, Button, Flex, Heading, HStack, Input, NativeSelect, SimpleGrid, Stack, Table, Text, VisuallyHidden } =
+  ChakraUI;
+
+const ORDER = ["critical", "attention", "failing", "unsupported", "unknown", "healthy"];
+const PAGE = 50;
+
+interface Column {
+  /** The order that is wanted first. */
+  first: "asc" | "desc";
+  isNumber?: boolean;
+  sort?: string;
+  title: string;
+}
+
+const COLUMNS: Array<Column> = [
+  { first: "asc", sort: "urgency", title: "Status" },
+  { first: "asc", sort: "table", title: "Table" },
+  { first: "asc", title: "Needs" },
+  { first: "desc", isNumber: true, sort: "size_bytes", title: "Size" },
+  { first: "desc", isNumber: true, sort: "num_files", title: "Files" },
+  { first: "desc", isNumber: true, sort: "small_files", title: "Small files" },
+  { first: "desc", isNumber: true, sort: "deleted_rows_ratio", title: "Deleted rows" },
+  { first: "desc", isNumber: true, sort: "commits_since_checkpoint", title: "Log tail" },
+  { first: "desc", isNumber: true, sort: "reclaimable_bytes", title: "Reclaimable" },
+  { first: "desc", sort: "last_work", title: "Last runs" },
+];
+
+const Counts = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place }) => {
+  const chosen = place.get("status");
+
+  return (
+    <SimpleGrid aria-label="Tables by status" columns={{ base: 2, lg: 6, md: 3 }} gap={3} mb={4} role="group">
+      {ORDER.map((status) => {
+        const look = TABLE_STATUSES[status];
+        const isChosen = chosen === status;
+
+        return (
+          <Button
+            aria-pressed={isChosen}
+            bg={isChosen ? "colorPalette.subtle" : "bg"}
+            borderColor={isChosen ? "colorPalette.solid" : "border"}
+            borderWidth={1}
+            colorPalette={look?.palette}
+            height="auto"
+            justifyContent="flex-start"
+            key={status}
+            onClick={() => place.set({ offset: null, status: isChosen ? null : status })}
+            minW={0}
+            px={{ base: 2, sm: 3 }}
+            py={2}
+            variant="plain"
+            whiteSpace="normal"
+          >
+            <Stack align="flex-start" gap={0} textAlign="left">
+              <Text color="fg" fontSize="2xl" fontVariantNumeric="tabular-nums" fontWeight="semibold" lineHeight="short">
+                {count(fleet.counts[status] ?? 0)}
+              </Text>
+              <HStack color="colorPalette.fg" fontSize="sm" gap={1.5}>
+                {look ? <Shape name={look.shape} /> : undefined}
+                {look?.label}
+              </HStack>
+            </Stack>
+          </Button>
+        );
+      })}
+    </SimpleGrid>
+  );
+};
+
+/** What the user types is looked for a moment after the last key. */
+const Search = ({ place }: { readonly place: Place }) => {
+  const held = place.get("search") ?? "";
+  const [typed, setTyped] = React.useState(held);
+
+  React.useEffect(() => setTyped(held), [held]);
+  React.useEffect(() => {
+    if (typed === held) {
+      return undefined;
+    }
+    const timer = setTimeout(() => place.set({ offset: null, search: typed === "" ? null : typed }, true), 300);
+
+    return () => clearTimeout(timer);
+  }, [typed, held, place]);
+
+  return (
+    <Input
+      aria-label="Search tables by address"
+      maxLength={500}
+      maxW={{ base: "full", md: "sm" }}
+      onChange={(event) => setTyped(event.target.value)}
+      placeholder="Search by address"
+      size="sm"
+      type="search"
+      value={typed}
+    />
+  );
+};
+
+const sortOf = (place: Place): { order: string; sort: string } => ({
+  order: place.get("order") ?? "asc",
+  sort: place.get("sort") ?? "urgency",
+});
+
+const SortButton = ({ column, place }: { readonly column: Column; readonly place: Place }) => {
+  const { order, sort } = sortOf(place);
+  const isChosen = sort === column.sort;
+  const next = isChosen ? (order === "asc" ? "desc" : "asc") : column.first;
+
+  return (
+    <Button
+      color="inherit"
+      fontSize="inherit"
+      fontWeight="inherit"
+      gap={1}
+      height="auto"
+      minW={0}
+      justifyContent={column.isNumber ? "flex-end" : "flex-start"}
+      onClick={() => place.set({ offset: null, order: next, sort: column.sort ?? null })}
+      px={0}
+      textAlign="inherit"
+      variant="plain"
+      whiteSpace="normal"
+    >
+      {column.title}
+      <Box aria-hidden as="span" opacity={isChosen ? 1 : 0.35}>
+        {isChosen ? (order === "asc" ? "▲" : "▼") : "↕"}
+      </Box>
+    </Button>
+  );
+};
+
+const SortSelect = ({ place }: { readonly place: Place }) => {
+  const { order, sort } = sortOf(place);
+
+  return (
+    <NativeSelect.Root hideFrom="xl" size="sm" width={{ base: "full", md: "56" }}>
+      <NativeSelect.Field
+        aria-label="Sort by"
+        onChange={(event) => {
+          const [name, wanted] = event.target.value.split(" ");
+
+          place.set({ offset: null, order: wanted ?? null, sort: name ?? null });
+        }}
+        value={`${sort} ${order}`}
+      >
+        {COLUMNS.flatMap((column) =>
+          column.sort === undefined
+            ? []
+            : [column.first, column.first === "asc" ? "desc" : "asc"].map((wanted) => (
+                <option key={`${column.sort} ${wanted}`} value={`${column.sort} ${wanted}`}>
+                  {`Sort by ${column.title.toLowerCase()}, ${wanted === "asc" ? "ascending" : "descending"}`}
+                </option>
+              )),
+        )}
+      </NativeSelect.Field>
+      <NativeSelect.Indicator />
+    </NativeSelect.Root>
+  );
+};
+
+const Needs = ({ row }: { readonly row: Row }) => (
+  <Stack fontSize="sm" gap={1}>
+    {row.failure === null ? undefined : (
+      <Box color="red.fg">
+        <TaskLink source={row.failure}>{`${row.failure.operation} failed`}</TaskLink> <When timeMs={row.failure.time_ms} />
+        {row.failure.message === null ? undefined : (
+          <Box lineClamp={2}>
+            <Foreign>{row.failure.message}</Foreign>
+          </Box>
+        )}
+      </Box>
+    )}
+    {row.finding?.message ? (
+      <Box lineClamp={3}>
+        <Foreign>{row.finding.message}</Foreign>
+        {row.num_findings > 1 ? ` (and ${row.num_findings - 1} more)` : ""}
+      </Box>
+    ) : undefined}
+    {row.next === null ? undefined : (
+      <Box color="fg.muted" lineClamp={2}>
+        <Text as="span" color="fg" fontWeight="semibold">{`Next: ${row.next.operation ?? ""}. `}</Text>
+        <Foreign>{row.next.why ?? ""}</Foreign>
+      </Box>
+    )}
+    {row.status === "unknown" && row.failure === null ? (
+      <Text color="fg.muted">No task has read its health.</Text>
+    ) : undefined}
+    {row.is_older_than_work ? (
+      <Text color="fg.muted">A run has changed the table since its health was read.</Text>
+    ) : undefined}
+  </Stack>
+);
+
+const LastRuns = ({ row }: { readonly row: Row }) => {
+  const runs = Object.entries(row.last_runs).sort(([, one], [, other]) => other.time_ms - one.time_ms);
+
+  if (runs.length === 0) {
+    return <Text color="fg.muted">{DASH}</Text>;
+  }
+
+  return (
+    <Stack as="ul" fontSize="sm" gap={0} listStyleType="none">
+      {runs.map(([operation, run]) => (
+        <Box as="li" key={operation} whiteSpace="nowrap">
+          {row.last_work?.operation === operation && row.last_work.time_ms === run.time_ms ? (
+            <TaskLink source={row.last_work}>{operation}</TaskLink>
+          ) : (
+            operation
+          )}{" "}
+          <Text as="span" color="fg.muted">
+            <When timeMs={run.time_ms} />
+            {run.status === "nothing_to_do" ? ", skipped" : ""}
+          </Text>
+        </Box>
+      ))}
+    </Stack>
+  );
+};
+
+const Name = ({ row }: { readonly row: Row }) => (
+  <Box minW="36">
+    <Box fontWeight="semibold">
+      <ViewLink to={tableAddress(row.id)}>
+        <Foreign>{row.name}</Foreign>
+      </ViewLink>
+    </Box>
+    <Box color="fg.muted" fontSize="xs" lineClamp={2} title={row.table}>
+      <Foreign>{row.table}</Foreign>
+    </Box>
+  </Box>
+);
+
+const figuresOf = (row: Row): Array<string> => [
+  bytes(row.size_bytes),
+  count(row.num_files),
+  count(row.small_files),
+  percent(row.deleted_rows_ratio),
+  count(row.commits_since_checkpoint),
+  bytes(row.reclaimable_bytes),
+];
+const FIGURES = COLUMNS.filter((column) => column.isNumber).map((column) => column.title);
+
+const WideTable = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place }) => {
+  const { order, sort } = sortOf(place);
+
+  return (
+    <Table.ScrollArea borderRadius="md" borderWidth={1} hideBelow="xl">
+      <Table.Root size="sm">
+        <VisuallyHidden asChild>
+          <caption>Delta tables</caption>
+        </VisuallyHidden>
+        <Table.Header>
+          <Table.Row bg="bg.muted">
+            {COLUMNS.map((column) => (
+              <Table.ColumnHeader
+                aria-sort={sort === column.sort ? (order === "asc" ? "ascending" : "descending") : undefined}
+                key={column.title}
+                scope="col"
+                px={2}
+                textAlign={column.isNumber ? "end" : "start"}
+                verticalAlign="bottom"
+              >
+                {column.sort === undefined ? column.title : <SortButton column={column} place={place} />}
+              </Table.ColumnHeader>
+            ))}
+          </Table.Row>
+        </Table.Header>
+        <Table.Body>
+          {fleet.tables.map((row) => (
+            <Table.Row key={row.id} verticalAlign="top">
+              <Table.Cell px={2}>
+                <TableStatus status={row.status} />
+              </Table.Cell>
+              <Table.Cell maxW="60" px={2}>
+                <Name row={row} />
+              </Table.Cell>
+              <Table.Cell maxW="md" minW="56" px={2}>
+                <Needs row={row} />
+              </Table.Cell>
+              {figuresOf(row).map((figure, position) => (
+                <Table.Cell fontVariantNumeric="tabular-nums" key={FIGURES[position]} px={2} textAlign="end" whiteSpace="nowrap">
+                  {figure}
+                </Table.Cell>
+              ))}
+              <Table.Cell px={2}>
+                <LastRuns row={row} />
+              </Table.Cell>
+            </Table.Row>
+          ))}
+        </Table.Body>
+      </Table.Root>
+    </Table.ScrollArea>
+  );
+};
+
+/** The same on a narrow screen: a card for each table. */
+const Cards = ({ fleet }: { readonly fleet: Fleet }) => (
+  <Stack as="ul" gap={3} hideFrom="xl" listStyleType="none">
+    {fleet.tables.map((row) => (
+      <Stack as="li" borderRadius="md" borderWidth={1} gap={2} key={row.id} p={3}>
+        <Box>
+          <TableStatus status={row.status} />
+        </Box>
+        <Name row={row} />
+        <Needs row={row} />
+        <SimpleGrid as="dl" columns={3} fontSize="sm" gap={2}>
+          {figuresOf(row).map((figure, position) => (
+            <Box key={FIGURES[position]}>
+              <Box as="dt" color="fg.muted" fontSize="xs">
+                {FIGURES[position]}
+              </Box>
+              <Box as="dd" fontVariantNumeric="tabular-nums">
+                {figure}
+              </Box>
+            </Box>
+          ))}
+        </SimpleGrid>
+        <LastRuns row={row} />
+      </Stack>
+    ))}
+  </Stack>
+);
+
+const Pages = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place }) => {
+  const last = fleet.offset + fleet.tables.length;
+
+  if (fleet.total <= PAGE && fleet.offset === 0) {
+    return undefined;
+  }
+
+  return (
+    <HStack as="nav" aria-label="Pages" justify="flex-end" mt={3}>
+      <Button
+        disabled={fleet.offset === 0}
+        onClick={() => place.set({ offset: fleet.offset > PAGE ? String(fleet.offset - PAGE) : null })}
+        size="sm"
+        variant="outline"
+      >
+        Previous
+      </Button>
+      <Button
+        disabled={last >= fleet.total}
+        onClick={() => place.set({ offset: String(fleet.offset + PAGE) })}
+        size="sm"
+        variant="outline"
+      >
+        Next
+      </Button>
+    </HStack>
+  );
+};
+
+const Broken = ({ fleet }: { readonly fleet: Fleet }) =>
+  fleet.broken.length === 0 ? undefined : (
+    <Notice palette="orange" title={`${fleet.broken.length} newest reports that cannot be read`}>
+      <Stack as="ul" gap={0} listStyleType="none">
+        {fleet.broken.slice(-5).map((one) => (
+          <Box as="li" key={`${one.time_ms} ${one.dag_id} ${one.task_id}`}>
+            <When timeMs={one.time_ms} />
+            {one.dag_id === "" ? ", " : `, ${one.dag_id}, ${one.task_id}: `}
+            <Foreign>{one.why}</Foreign>
+          </Box>
+        ))}
+      </Stack>
+    </Notice>
+  );
+
+const Nothing = ({ days }: { readonly days: number }) => (
+  <Notice palette="blue" title="No task has told of a table yet">
+    {`Tables appear here when an operator of airflow-provider-delta has run, or DeltaTableHealthOperator has read their health, within the last ${days} days, in a DAG that you may read.`}
+  </Notice>
+);
+
+export const FleetView = ({ again, place }: { readonly again: number; readonly place: Place }) => {
+  const query = new URLSearchParams({ limit: String(PAGE) });
+
+  for (const name of ["status", "search", "sort", "order", "offset"]) {
+    const value = place.get(name);
+
+    if (value !== null) {
+      query.set(name, value);
+    }
+  }
+  const loaded = useAnswer<Fleet>(`tables?${query.toString()}`, again);
+
+  if (loaded.state === "loading") {
+    return <Loading />;
+  }
+  if (loaded.state === "failed") {
+    return <Failed message={loaded.message} />;
+  }
+  const fleet = loaded.answer;
+  const all = Object.entries(fleet.counts).reduce((sum, [name, value]) => sum + (name === "failing" ? 0 : value), 0);
+  const range =
+    fleet.tables.length === 0 ? "No tables" : `${count(fleet.offset + 1)}–${count(fleet.offset + fleet.tables.length)}`;
+
+  return (
+    <Box aria-busy={loaded.isLoading}>
+      <Heading as="h1" size="xl">
+        Delta tables
+      </Heading>
+      <Text color="fg.muted" mb={4}>
+        {`What maintenance tasks have reported in the last ${fleet.days} days.`}
+      </Text>
+      <Broken fleet={fleet} />
+      {all === 0 ? (
+        <Nothing days={fleet.days} />
+      ) : (
+        <>
+          <Counts fleet={fleet} place={place} />
+          <Flex align="center" gap={3} mb={3} wrap="wrap">
+            <Search place={place} />
+            <SortSelect place={place} />
+            <Text color="fg.muted" fontSize="sm" ms="auto" role="status">
+              {fleet.total === all ? `${range} of ${count(all)} tables` : `${range} of ${count(fleet.total)} chosen, ${count(all)} in all`}
+            </Text>
+          </Flex>
+          <WideTable fleet={fleet} place={place} />
+          <Cards fleet={fleet} />
+          <Pages fleet={fleet} place={place} />
+        </>
+      )}
+    </Box>
+  );
+};

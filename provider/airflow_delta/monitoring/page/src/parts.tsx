@@ -1,0 +1,92 @@
+/** Small parts that several views share. */
+import type { ReactNode } from "react";
+
+import type { Source } from "./api";
+import { ago, moment } from "./format";
+import { ChakraUI, React, ReactRouterDOM } from "./host";
+
+const { Box, Flex, Heading, Link, Spinner, Text } = ChakraUI;
+
+/** A time of which people want to know how long ago it was; the exact time is its title. */
+export const When = ({ timeMs }: { readonly timeMs: number }) => (
+  <time dateTime={new Date(timeMs).toISOString()} title={moment(timeMs)}>
+    {ago(timeMs)}
+  </time>
+);
+
+/** A text of a table: its own direction of writing touches nothing around it, and it breaks anywhere. */
+export const Foreign = ({ children }: { readonly children: string }) => (
+  <bdi style={{ overflowWrap: "anywhere" }}>{children}</bdi>
+);
+
+const pathOf = (source: Source): string => {
+  const run = `/dags/${encodeURIComponent(source.dag_id)}/runs/${encodeURIComponent(source.run_id)}`;
+  const task = `${run}/tasks/${encodeURIComponent(source.task_id)}`;
+
+  return source.map_index >= 0 ? `${task}/mapped/${source.map_index}` : task;
+};
+
+/** Leads to a task instance in Airflow. */
+export const TaskLink = ({ children, source }: { readonly children: ReactNode; readonly source: Source }) => (
+  <Link asChild colorPalette="blue" variant="underline">
+    <ReactRouterDOM.Link to={pathOf(source)}>{children}</ReactRouterDOM.Link>
+  </Link>
+);
+
+/** Leads to another view of this page. */
+export const ViewLink = ({ children, to }: { readonly children: ReactNode; readonly to: string }) => (
+  <Link asChild colorPalette="blue" variant="underline">
+    <ReactRouterDOM.Link to={to}>{children}</ReactRouterDOM.Link>
+  </Link>
+);
+
+export const Section = ({ children, title }: { readonly children: ReactNode; readonly title: string }) => (
+  <Box as="section" mt={6}>
+    <Heading as="h2" mb={2} size="md">
+      {title}
+    </Heading>
+    {children}
+  </Box>
+);
+
+export const Loading = () => (
+  <Flex align="center" gap={3} justify="center" py={16} role="status">
+    <Spinner size="sm" />
+    <Text>Loading…</Text>
+  </Flex>
+);
+
+export const Notice = ({
+  children,
+  palette,
+  title,
+}: {
+  readonly children: ReactNode;
+  readonly palette: string;
+  readonly title: string;
+}) => (
+  <Box
+    bg="colorPalette.subtle"
+    borderColor="colorPalette.solid"
+    borderLeftWidth={4}
+    borderRadius="md"
+    colorPalette={palette}
+    mb={4}
+    px={4}
+    py={3}
+    role="note"
+  >
+    <Text fontWeight="semibold">{title}</Text>
+    <Box fontSize="sm" overflowWrap="anywhere">
+      {children}
+    </Box>
+  </Box>
+);
+
+export const Failed = ({ message }: { readonly message: string }) => (
+  <Box role="alert">
+    <Notice palette="red" title="This could not be loaded">
+      {message}
+    </Notice>
+  </Box>
+);

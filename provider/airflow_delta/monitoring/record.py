@@ -1,0 +1,136 @@
+"""The record that a task leaves of a run or of a reading of health, and how it is read again.
+
+A record is the ``extra`` of an event of the asset ``delta-monitoring:tables``. A run that failed has no event, since Airflow
+registers the events of tasks that succeed; its record is an XCom of the key :data:`FAILURE_KEY`.
+
+A record holds at most :data:`MAX_RECORD_BYTES` as JSON. A report or document that is larger loses its longest members, and
+``left_out`` names them. Standard library only, since DAG files import it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from delta_maintenance.checked_json import storable
+from delta_maintenance.contract import JobReport
+
+RECORD_VERSION = 1
+#: Of the JSON of one record. A reading of a table with findings takes about 3 kB, a report about 2 kB.
+MAX_RECORD_BYTES = 16_384
+#: The XCom of a task that failed.
+FAILURE_KEY = "delta_failure"
+HEALTH, RUN = "health", "run"
+#: By kind, the member of the record that holds what the task found or did.
+_BODIES = {HEALTH: "health", RUN: "report"}
+#: Members of a report that the page does not show.
+_NOT_SHOWN = ("columns", "contract_version", "rewrite", "table", "transaction")
+
+
+class ForeignRecord(ValueError):
+    """An event or XCom that is no record: another program made it, or another release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The task instance that left a record."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a task has told of a table.
+
+    :param number: of the event; ``None``: it was an XCom.
+    :param time_ms: when Airflow noted it.
+    :param operation: of the report, or ``health``.
+    :param body: the report, or the document of a reading.
+    """
+
+    number: int | None
+    time_ms: int
+    source: Source
+    kind: str
+    table: str
+    operation: str
+    body: Mapping[str, Any]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> str:
+        return str(self.body.get("status", ""))
+
+
+def record_of_report(report: JobReport, lines: list[str]) -> dict[str, Any]:
+    """
+    :param lines: the report in words, as the log of the task has it.
+    """
+    body = {name: value for name, value in report.to_dict().items() if name not in _NOT_SHOWN}
+    return _record(RUN, report.table, {**body, "lines": lines})
+
+
+def record_of_health(document: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    :param document: of :func:`~delta_maintenance.health.document.health_of`.
+    """
+    return _record(HEALTH, str(document["table"]), dict(document))
+
+
+def _record(kind: str, table: str, body: dict[str, Any]) -> dict[str, Any]:
+    # A round trip leaves plain JSON values, which every database takes.
+    body = storable(json.loads(json.dumps(body)))
+    left_out = []
+    sizes = {name: len(json.dumps(value)) for name, value in body.items()}
+    excess = sum(sizes.values()) - MAX_RECORD_BYTES
+    for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
+        if excess <= 0:
+            break
+        excess -= sizes[name]
+        left_out.append(name)
+        del body[name]
+    # One table has one address, however a DAG file spells its end.
+    address = storable(table).rstrip("/") or "/"
+    record = {"record_version": RECORD_VERSION, "kind": kind, "table": address, _BODIES[kind]: body}
+    return {**record, "left_out": left_out} if left_out else record
+
+
+def table_id(table: str) -> str:
+    """A name for a table that fits into a path. Nothing that a caller sends is ever used as an address.
+
+    :param table: as a record has it, or as a DAG file does.
+    """
+    address = str(storable(table)).rstrip("/") or "/"
+    return sha256(address.encode()).hexdigest()[:24]
+
+
+def read_record(raw: Any, source: Source, time_ms: int, number: int | None = None) -> Record:
+    """
+    :param raw: JSON value of an event or XCom.
+    :raises ForeignRecord: it is no record that this release reads.
+    """
+    if not isinstance(raw, Mapping):
+        raise ForeignRecord("it is not an object")
+    if raw.get("record_version") != RECORD_VERSION:
+        raise ForeignRecord(f"it has no record_version {RECORD_VERSION}")
+    kind, table = raw.get("kind"), raw.get("table")
+    body = raw.get(_BODIES[kind]) if isinstance(kind, str) and kind in _BODIES else None
+    if not isinstance(table, str) or not table:
+        raise ForeignRecord("it names no table")
+    if not isinstance(kind, str) or not isinstance(body, Mapping):
+        raise ForeignRecord("it has neither a report nor a reading of health")
+    operation = HEALTH if kind == HEALTH else body.get("operation")
+    if not isinstance(operation, str) or not isinstance(body.get("status"), str):
+        raise ForeignRecord("its report names no operation and status")
+    return Record(number, time_ms, source, kind, table, operation, body, tuple(_texts(raw.get("left_out"))))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        yield from (held for held in value if isinstance(held, str))

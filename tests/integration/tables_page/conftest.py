@@ -1,0 +1,130 @@
+"""A real Airflow with tables in different states, read and maintained by real DAG runs, and a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from tests.support import ROOT
+from tests.support.environment.prerequisites import absent
+from tests.support.runs.lakehouse import Lakehouse
+from tests.support.servers.program import NODE, npm_of, teller
+from tests.support.tables.neglected_tables import write_neglected
+from tests.support.tables.small_tables import with_unknown_feature, write_days
+
+if str(ROOT / ".dev") not in sys.path:
+    sys.path.insert(0, str(ROOT / ".dev"))
+
+from live_airflow import LiveAirflow
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def _write_tables(home: Path) -> dict[str, Path]:
+    from deltalake import write_deltalake
+
+    now_ms = int(time.time() * 1000)
+    parts = home / "parts"
+    parts.mkdir()
+    tables = {}
+    for seed, name in enumerate(("orders", "payments", "shipments")):
+        tables[name] = home / name
+        write_neglected(tables[name], seed, parts, now_ms)
+    for name, files in (("events", 60), ("customers", 12), ("invoices", 40)):
+        tables[name] = home / name
+        write_days(tables[name], files=files, rows=40, days=2)
+    tables["products"] = home / "products"
+    write_deltalake(str(tables["products"]), pa.table({"id": [1, 2, 3]}))
+    tables['<b>returns</b> & "refunds"'] = home / '<b>returns<b> & "refunds"'
+    write_days(tables['<b>returns</b> & "refunds"'], files=3, rows=5, days=1)
+    tables["ledger"] = home / "ledger"
+    write_days(tables["ledger"], files=4, rows=5, days=1)
+    with_unknown_feature(tables["ledger"])
+    tables["absent"] = home / "absent"
+    return tables
+
+
+@pytest.fixture(scope="module")
+def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
+    # The pictures of the documentation show the addresses of the tables.
+    home = Path(os.environ.get("PAGE_LAKE") or tmp_path_factory.mktemp("lake"))
+    tables = _write_tables(home)
+    there = [str(table) for name, table in tables.items() if name != "absent"]
+    choice = {
+        "read": [*there, str(tables["absent"])],
+        "optimized": [str(tables[name]) for name in ("events", "customers", "products", "absent")],
+        "vacuumed": [str(tables[name]) for name in ("customers", "orders")],
+        "checkpointed": [str(tables["customers"])],
+    }
+    dags = tmp_path_factory.mktemp("dags")
+    shutil.copy(Path(__file__).parent / "dags" / "tables_page.py", dags)
+    settings = {
+        "PAGE_TABLES": json.dumps(choice),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vera:viewer",
+        "AIRFLOW__DELTA__MONITORING": "True",
+    }
+    airflow = LiveAirflow(tmp_path_factory.mktemp("airflow"), dags, settings)
+    try:
+        airflow.start()
+        for dag_id, expected in (
+            ("read_health", "failed"),
+            ("look_after_tables", "failed"),
+            ("read_health", "failed"),
+        ):
+            run_id = airflow.trigger(dag_id)
+            # The table `absent` fails in each; the others go on.
+            assert airflow.wait_for_run(dag_id, run_id) == expected, airflow.story(dag_id, run_id)
+        yield Lakehouse(airflow, tables)
+    finally:
+        airflow.stop()
+
+
+@pytest.fixture(scope="session")
+def ui_sources(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+    """A copy of `ui` with the packages that its lock names."""
+    node = NODE.find(teller(pytestconfig))
+    sources = tmp_path_factory.mktemp("page") / "ui"
+    shutil.copytree(
+        ROOT / "provider" / "airflow_delta" / "monitoring" / "page",
+        sources,
+        ignore=shutil.ignore_patterns("node_modules"),
+    )
+    options = ["--ignore-scripts", "--no-audit", "--no-fund"]
+    install = [*npm_of(node, "the build of the page Delta tables"), "ci", *options]
+    done = subprocess.run(install, cwd=sources, capture_output=True, text=True, check=False)
+    if done.returncode:
+        absent("the packages of ui/package-lock.json", done.stderr.strip()[-300:])
+    return sources
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        absent("the Python package playwright", "it steers the browser that looks at the page Delta tables")
+    program = os.environ.get("CHROMIUM") or next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None
+    )
+    if program is None:
+        absent("chromium", "a browser for the page Delta tables; Debian's package has this name")
+    with sync_playwright() as playwright:
+        try:
+            # A browser in a container has no sandbox of its own. It visits nothing but this machine.
+            started = playwright.chromium.launch(
+                executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+            )
+        except Error as error:
+            absent("a chromium that starts", str(error).splitlines()[0])
+        yield started
+        started.close()

@@ -1,0 +1,99 @@
+"""The records of tasks are read from PostgreSQL as they are from SQLite, where the other tests read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.records import health_document
+from tests.support.runs.metadata_database import counted_queries
+
+from airflow_delta.assets import MONITORING_ASSET
+from airflow_delta.monitoring.feed import Feed
+from airflow_delta.monitoring.record import FAILURE_KEY, record_of_health, record_of_report
+from delta_maintenance.contract import ErrorReport, JobReport
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+
+pytestmark = pytest.mark.airflow
+
+NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
+
+
+@pytest.fixture(scope="module")
+def engine(postgres_url: str) -> Iterator[Engine]:
+    import airflow.models
+    from airflow.models.base import Base
+    from sqlalchemy import create_engine
+
+    airflow.models.import_all_models()  # type: ignore[no-untyped-call]
+    made = create_engine(postgres_url)
+    Base.metadata.create_all(made)
+    yield made
+    made.dispose()
+
+
+def add_events(engine: Engine, extras: list[Any], hours_ago: float) -> None:
+    from airflow.models.asset import AssetEvent, AssetModel
+    from sqlalchemy import insert, select
+    from sqlalchemy.orm import Session
+
+    with Session(engine) as session, session.begin():
+        name = MONITORING_ASSET.name
+        if session.scalar(select(AssetModel.id).where(AssetModel.name == name)) is None:
+            session.add(AssetModel(name=name, uri=name, group="asset", extra={}))
+            session.flush()
+        asset_id = session.scalar(select(AssetModel.id).where(AssetModel.name == name))
+        common = {
+            "asset_id": asset_id,
+            "source_dag_id": "nightly",
+            "source_run_id": "run",
+            "source_task_id": "task",
+            "timestamp": NOW - timedelta(hours=hours_ago),
+        }
+        session.execute(insert(AssetEvent), [{**common, "extra": extra} for extra in extras])
+
+
+def add_failure(engine: Engine, table: str) -> None:
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import insert, text
+
+    error = ErrorReport("StorageError", "The store is away.")
+    value = record_of_report(JobReport("optimize", table, "failed", error=error), [])
+    names = {"dag_id": "nightly", "run_id": "run", "task_id": "task", "map_index": -1}
+    with engine.begin() as connection:
+        # Without the task instance that Airflow would have.
+        connection.execute(text("SET session_replication_role = replica"))
+        connection.execute(
+            insert(XComModel).values(dag_run_id=1, key=FAILURE_KEY, value=value, timestamp=NOW, **names)
+        )
+
+
+def test_records_are_read_and_new_ones_cost_the_same_queries_whatever_their_number(engine: Engine) -> None:
+    from sqlalchemy.orm import Session
+
+    feed = Feed(90, lambda: NOW)
+    old = [record_of_health(health_document(f"s3://lake/table-{number}", "critical")) for number in range(3)]
+    add_events(engine, [*old, {"text": "\0", "table": "a zero that PostgreSQL's functions refuse"}], 30)
+    add_failure(engine, "s3://lake/table-0")
+    with Session(engine) as session:
+        with counted_queries(engine) as first:
+            tables, broken = feed.read(session)
+        assert len(tables) == 3
+        assert [one.why for one in broken] == ["it has no record_version 1"]
+        (failure,) = feed.failures(session)
+        assert (failure.table, failure.status) == ("s3://lake/table-0", "failed")
+        new = [record_of_health(health_document(f"s3://lake/table-{number}")) for number in range(3_000)]
+        add_events(engine, new, 1)
+        with counted_queries(engine) as second:
+            tables, broken = feed.read(session)
+        assert len(second) <= len(first) == 3
+        assert len(tables) == 3_000
+        assert len(broken) == 1
+        assert {record.status for one in tables.values() for record in one.newest.values()} == {"healthy"}
+        history = feed.history(session, "s3://lake/table-1")
+        assert [record.status for record in history] == ["critical", "healthy"]
+        assert feed.record(session, history[0].number or 0) == history[0]

@@ -1,0 +1,211 @@
+"""The page Delta tables in a real Airflow, seen by a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+from tests.support.runs.lakehouse import Lakehouse
+
+from airflow_delta.monitoring.record import table_id
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.airflow
+
+PAGE = "/plugin/delta-tables"
+#: Tables whose health cannot be read: one is not there, one has a feature that no release knows.
+UNREADABLE = ("absent", "ledger")
+WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
+#: Where the pictures of the documentation are made; without it they go to the directory of the test.
+PICTURES = os.environ.get("PAGE_PICTURES")
+
+Visit = Callable[..., AbstractContextManager["Page"]]
+
+
+@pytest.fixture
+def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
+    """Opens a path of Airflow, and fails if the browser's console had an error of the page."""
+
+    @contextmanager
+    def open_page(path: str, *, scheme: str = "light", size: dict[str, int] = WIDE) -> Iterator[Page]:
+        airflow = lakehouse.airflow
+        context = browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+        token = airflow.call("POST", "/auth/token", {"username": airflow.user, "password": airflow.password})
+        context.add_cookies([{"name": "_token", "value": token["access_token"], "url": airflow.url}])
+        page = context.new_page()
+        faults: list[str] = []
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+        page.goto(f"{airflow.url}{path}")
+        try:
+            yield page
+        finally:
+            context.close()
+        assert faults == []
+
+    return open_page
+
+
+def picture(page: Page, name: str, tmp_path: Path) -> None:
+    page.wait_for_timeout(300)
+    page.screenshot(path=str(Path(PICTURES or tmp_path) / f"{name}.png"))
+
+
+def health_of(table: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "delta_maintenance", "health", str(table), "--json"]
+    limits = ["--small-files", "5", "--reclaimable-size", "0"]
+    done = subprocess.run([*command, *limits], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def told_of(lakehouse: Lakehouse, table: Path) -> dict[str, Any]:
+    return dict(lakehouse.airflow.call("GET", f"/delta-tables/v1/tables/{table_id(str(table))}"))
+
+
+def test_each_figure_is_that_of_the_command_line(lakehouse: Lakehouse) -> None:
+    fleet = lakehouse.airflow.call("GET", "/delta-tables/v1/tables?limit=100")
+    assert {row["table"] for row in fleet["tables"]} == {str(table) for table in lakehouse.tables.values()}
+    assert fleet["broken"] == []
+    for name, table in lakehouse.tables.items():
+        if name in UNREADABLE:
+            continue
+        expected = health_of(table)
+        told = told_of(lakehouse, table)["health"]
+        assert (told["version"], told["status"]) == (expected["version"], expected["status"]), name
+        assert told["findings"] == expected["findings"], name
+        assert [one["operation"] for one in told["recommendations"]] == [
+            one["operation"] for one in expected["recommendations"]
+        ], name
+        moving = {"measured", "removedFiles"}  # the time of the reading, and the cutoff that follows from it
+        assert {k: v for k, v in told["facts"].items() if k not in moving} == {
+            k: v for k, v in expected["facts"].items() if k not in moving
+        }, name
+        assert (
+            told["facts"]["removedFiles"]["reclaimable"] == expected["facts"]["removedFiles"]["reclaimable"]
+        ), name
+
+
+def test_runs_tell_what_they_gained_what_they_skipped_and_how_they_failed(lakehouse: Lakehouse) -> None:
+    def runs(name: str) -> dict[str, dict[str, Any]]:
+        return {run["operation"]: run for run in told_of(lakehouse, lakehouse.tables[name])["runs"]}
+
+    optimized = runs("events")["optimize"]
+    assert (
+        optimized["status"],
+        optimized["table_size"]["files_before"],
+        optimized["table_size"]["files_after"],
+    ) == (
+        "committed",
+        60,
+        2,
+    )
+    assert runs("products")["optimize"]["status"] == "nothing_to_do"
+    assert set(runs("customers")) == {"optimize", "vacuum", "checkpoint"}
+    failed = told_of(lakehouse, lakehouse.tables["absent"])
+    assert {run["status"] for run in failed["runs"]} == {"failed"}
+    assert "not a Delta table" in failed["row"]["failure"]["message"]
+    report = lakehouse.airflow.call("GET", f"/delta-tables/v1/runs/{optimized['number']}")
+    assert report["health_before"]["num_files"] == 60
+    assert report["health_after"]["num_files"] == 2
+    assert any("60" in line for line in report["lines"])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_reader_finds_the_table_to_look_at_and_its_reasons(
+    visit: Visit, scheme: str, tmp_path: Path
+) -> None:
+    with visit(PAGE, scheme=scheme) as page:
+        page.get_by_role("heading", name="Delta tables").wait_for()
+        page.get_by_role("table").wait_for()
+        picture(page, f"tables-page-{scheme}", tmp_path)
+        page.get_by_role("button", name=re.compile("Needs attention")).click()
+        page.wait_for_url("**status=attention**")
+        page.get_by_role("searchbox", name="Search tables by address").fill("invoices")
+        page.wait_for_url("**search=invoices**")
+        page.get_by_role("link", name="invoices", exact=True).click()
+        page.get_by_role("heading", name="Findings").wait_for()
+        page.get_by_text("OPTIMIZE would merge 40 of 40 files; the limit is 5.").first.wait_for()
+        picture(page, f"table-{scheme}", tmp_path)
+        page.go_back()
+        assert page.get_by_role("searchbox", name="Search tables by address").input_value() == "invoices"
+
+
+def test_a_run_shows_the_table_before_and_after_it_and_leads_to_its_task(
+    visit: Visit, lakehouse: Lakehouse, tmp_path: Path
+) -> None:
+    with visit(f"{PAGE}?table={table_id(str(lakehouse.tables['events']))}") as page:
+        page.get_by_role("link", name="optimize", exact=True).click()
+        page.get_by_role("heading", name="Before and after").wait_for()
+        picture(page, "run", tmp_path)
+        page.get_by_role("link", name="look_after_tables / optimize").click()
+        page.wait_for_url("**/dags/look_after_tables/runs/**/tasks/optimize/mapped/0**")
+
+
+def test_the_page_is_read_on_a_phone_without_moving_it_sideways(
+    visit: Visit, tmp_path: Path, lakehouse: Lakehouse
+) -> None:
+    addresses = {"fleet": PAGE, "table": f"{PAGE}?table={table_id(str(lakehouse.tables['orders']))}"}
+    for name, address in addresses.items():
+        with visit(address, size=NARROW) as page:
+            page.get_by_role("heading", level=1).wait_for()
+            picture(page, f"{name}-phone", tmp_path)
+            wide = page.evaluate(
+                "document.querySelector('main').scrollWidth - document.querySelector('main').clientWidth"
+            )
+            assert wide <= 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_fault_in_any_view(
+    visit: Visit, lakehouse: Lakehouse, ui_sources: Path, scheme: str
+) -> None:
+    axe = (ui_sources / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    events = f"{PAGE}?table={table_id(str(lakehouse.tables['events']))}"
+    (number,) = {
+        run["number"]
+        for run in told_of(lakehouse, lakehouse.tables["events"])["runs"]
+        if run["operation"] == "optimize"
+    }
+    for address in (PAGE, events, f"{events}&run={number}"):
+        with visit(address, scheme=scheme) as page:
+            page.get_by_role("heading", level=1).wait_for()
+            page.evaluate(axe)
+            found = page.evaluate("axe.run('main')")["violations"]
+            assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+
+
+def test_a_hostile_name_is_shown_as_text(visit: Visit, lakehouse: Lakehouse) -> None:
+    name = '<b>returns<b> & "refunds"'
+    with visit(f"{PAGE}?search={quote('refunds')}") as page:
+        page.get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("heading", name=name).wait_for()
+        assert page.locator("main b").count() == 0
+
+
+def test_everything_is_reached_with_the_keyboard(visit: Visit) -> None:
+    with visit(PAGE) as page:
+        page.get_by_role("table").wait_for()
+        page.get_by_role("searchbox").focus()
+        reached = []
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.textContent"))
+        assert any("Status" in text for text in reached)
+        page.get_by_role("button", name="Files", exact=True).press("Enter")
+        page.wait_for_url("**sort=num_files**")
+        assert (
+            page.get_by_role("columnheader", name="Files", exact=True).get_attribute("aria-sort")
+            == "descending"
+        )

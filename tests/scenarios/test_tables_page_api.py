@@ -1,0 +1,320 @@
+"""The API of the page Delta tables, within a real API server of Airflow on a metadata database of SQLite."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any, get_args
+
+import pytest
+from tests.support.records import HOSTILE, HOUR_MS, health_document
+from tests.support.runs.metadata_database import (
+    ApiServer,
+    add_dags,
+    add_event,
+    counted_queries,
+    start_api_server,
+)
+
+from airflow_delta.assets import MONITORING_ASSET
+from airflow_delta.monitoring.api import SortName, StatusName
+from airflow_delta.monitoring.fleet import SORTS, STATUSES
+from airflow_delta.monitoring.record import FAILURE_KEY, record_of_health, record_of_report, table_id
+from delta_maintenance.contract import ErrorReport, JobReport
+
+pytestmark = pytest.mark.airflow
+
+TABLES = "/delta-tables/v1/tables"
+ROUTES = (
+    TABLES,
+    f"{TABLES}/{'0' * 24}",
+    "/delta-tables/v1/runs/1",
+    "/delta-tables/openapi.json",
+    "/delta-tables/delta-tables.js",
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> ApiServer:
+    return start_api_server()
+
+
+@pytest.fixture
+def api(server: ApiServer) -> Iterator[ApiServer]:
+    """The server without events; the DAG `nightly` is there.
+
+    Without its asset the server forgets what it has read.
+    """
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.models.dag import DagModel
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    add_dags("nightly")
+    yield server
+    with create_session() as session:
+        for model in (AssetEvent, AssetModel, XComModel, DagModel):
+            session.execute(delete(model))
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def tell_health(table: str, status: str = "healthy", *, age_hours: float = 0, **arguments: Any) -> int:
+    record = record_of_health(health_document(table, status))
+    return add_event(MONITORING_ASSET.name, record, now_ms() - int(age_hours * HOUR_MS), **arguments)
+
+
+def tell_run(table: str, status: str = "committed", *, age_hours: float = 0, **arguments: Any) -> int:
+    record = record_of_report(JobReport("optimize", table, status, version=74), ["Two files became one."])
+    return add_event(MONITORING_ASSET.name, record, now_ms() - int(age_hours * HOUR_MS), **arguments)
+
+
+def leave_failure(api: ApiServer, table: str, message: str) -> None:
+    """An XCom of a task that failed, without the task instance that Airflow would have."""
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import insert
+
+    value = record_of_report(JobReport("vacuum", table, "failed", error=ErrorReport("E", message)), [])
+    names = {"dag_id": "nightly", "run_id": "run", "task_id": "vacuum", "map_index": -1}
+    with api.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+        connection.execute(insert(XComModel).values(dag_run_id=1, key=FAILURE_KEY, value=value, **names))
+        connection.exec_driver_sql("PRAGMA foreign_keys=ON")
+
+
+def read(api: ApiServer, path: str = TABLES, **parameters: Any) -> Any:
+    answer = api.get(path, **parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_no_route_answers_without_a_token_or_with_one_that_was_changed(api: ApiServer, path: str) -> None:
+    assert api.get(path, role=None).status_code == 401
+    changed = api.token("admin")[:-8] + "AAAAAAAA"
+    assert api.client.get(path, headers={"Authorization": f"Bearer {changed}"}).status_code in (401, 403)
+    assert api.client.get(path, headers={"Cookie": f"_token={changed}"}).status_code in (401, 403)
+
+
+@pytest.mark.parametrize("path", ROUTES[:3])
+def test_a_user_without_the_permission_for_assets_reads_nothing(api: ApiServer, path: str) -> None:
+    assert api.get(path, role="stranger").status_code == 403
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_can_be_changed(api: ApiServer, path: str, method: str) -> None:
+    headers = {"Authorization": f"Bearer {api.token('admin')}"}
+    assert api.client.request(method, path, headers=headers).status_code == 405
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_answers_forbid_to_be_run_framed_and_guessed(api: ApiServer, path: str) -> None:
+    headers = api.get(path).headers
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"].startswith("private")
+
+
+def test_a_viewer_sees_a_table_its_run_and_its_failure(api: ApiServer) -> None:
+    number = tell_run("s3://lake/events", age_hours=2)
+    tell_health("s3://lake/events", "attention", age_hours=1)
+    leave_failure(api, "s3://lake/events", "No such host.")
+    fleet = read(api)
+    (row,) = fleet["tables"]
+    assert (row["status"], row["num_files"], row["small_files"]) == ("attention", 422, 416)
+    assert row["failure"]["message"] == "No such host."
+    assert fleet["counts"]["attention"] == fleet["counts"]["failing"] == fleet["total"] == 1
+    view = read(api, f"{TABLES}/{row['id']}")
+    assert view["health"]["findings"] == health_document("s3://lake/events", "attention")["findings"]
+    assert [run["status"] for run in view["runs"]] == ["failed", "committed"]
+    run = read(api, f"/delta-tables/v1/runs/{number}")
+    assert run["lines"] == ["Two files became one."]
+    assert run["health_after"]["version"] == 73
+
+
+def test_the_newest_reading_counts_and_the_others_are_its_history(api: ApiServer) -> None:
+    for hours, status in ((30, "critical"), (20, "healthy"), (10, "attention")):
+        tell_health("s3://lake/events", status, age_hours=hours)
+    (row,) = read(api)["tables"]
+    assert row["status"] == "attention"
+    tell_health("s3://lake/events", "healthy")
+    view = read(api, f"{TABLES}/{row['id']}")
+    assert view["row"]["status"] == "healthy"
+    assert [point["status"] for point in view["trend"]] == ["critical", "healthy", "attention", "healthy"]
+
+
+def test_events_that_come_later_are_seen_and_those_that_were_deleted_are_forgotten(api: ApiServer) -> None:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    first = tell_health("s3://lake/one", age_hours=48)
+    assert read(api)["total"] == 1
+    tell_health("s3://lake/two")
+    tell_health("s3://lake/three", age_hours=0.1)
+    assert read(api)["total"] == 3
+    with create_session() as session:  # as `airflow db clean` does
+        session.execute(delete(AssetEvent).where(AssetEvent.id == first))
+    assert {row["name"] for row in read(api)["tables"]} == {"two", "three"}
+    assert api.get(f"{TABLES}/{table_id('s3://lake/one')}").status_code == 404
+
+
+def test_what_is_older_than_the_setting_is_not_shown(api: ApiServer) -> None:
+    tell_health("s3://lake/old", age_hours=91 * 24)
+    tell_health("s3://lake/new", age_hours=89 * 24)
+    assert [row["name"] for row in read(api)["tables"]] == ["new"]
+
+
+def test_a_dag_that_the_reader_may_not_see_tells_them_nothing(api: ApiServer) -> None:
+    # Airflow names no DAG to a reader that it does not have any more.
+    number = tell_run("s3://lake/secret", dag_id="of another team")
+    tell_health("s3://lake/open")
+    assert [row["name"] for row in read(api)["tables"]] == ["open"]
+    assert api.get(f"{TABLES}/{table_id('s3://lake/secret')}").status_code == 404
+    assert api.get(f"/delta-tables/v1/runs/{number}").status_code == 404
+    add_dags("of another team")
+    assert read(api)["total"] == 2
+
+
+def test_events_that_are_no_records_are_counted_and_the_rest_stands(api: ApiServer) -> None:
+    tell_health("s3://lake/sound")
+    for extra in (
+        {},
+        {"record_version": 99},
+        ["a list"],
+        {"record_version": 1, "kind": "run", "table": "t", "report": {"status": "\0"}},
+    ):
+        add_event(MONITORING_ASSET.name, extra, now_ms())
+    forged = add_event(
+        MONITORING_ASSET.name, record_of_health(health_document("s3://lake/forged")), now_ms(), dag_id=None
+    )
+    fleet = read(api)
+    assert [row["name"] for row in fleet["tables"]] == ["sound"]
+    assert [one["why"] for one in fleet["broken"]] == [
+        "it has no record_version 1",
+        "it has no record_version 1",
+        "it is not an object",
+        "its report names no operation and status",
+        "no task has left it",
+    ]
+    assert api.get(f"/delta-tables/v1/runs/{forged}").status_code == 404
+
+
+def test_an_event_of_another_asset_is_no_run(api: ApiServer) -> None:
+    number = add_event(
+        "s3://lake/events", record_of_report(JobReport("optimize", "t", "committed"), []), now_ms()
+    )
+    assert api.get(f"/delta-tables/v1/runs/{number}").status_code == 404
+    assert read(api)["total"] == 0
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_arrive_as_text(api: ApiServer, text: str) -> None:
+    tell_run(f"s3://lake/{text}", dag_id="nightly", run_id=text[:200].replace("\0", ""))
+    (row,) = read(api)["tables"]
+    assert row["table"].isprintable()
+    answer = api.get(f"{TABLES}/{row['id']}")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["row"]["id"] == row["id"]
+    assert read(api, search="LAKE")["total"] == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{TABLES}/s3:%2F%2Flake%2Fevents",
+        f"{TABLES}/..%2F..%2Fetc%2Fpasswd",
+        f"{TABLES}/{'g' * 24}",
+        "/delta-tables/v1/runs/0",
+        "/delta-tables/v1/runs/x",
+        f"/delta-tables/v1/runs/{2**63}",
+        f"{TABLES}?limit=101",
+        f"{TABLES}?limit=-1",
+        f"{TABLES}?offset=-1",
+        f"{TABLES}?sort=__class__",
+        f"{TABLES}?status=' OR 1=1 --",
+        f"{TABLES}?search={'x' * 501}",
+        "/delta-tables/..%2Fplugin.py",
+        "/delta-tables/delta-tables.js/../plugin.py",
+    ],
+)
+def test_what_is_no_name_number_or_choice_is_refused(api: ApiServer, path: str) -> None:
+    assert api.get(path).status_code in (404, 422)
+
+
+def test_a_fleet_of_three_thousand_tables_takes_as_many_queries_as_one_of_three_and_one_page_of_bytes(
+    api: ApiServer,
+) -> None:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert
+
+    def queries() -> int:
+        with counted_queries(api.engine) as statements:
+            read(api)
+        return len(statements)
+
+    first = tell_health("s3://lake/table-0", "critical")
+    few = queries()
+    with create_session() as session:
+        like = session.get(AssetEvent, first)
+        assert like is not None
+        common = {
+            "asset_id": like.asset_id,
+            "source_dag_id": "nightly",
+            "source_run_id": "r",
+            "timestamp": like.timestamp,
+        }
+        rows = [
+            {**common, "extra": record_of_health(health_document(f"s3://lake/table-{number}", "critical"))}
+            for number in range(1, 3_000)
+        ]
+        session.execute(insert(AssetEvent), rows)
+    assert queries() == few <= 8
+    answer = api.get(TABLES, limit=50)
+    assert answer.json()["total"] == 3_000
+    assert len(answer.content) < 150_000
+    found = read(api, search="table-2999", sort="size_bytes", order="desc")
+    assert [row["name"] for row in found["tables"]] == ["table-2999"]
+    last = read(api, offset=2_990)
+    assert len(last["tables"]) == 10
+
+
+def test_the_description_has_every_route_and_names_its_answers(api: ApiServer) -> None:
+    description = read(api, "/delta-tables/openapi.json")
+    assert set(description["paths"]) == {"/v1/tables", "/v1/tables/{identity}", "/v1/runs/{number}"}
+    for path in description["paths"].values():
+        assert set(path) == {"get"}
+        assert path["get"]["description"]
+        assert "$ref" in path["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+
+
+def test_the_query_knows_every_order_and_status() -> None:
+    assert set(get_args(SortName)) == set(SORTS)
+    assert set(get_args(StatusName)) == {*STATUSES, "failing"}
+
+
+def test_the_script_is_asked_for_once_for_each_release(api: ApiServer) -> None:
+    answer = api.get("/delta-tables/delta-tables.js")
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert len(sha256(answer.content).hexdigest()) == 64
+    token = {"Authorization": f"Bearer {api.token()}", "If-None-Match": answer.headers["etag"]}
+    assert api.client.get("/delta-tables/delta-tables.js", headers=token).status_code == 304
+
+
+def test_airflow_lists_the_page_and_finds_no_fault_with_the_plugin(api: ApiServer) -> None:
+    plugins = {plugin["name"]: plugin for plugin in read(api, "/api/v2/plugins", role="admin")["plugins"]}
+    (page,) = plugins["delta_tables"]["react_apps"]
+    assert (page["destination"], page["url_route"]) == ("nav", "delta-tables")
+    assert page["bundle_url"].endswith("/delta-tables/delta-tables.js")
+    assert (
+        json.dumps(read(api, "/api/v2/plugins/importErrors", role="admin")["import_errors"]).count("delta")
+        == 0
+    )

@@ -1,0 +1,118 @@
+"""Airflow's API server in this process, on a metadata database of its own, for tests of routes that a plugin adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+    from sqlalchemy.engine import Engine
+
+
+def make_tables() -> Engine:
+    """Make the tables of Airflow's metadata database where the tests' settings say, as far as they are not there."""
+    import airflow.models
+    from airflow import settings
+    from airflow.models.base import Base
+
+    airflow.models.import_all_models()  # type: ignore[no-untyped-call]
+    assert settings.engine is not None
+    Base.metadata.create_all(settings.engine)
+    return settings.engine
+
+
+@dataclass
+class ApiServer:
+    """The API server with all plugins that are installed."""
+
+    client: TestClient
+    engine: Engine
+
+    def token(self, role: str = "viewer") -> str:
+        from airflow.api_fastapi.app import get_auth_manager
+        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+        user = SimpleAuthManagerUser(username=role, role=None if role == "stranger" else role)
+        return str(get_auth_manager().generate_jwt(user))
+
+    def get(self, path: str, role: str | None = "viewer", **parameters: Any) -> Any:
+        headers = {} if role is None else {"Authorization": f"Bearer {self.token(role)}"}
+        return self.client.get(path, params=parameters or None, headers=headers)
+
+
+def start_api_server() -> ApiServer:
+    engine = make_tables()
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    return ApiServer(TestClient(create_app(apps="core")), engine)
+
+
+def add_dags(*dag_ids: str) -> None:
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+        session.flush()
+        for dag_id in dag_ids:
+            dag = DagModel(dag_id=dag_id, bundle_name="tests", fileloc="", is_stale=False)  # type: ignore[no-untyped-call]
+            session.merge(dag)
+
+
+def asset_id_of(name: str) -> int:
+    """The number of an asset, which is made if it is not there."""
+    from airflow.models.asset import AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        found = session.scalar(select(AssetModel).where(AssetModel.name == name))
+        if found is None:
+            found = AssetModel(name=name, uri=name, group="asset", extra={})
+            session.add(found)
+            session.flush()
+        return int(found.id)
+
+
+def add_event(asset: str, extra: Any, at_ms: int, dag_id: str | None = "nightly", **source: Any) -> int:
+    """Write an event as Airflow does when a task succeeds; its number."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    asset_id = asset_id_of(asset)
+    with create_session() as session:
+        event = AssetEvent(
+            asset_id=asset_id,
+            extra=extra,
+            source_dag_id=dag_id,
+            source_run_id=source.get("run_id", "run"),
+            source_task_id=source.get("task_id", "task"),
+            source_map_index=source.get("map_index", -1),
+            timestamp=datetime.fromtimestamp(at_ms / 1000, timezone.utc),
+        )
+        session.add(event)
+        session.flush()
+        return int(event.id)
+
+
+@contextmanager
+def counted_queries(engine: Engine) -> Iterator[list[str]]:
+    """The statements that are sent to the database meanwhile."""
+    from sqlalchemy import event
+
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(engine, "before_cursor_execute", note)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.support.records import HOSTILE, health_document
+
+from airflow_delta.monitoring.record import (
+    HEALTH,
+    MAX_RECORD_BYTES,
+    RUN,
+    ForeignRecord,
+    Source,
+    read_record,
+    record_of_health,
+    record_of_report,
+    table_id,
+)
+from delta_maintenance.contract import STATUSES, ErrorReport, JobReport
+
+SOURCE = Source("nightly", "manual__1", "optimize", 3)
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_report_of_every_status_comes_back_as_it_was_told(status: str) -> None:
+    error = ErrorReport("Conflict", "lost") if status == "failed" else None
+    report = JobReport(
+        "optimize", "s3://lake/events", status, version=7, metrics={"numAddedFiles": 2}, error=error
+    )
+    record = read_record(record_of_report(report, ["Two files."]), SOURCE, 5, 1)
+    assert (record.kind, record.table, record.operation, record.status) == (
+        RUN,
+        "s3://lake/events",
+        "optimize",
+        status,
+    )
+    assert record.body["metrics"] == {"numAddedFiles": 2}
+    assert record.body["lines"] == ["Two files."]
+    assert (record.source, record.time_ms, record.number) == (SOURCE, 5, 1)
+
+
+def test_a_table_is_the_same_with_and_without_a_slash_at_its_end() -> None:
+    told = [
+        record_of_report(JobReport("optimize", table, "committed"), [])
+        for table in ("s3://lake/t", "s3://lake/t/")
+    ]
+    assert [record["table"] for record in told] == ["s3://lake/t", "s3://lake/t"]
+    assert table_id("s3://lake/t/") == table_id("s3://lake/t")
+
+
+def test_a_reading_of_health_comes_back_whole() -> None:
+    document = health_document("s3://lake/events", "attention")
+    record = read_record(record_of_health(document), SOURCE, 5)
+    assert (record.kind, record.operation, record.status) == (HEALTH, "health", "attention")
+    assert dict(record.body) == document
+
+
+def test_columns_and_other_long_members_that_no_page_shows_are_not_sent() -> None:
+    report = JobReport("optimize", "t", "committed", columns=[f"c{number}" for number in range(500)])
+    assert "columns" not in record_of_report(report, [])["report"]
+
+
+def test_a_record_stays_within_its_size_and_names_what_it_left_out() -> None:
+    plan = {"partitions": ["x" * 100] * 1_000}
+    report = JobReport("optimize", "t", "planned", plan=plan, selection={"files": 3})
+    record = record_of_report(report, [])
+    assert record["left_out"] == ["plan"]
+    assert record["report"]["selection"] == {"files": 3}
+    assert len(json.dumps(record)) < MAX_RECORD_BYTES + 1_000
+    assert read_record(record, SOURCE, 0).left_out == ("plan",)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_that_no_database_holds_become_escapes(text: str) -> None:
+    report = JobReport("optimize", "t", "failed", error=ErrorReport("E", text + "\ud800"))
+    message = record_of_report(report, [])["report"]["error"]["message"]
+    assert "\0" not in message
+    assert message.encode().endswith(b"\\ud800")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        [],
+        "text",
+        {},
+        {
+            "record_version": 2,
+            "kind": "run",
+            "table": "t",
+            "report": {"operation": "optimize", "status": "failed"},
+        },
+        {"record_version": 1, "kind": "other", "table": "t", "report": {}},
+        {"record_version": 1, "kind": ["run"], "table": "t", "report": {}},
+        {
+            "record_version": 1,
+            "kind": "run",
+            "table": "",
+            "report": {"operation": "optimize", "status": "failed"},
+        },
+        {
+            "record_version": 1,
+            "kind": "run",
+            "table": 5,
+            "report": {"operation": "optimize", "status": "failed"},
+        },
+        {"record_version": 1, "kind": "run", "table": "t", "report": []},
+        {"record_version": 1, "kind": "run", "table": "t", "report": {"operation": 1, "status": "failed"}},
+        {"record_version": 1, "kind": "health", "table": "t", "health": {"status": None}},
+    ],
+    ids=repr,
+)
+def test_what_is_no_record_is_refused(raw: Any) -> None:
+    with pytest.raises(ForeignRecord):
+        read_record(raw, SOURCE, 0)
