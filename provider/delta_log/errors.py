@@ -28,6 +28,7 @@
         │   ├── ListingDenied   reading is allowed and listing is not, so a missing file cannot be told from a forbidden one
         │   └── SymbolicLinkRefused  a link below the table's root, which is not followed
         ├── BucketNotFound      the store has no bucket or container of that name
+        ├── WrongRegion         the bucket is elsewhere than the requests were sent to
         └── CommitUnknown       whether the commit took effect is not known yet
 
 A message states the problem, the reason and the remedy in one printable line. The facts are attributes, see
@@ -37,6 +38,7 @@ hold some. Any other exception that leaves this package is a bug of this package
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar
 
 from delta_log.printable import printable
@@ -269,12 +271,28 @@ class AccessDenied(StorageError):
     A repetition with the same credentials is refused again.
 
     :param may_pass: the refusal may pass: the credentials have expired, and another try gets new ones.
+    :ivar identity: who asked, by a name and never by a secret; ``None``: not known.
+    :ivar right: what is missing, and on which resource; ``None``: not known.
     """
 
     retryable = False
+    identity: str | None = None
+    right: str | None = None
 
-    def __init__(self, message: str, path: str, *, may_pass: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        path: str,
+        *,
+        may_pass: bool = False,
+        identity: str | None = None,
+        right: str | None = None,
+    ) -> None:
         super().__init__(message, path)
+        if identity is not None:
+            self.identity = identity
+        if right is not None:
+            self.right = right
         if may_pass:
             self.retryable = True
 
@@ -287,8 +305,8 @@ class NoCredentials(AccessDenied):
         :param said: the client's own words.
         """
         super().__init__(
-            f"{path}: there are no credentials for this store ({said}). Put them into {CREDENTIALS}, or give the machine an "
-            "identity that may read and write the table.",
+            f"{path}: there are no credentials for this store ({said}). Put them into {CREDENTIALS}, or give machine "
+            f"{os.uname().nodename} an identity that may read and write the table. Another try cannot help before that.",
             path,
         )
 
@@ -338,9 +356,28 @@ class BucketNotFound(StorageError):
         :param where: the store that was asked.
         """
         super().__init__(
-            f"{path}: there is no {bucket} {where}. Check the table's address, and the endpoint or account in {CREDENTIALS}.",
+            f"{path}: there is no {bucket} {where}. Check the table's address, and the endpoint or account in {CREDENTIALS}. "
+            "Another try cannot help before that.",
             path,
         )
+
+
+class WrongRegion(StorageError):
+    """The bucket is in another region, or behind another address, than the requests were sent to."""
+
+    retryable = False
+
+    def __init__(self, path: str, bucket: str, endpoint: str, region: str | None) -> None:
+        """
+        :param region: where the store says that the bucket is.
+        """
+        place = f"to region {region}" if region else "without saying where to"
+        super().__init__(
+            f"{path}: {endpoint} sends requests for bucket {bucket} elsewhere, {place}. Correct region_name or endpoint_url (also its "
+            f"https) in {CREDENTIALS}. Another try cannot help before that.",
+            path,
+        )
+        self.region = region
 
 
 class CommitUnknown(StorageError):

@@ -7,25 +7,34 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowException
 from tests.support.environment.prerequisites import require
 from tests.support.servers.proxy import Without, only, proxied
 from tests.support.servers.s3 import S3Server
 from tests.support.servers.spark_standalone import SparkCluster
 from tests.support.tables.small_tables import write_days
 
+from airflow_delta.operators import DeltaDoctorOperator
+
 
 def doctor(*arguments: str, code: int, **environment: str) -> dict[str, dict[str, Any]]:
-    """The checks of ``delta-maintenance doctor``, by name."""
+    """The checks of ``delta-maintenance doctor``, by name.
+
+    An embedded Spark in this process, started by another test, leaves its module path in ``PYTHONPATH``. The command would
+    hand it to the executors, which then found every library.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(Path(sys.executable).with_name("delta-maintenance")), "doctor", "--json", *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
     )
     assert done.returncode == code, done.stdout + done.stderr
     return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
@@ -72,7 +81,7 @@ def test_a_right_that_is_missing_is_named(
         "--table", table, "--storage-options", options, code=0 if without == "DeleteObject" else 1
     )
     assert check in failures(checks)
-    assert right in checks[check]["message"] + checks[check]["remedy"]
+    assert right in checks[check]["message"] + checks[check].get("remedy", "")
     assert failures(checks) <= {check}
 
 
@@ -117,6 +126,70 @@ def test_executors_whose_python_has_no_library_are_named(spark_cluster: SparkClu
     checks = doctor("--spark", "--master", spark_cluster.master, code=1, **python_of_executors(str(bare)))
     assert failures(checks) == {"spark.machines"}
     assert "pyroaring" in checks["spark.machines"]["message"]
+
+
+def examine_as_a_task(context: dict[str, Any], table: str, **arguments: Any) -> dict[str, dict[str, Any]]:
+    operator = DeltaDoctorOperator(task_id="doctor", table=table, delta_conn_id="lake", **arguments)
+    document = DeltaDoctorOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined]
+    return {check["name"]: check for check in document["checks"]}
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, server: S3Server, credentials: dict[str, str]) -> None:
+    """The Airflow connection `lake`."""
+    extra = {
+        "endpoint_url": server.endpoint,
+        "region_name": "us-east-1",
+        **({"aws_session_token": credentials["token"]} if "token" in credentials else {}),
+    }
+    value = {
+        "conn_type": "aws",
+        "login": credentials["key"],
+        "password": credentials["secret"],
+        "extra": extra,
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(value))
+
+
+def test_the_operator_fails_its_task_where_the_connection_lacks_a_right(
+    s3_server: S3Server,
+    table: str,
+    make_context: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket = table.split("/")[2]
+    resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+    reading = {"Effect": "Allow", "Action": ["s3:ListBucket", "s3:GetObject"], "Resource": resources}
+    session = s3_server.session(reading)
+    connect(monkeypatch, s3_server, session)
+    context, pushed = make_context(), {}
+    context["ti"].xcom_push = lambda key, value: pushed.update({key: value})
+    with pytest.raises(
+        AirflowException, match=r"1 check failed. store.create: .*Grant s3:PutObject"
+    ) as raised:
+        examine_as_a_task(context, table)
+    assert pushed["return_value"]["status"] == "failure"
+    assert session["secret"] not in str(raised.value) + json.dumps(pushed)
+
+
+@pytest.mark.spark
+def test_the_operator_examines_the_store_and_the_spark_of_its_connections(
+    s3_server: S3Server,
+    table: str,
+    spark_cluster: SparkCluster,
+    make_context: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect(monkeypatch, s3_server, {"key": s3_server.key, "secret": s3_server.secret})
+    spark = {"conn_type": "spark", "host": spark_cluster.master}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_LAKE", json.dumps(spark))
+    for name, value in python_of_executors(sys.executable).items():
+        monkeypatch.setenv(name, value)
+    checks = examine_as_a_task(
+        make_context(), table, spark_conn_id="spark_lake", executor_credentials="ambient"
+    )
+    assert failures(checks) == set()
+    assert checks["spark.answer"]["facts"]["master"] == spark_cluster.master
+    assert "identity of their machines" in checks["spark.encryption"]["message"]
 
 
 def python_of_executors(python: str) -> dict[str, str]:

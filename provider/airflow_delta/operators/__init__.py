@@ -1,8 +1,9 @@
-"""Operators: one for each kind of maintenance, and one that says which kind a table needs."""
+"""Operators: one for each kind of maintenance, one that says which kind a table needs, and one that examines connections."""
 
 from __future__ import annotations
 
 from airflow_delta.operators.checkpoint import DeltaCheckpointOperator
+from airflow_delta.operators.doctor import DeltaDoctorOperator
 from airflow_delta.operators.optimize import DeltaOptimizeOperator
 from airflow_delta.operators.reorg_purge import DeltaReorgPurgeOperator
 from airflow_delta.operators.table_health import DeltaTableHealthOperator
@@ -10,6 +11,7 @@ from airflow_delta.operators.vacuum import DeltaVacuumOperator
 
 __all__ = [
     "DeltaCheckpointOperator",
+    "DeltaDoctorOperator",
     "DeltaOptimizeOperator",
     "DeltaReorgPurgeOperator",
     "DeltaTableHealthOperator",

@@ -17,11 +17,12 @@ from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralTimeout
 from airflow.sdk.log import mask_secret
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
-from airflow_delta.links import SparkApplicationLink, TableLink
+from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
 from airflow_delta.operators.detached_run import DetachedRun
 from airflow_delta.operators.failure import airflow_exception, raise_for
 from airflow_delta.operators.lineage import lineage_at_end, lineage_at_start
+from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_run
 from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
 from airflow_delta.operators.results import add_outlets, emit, which_events
 from airflow_delta.operators.stats import count
@@ -31,10 +32,11 @@ from airflow_delta.runners.deploy_mode import CLIENT, DEPLOY_MODES
 from airflow_delta.runners.detached import DetachedRunner, JobHandle
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobRunner
 from delta_log.printable import printable
-from delta_maintenance.contract import ContractError, JobReport, JobSpec
+from delta_maintenance.contract import ContractError, ErrorReport, JobReport, JobSpec
 from delta_maintenance.options import (
     DRY_RUN,
     ENGINE,
+    EXECUTOR_CREDENTIALS,
     MEMORY_LIMIT,
     PARALLELISM,
     Choice,
@@ -72,6 +74,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         DRY_RUN,
         MEMORY_LIMIT,
         PARALLELISM,
+        EXECUTOR_CREDENTIALS,
         Option(
             "spark_conf",
             Members(),
@@ -101,7 +104,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         *RESULT_ARGUMENTS,
     )
     ui_color = "#e3f4f7"
-    operator_extra_links = (SparkApplicationLink(), TableLink())
+    operator_extra_links = (SparkApplicationLink(), TableLink(), TablePageLink())
 
     table: str
     deploy_mode: str | None
@@ -176,6 +179,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     def arguments_given(self) -> None:
         super().arguments_given()
         add_outlets(self)
+        add_monitoring_outlet(self)
 
     def check_all(self) -> None:
         super().check_all()
@@ -248,13 +252,17 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             spec = self._spec(context, identity, hook.allowed_roots)
             report = self._run(context, spec, hook.storage_options, identity.secret, is_resumed)
         except (JobError, ContractError) as error:
+            tell_failure(context, self.operation.name, self.table, error, self)
             # The message is complete; a chain of tracebacks would bury it in the task log.
             raise airflow_exception(error) from None
         self.report = report
         count(context, report)
+        if report.status == "failed":
+            tell_failure(context, self.operation.name, self.table, report.error or ErrorReport(), self)
         raise_for(report, self.operation.name, self.table)
         tell_report(self.log, report)
         emit(context, report, self)
+        tell_run(context, report, self)
         mark_succeeded(context, identity)
         return report.to_dict()
 
@@ -299,6 +307,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             transaction=identity.transaction,
             memory_limit_bytes=self.value_of("memory_limit"),
             parallelism=self.value_of("parallelism"),
+            executor_credentials=self.value_of("executor_credentials"),
             dry_run=self.value_of("dry_run"),
             allowed_roots=allowed_roots,
             tags={

@@ -27,6 +27,7 @@ class DeltaCheckpointOperator(DeltaJobOperator):
         engine: str
         memory_limit: int | str
         parallelism: int | str | None
+        executor_credentials: str
         spark_conf: dict[str, Any] | None
         spark_binary: str | None
         deploy_mode: str | None
@@ -52,6 +53,7 @@ class DeltaCheckpointOperator(DeltaJobOperator):
             dry_run: bool | str = False,
             memory_limit: int | str = "1GiB",
             parallelism: int | str | None = None,
+            executor_credentials: str = "job",
             spark_conf: dict[str, Any] | None = None,
             spark_binary: str | None = None,
             deploy_mode: str | None = None,

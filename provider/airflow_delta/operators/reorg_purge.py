@@ -29,6 +29,7 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
         engine: str
         memory_limit: int | str
         parallelism: int | str | None
+        executor_credentials: str
         spark_conf: dict[str, Any] | None
         spark_binary: str | None
         deploy_mode: str | None
@@ -62,6 +63,7 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
             dry_run: bool | str = False,
             memory_limit: int | str = "1GiB",
             parallelism: int | str | None = None,
+            executor_credentials: str = "job",
             spark_conf: dict[str, Any] | None = None,
             spark_binary: str | None = None,
             deploy_mode: str | None = None,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
-from airflow_delta.links import TableLink
+from airflow_delta.links import TableLink, TablePageLink
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
 from airflow_delta.operators.failure import raise_for
+from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_health
 from delta_log.printable import printable
 from delta_maintenance.contract import JobReport
 from delta_maintenance.errors import error_report
@@ -31,7 +32,7 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
     operation: ClassVar[Operation] = HEALTH
     own_arguments: ClassVar[Sequence[Option]] = (TABLE, DELTA_CONN_ID, *HEALTH.options)
     ui_color = "#e3f4f7"
-    operator_extra_links = (TableLink(),)
+    operator_extra_links = (TableLink(), TablePageLink())
 
     if TYPE_CHECKING:
         table: str
@@ -59,6 +60,10 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
             **kwargs: Any,
         ) -> None: ...
 
+    def arguments_given(self) -> None:
+        super().arguments_given()
+        add_monitoring_outlet(self)
+
     def execute(self, context: Context) -> dict[str, Any]:
         self.check_all()
         # Imported here, since they load pyarrow, and a DAG file imports this module.
@@ -75,8 +80,10 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
             document = health_of(hook.get_table(self.table), self.table, options, Runtime())
         except Exception as error:
             report = JobReport(HEALTH.name, self.table, "failed", error=error_report(error))
+            tell_failure(context, HEALTH.name, self.table, report.error or error, self)
             raise_for(report, HEALTH.name, self.table)
             raise
         for line in render_health(document).splitlines():
             self.log.info("%s", printable(line))
+        tell_health(context, document, self)
         return document

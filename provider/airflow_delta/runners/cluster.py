@@ -4,7 +4,8 @@ The driver's output stays on the cluster. So the driver keeps its progress and i
 (:mod:`delta_maintenance.status_file`), and this runner reads them there. The process that follows the job must be able to read the table.
 
 The run's key travels in the driver's environment, see :class:`~airflow_delta.runners.driver.DriverRequest`. Storage credentials do not
-travel: drivers use the identity of the cluster's machines.
+travel: drivers use the identity of the cluster's machines. With ``executor_credentials="ambient"`` the settings of the connection
+travel that are no part of an identity, such as an endpoint.
 """
 
 from __future__ import annotations
@@ -21,8 +22,17 @@ from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequ
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.triggers.watched_store import watched_store
+from delta_log.errors import InvalidRequest
 from delta_log.printable import printable, printable_logger
-from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError, JobReport, JobSpec
+from delta_log.storage.ambient_options import ambient_options
+from delta_maintenance.contract import (
+    RUN_KEY_VARIABLE,
+    STORAGE_OPTIONS_VARIABLE,
+    ContractError,
+    JobReport,
+    JobSpec,
+    encoded,
+)
 from delta_maintenance.engine.application_name import application_name
 
 if TYPE_CHECKING:
@@ -68,12 +78,7 @@ class ClusterJobRunner(DetachedRunner):
 
     def submit(self, spec: JobSpec, run_key: str, submission_id: str) -> JobHandle | JobReport:
         hook = DeltaTableHook(self._delta_conn_id)
-        if hook.storage_options:
-            raise JobCannotStart(
-                f"Connection {self._delta_conn_id!r} holds credentials of the table's storage, and with deploy mode 'cluster' they would have to "
-                "be put where others can read them. Nothing was submitted. Give the cluster's machines an identity that may use the table and "
-                "leave delta_conn_id out, or use deploy mode 'client'."
-            )
+        settings = self._settings_that_travel(spec, hook.storage_options)
         refused = _refused(spec, hook)
         if refused is not None:
             return refused
@@ -82,10 +87,30 @@ class ClusterJobRunner(DetachedRunner):
             submission_id=submission_id,
             application=self._application or spark_settings.application(),
             arguments=["--spec", spec.to_argument(), "--status-id", submission_id],
-            environment={RUN_KEY_VARIABLE: run_key},
+            environment={RUN_KEY_VARIABLE: run_key, **settings},
             spark_conf={**spark_settings.CLUSTER_DEFAULTS, **self._spark_conf},
         )
         return self._handle(spec, submission_id, self._launcher.start(request))
+
+    def _settings_that_travel(self, spec: JobSpec, storage_options: Mapping[str, Any]) -> dict[str, str]:
+        """The variable with the storage options of a driver that uses the identity of its machine.
+
+        :raises JobCannotStart: the connection has options, and may not use another identity there.
+        """
+        if not storage_options:
+            return {}
+        if spec.executor_credentials != "ambient":
+            raise JobCannotStart(
+                f"Connection {self._delta_conn_id!r} holds credentials of the table's storage, and with deploy mode 'cluster' they would have to "
+                "be put where others can read them. Nothing was submitted. Give the cluster's machines an identity that may use the table, and "
+                "either set executor_credentials='ambient', so that only settings such as the endpoint travel, or leave delta_conn_id out; or use "
+                "deploy mode 'client'."
+            )
+        try:
+            settings = ambient_options(spec.table, storage_options).options
+        except InvalidRequest as error:
+            raise JobCannotStart(str(error)) from error
+        return {STORAGE_OPTIONS_VARIABLE: encoded(json.dumps(settings))} if settings else {}
 
     def find(self, spec: JobSpec, submission_id: str) -> JobHandle | None:
         driver = self._launcher.find(submission_id)

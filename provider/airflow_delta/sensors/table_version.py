@@ -193,6 +193,8 @@ class DeltaTableVersionSensor(DeltaTableSensor):
             except (TableError, AccessDenied) as error:
                 return refusal(error)
             except StorageError as error:
+                if not error.retryable:
+                    return refusal(error)
                 self.log.warning("%s Trying again.", error)
                 return None
             if there is not None:

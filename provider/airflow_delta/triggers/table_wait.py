@@ -75,9 +75,9 @@ class TableWait:
         except (TableError, AirflowFailException) as error:
             return refusal(error)
         except StorageError as error:
+            if not error.retryable:
+                return refusal(error)
             if isinstance(error, AccessDenied):
-                if not error.retryable:
-                    return refusal(error)
                 # Credentials have expired. The next look opens the table with what the connection says by then.
                 self.store.forget_credentials()
                 self._tail = None

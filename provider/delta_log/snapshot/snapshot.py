@@ -110,7 +110,7 @@ class Snapshot:
     def unused_features(self) -> frozenset[str]:
         """Features that the protocol lists and the table does not use; they stop no operation."""
         types = {leaf.name for leaf in leaf_types(self.schema)}
-        return table_features.unused_features(types, self.domain_metadata)
+        return table_features.unused_features(types)
 
     @cached_property
     def properties(self) -> dict[str, str]:

@@ -22,6 +22,7 @@ REFUSALS = {
     "InvalidClientTokenId": ("the token service does not know the access key", False),
     "SignatureDoesNotMatch": ("the secret key does not belong to the access key", False),
     "AuthorizationHeaderMalformed": ("the region is wrong, or the access key is malformed", False),
+    "IllegalLocationConstraintException": ("the bucket is in another region", False),
     "InvalidToken": ("the session token is wrong", False),
     "InvalidTokenId": ("the session token is wrong", False),
     "InvalidIdentityToken": ("the web identity token is wrong", False),

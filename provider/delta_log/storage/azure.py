@@ -12,9 +12,11 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
+from urllib.parse import parse_qs
 
-from delta_log.errors import CREDENTIALS, AccessDenied, BucketNotFound, NoCredentials, StorageError
+from delta_log.errors import CREDENTIALS, BucketNotFound, NoCredentials, StorageError
 from delta_log.storage.backoff import Backoff
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
@@ -25,6 +27,7 @@ from delta_log.storage.object_store import (
     ObjectStorage,
     Upload,
 )
+from delta_log.storage.refusal import denied, identity_of
 from delta_log.storage.remote import file_info
 from delta_log.storage.storage import FileInfo, KeySpan
 
@@ -35,6 +38,15 @@ _ABSENT = ("BlobNotFound", "ResourceNotFound", "PathNotFound")
 _NO_CREDENTIALS = ("NoAuthenticationInformation", "PublicAccessNotPermitted")
 #: The identity library asked every source of credentials that it knows.
 _IDENTITY_MISSING = "failed to retrieve a token from the included credentials"
+#: Words in the details of a refusal for the time of a token or a request.
+_EXPIRED = ("not valid in the specified time frame", "Request date header too old")
+#: By method, the role that allows a request, and the letters of a SAS token.
+_RIGHTS = {
+    "GET": "the role Storage Blob Data Reader (SAS: r; l to list)",
+    "HEAD": "the role Storage Blob Data Reader (SAS: r)",
+    "PUT": "the role Storage Blob Data Contributor (SAS: w)",
+    "DELETE": "the role Storage Blob Data Contributor (SAS: d)",
+}
 _NO_SOURCE = (*_ABSENT, "CannotVerifyCopySource")
 
 
@@ -49,6 +61,8 @@ class AzureStorage(ObjectStorage):
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         super().__init__(table_uri, storage_options)
+        self._identity = identity_of(table_uri, storage_options)
+        self._expiry = _expiry_of(storage_options)
         self._take_root()
 
     def _take_root(self) -> None:
@@ -73,12 +87,24 @@ class AzureStorage(ObjectStorage):
         if "CredentialUnavailableError" in kinds or code in _NO_CREDENTIALS or _IDENTITY_MISSING in message:
             return NoCredentials(uri, message)
         if getattr(error, "status_code", None) in (401, 403) or "ClientAuthenticationError" in kinds:
-            return AccessDenied(
-                f"{uri}: access was denied ({code or type(error).__name__}: {message}). Check the credentials in "
-                f"{CREDENTIALS}, and that they have the role Storage Blob Data Contributor, or Reader where nothing is "
-                "written.",
-                uri,
-            )
+            said = f"{code or type(error).__name__}: {message}"
+            detail = str(getattr(error, "message", ""))
+            expired = self._expiry is not None and self._expiry < datetime.now(timezone.utc)
+            if expired or any(words in detail for words in _EXPIRED):
+                remedy = (
+                    f"Put a new token into {CREDENTIALS}, or correct the clock of this machine; or use credentials that renew "
+                    "themselves: a principal, or the identity of the machine."
+                )
+                when = (
+                    f", which was valid until {self._expiry:%Y-%m-%d %H:%M} UTC"
+                    if expired
+                    else ", which has expired"
+                )
+                return denied(uri, said, f"{self._identity}{when}", remedy=remedy, may_pass=True)
+            right = ""
+            if code == "AuthorizationPermissionMismatch":
+                right = f"{_right_of(error)} on container {self.container}"
+            return denied(uri, said, self._identity, right=right)
         return StorageError(f"{uri}: the store failed ({code or type(error).__name__}: {message}).", uri)
 
     async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
@@ -244,6 +270,25 @@ class _BlockUpload(Upload):
 def _code_of(error: Exception) -> str:
     code = getattr(error, "error_code", None)
     return str(getattr(code, "value", code) or "")
+
+
+def _expiry_of(storage_options: Mapping[str, Any]) -> datetime | None:
+    """Return the end of a SAS token, which stands in the token itself."""
+    token = str(storage_options.get("sas_token") or "")
+    if not token:
+        members = str(storage_options.get("connection_string") or "").split(";")
+        token = next((m.partition("=")[2] for m in members if m.startswith("SharedAccessSignature=")), "")
+    end = parse_qs(token.removeprefix("?")).get("se", [""])[0]
+    try:
+        found = datetime.fromisoformat(end.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
+
+
+def _right_of(error: Exception) -> str:
+    request = getattr(getattr(error, "response", None), "request", None)
+    return _RIGHTS.get(str(getattr(request, "method", "")), "the role Storage Blob Data Contributor")
 
 
 def _is_directory(blob: Any) -> bool:

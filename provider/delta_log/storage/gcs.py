@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,7 +16,6 @@ from typing import Any
 
 from delta_log.errors import (
     CREDENTIALS,
-    AccessDenied,
     BucketNotFound,
     InvalidRequest,
     NoCredentials,
@@ -24,11 +24,14 @@ from delta_log.errors import (
 from delta_log.storage.google_credentials import with_credentials
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import TOKEN, ContentChanged, ObjectEnd, ObjectStorage, Upload
+from delta_log.storage.refusal import denied, identity_of
 from delta_log.storage.remote import file_info
 from delta_log.storage.storage import FileInfo, KeySpan
 
 #: Errors of google.auth that has found no credentials, or none that it can use.
 _NO_CREDENTIALS = frozenset({"DefaultCredentialsError", "MalformedError"})
+_RIGHT = re.compile(r"storage\.(?:objects|buckets)\.\w+")
+_CORRECT_CLOCK = "Correct the clock of this machine, for example with NTP, or the key."
 #: Errors of google.auth whose credentials were not accepted.
 _REFUSED_TOKENS = frozenset({"RefreshError", "ReauthFailError", "OAuthError"})
 
@@ -42,6 +45,7 @@ class GcsStorage(ObjectStorage):
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         options = {**storage_options, **_credentials(storage_options.get("token"))}
         super().__init__(table_uri, with_credentials(table_uri, options))
+        self._identity = identity_of(table_uri, options)
         self._take_root()
 
     def _take_root(self) -> None:
@@ -56,10 +60,23 @@ class GcsStorage(ObjectStorage):
         if type(error).__name__ in _NO_CREDENTIALS or "Anonymous caller" in str(error):
             return NoCredentials(uri, str(error))
         if _status_of(error) in (401, 403) or str(error).startswith("Forbidden") or _is_refused_token(error):
-            return AccessDenied(
-                f"{uri}: access was denied ({error}). Check the credentials in {CREDENTIALS} and their rights; without "
-                "storage.objects.list, the store says the same of an object that is not there.",
+            # Google's words name the right, and mostly who asked.
+            right = _RIGHT.search(str(error))
+            remedy = _CORRECT_CLOCK if "Invalid JWT" in str(error) else ""
+            return denied(
                 uri,
+                " ".join(str(error).split()),
+                self._identity,
+                right=f"{right[0]} on bucket {self.bucket}" if right is not None else "",
+                remedy=remedy,
+                may_pass=bool(remedy),
+            )
+        if "requester pays" in str(error).lower():
+            return denied(
+                uri,
+                " ".join(str(error).split()),
+                self._identity,
+                remedy=f"Set requester_pays (true) and project in {CREDENTIALS}: the project pays.",
             )
         if isinstance(error, FileNotFoundError):
             return BucketNotFound(uri, f"bucket {self.bucket}", "in Google Cloud Storage")

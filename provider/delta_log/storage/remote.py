@@ -16,7 +16,8 @@ from urllib.parse import unquote_plus
 import fsspec
 import fsspec.asyn
 
-from delta_log.errors import CREDENTIALS, AccessDenied, DeltaLogError, InvalidRequest, StorageError
+from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
+from delta_log.storage.refusal import denied, identity_of
 from delta_log.storage.schemes import opened_kind, scheme_of
 from delta_log.storage.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, Storage, TreePage
 from delta_log.storage.table_uri import require_no_credentials
@@ -44,6 +45,7 @@ class RemoteStorage(Storage):
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         self.uri = table_uri.rstrip("/")
+        self._identity = identity_of(table_uri, storage_options)
         try:
             # Listing caches would hide the commits of other processes.
             self._fs, self._root = fsspec.core.url_to_fs(
@@ -101,10 +103,7 @@ class RemoteStorage(Storage):
     def _failure(self, error: Exception, key: str) -> StorageError:
         uri = self._uri_of(key)
         if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
-            return AccessDenied(
-                f"{uri}: access was denied ({error}). Check the credentials in {CREDENTIALS} and their rights.",
-                uri,
-            )
+            return denied(uri, str(error), self._identity)
         return StorageError(
             f"{uri}: the store failed ({type(error).__name__}: {error}). Run again when it answers.", uri
         )

@@ -9,22 +9,25 @@ Directory buckets are refused: their listings have no order and no StartAfter.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from delta_log.errors import (
     CREDENTIALS,
-    AccessDenied,
     BucketNotFound,
     InvalidRequest,
     NoCredentials,
     StorageError,
+    WrongRegion,
 )
 from delta_log.storage.assumed_role import REFUSALS, with_session
 from delta_log.storage.object_listing import SpanPage
@@ -36,6 +39,7 @@ from delta_log.storage.object_store import (
     ObjectStorage,
     Upload,
 )
+from delta_log.storage.refusal import denied, identity_of
 from delta_log.storage.remote import file_info
 from delta_log.storage.s3_list_objects import list_page
 from delta_log.storage.storage import FileInfo, KeySpan
@@ -51,6 +55,32 @@ _NO_CREDENTIALS = frozenset(
         "NoAuthTokenError",
         "SSOTokenLoadError",
         "UnauthorizedSSOTokenError",
+    }
+)
+#: By request, the right that it needs, and whether on the bucket.
+_RIGHTS = {
+    "ListObjectsV2": ("s3:ListBucket", True),
+    "GetObject": ("s3:GetObject", False),
+    "HeadObject": ("s3:GetObject", False),
+    "PutObject": ("s3:PutObject", False),
+    "CreateMultipartUpload": ("s3:PutObject", False),
+    "UploadPart": ("s3:PutObject", False),
+    "CompleteMultipartUpload": ("s3:PutObject", False),
+    "AbortMultipartUpload": ("s3:AbortMultipartUpload", False),
+    "CopyObject": ("s3:GetObject of the source and s3:PutObject", False),
+    "DeleteObjects": ("s3:DeleteObject", False),
+}
+_EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
+_SKEWED = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
+_WRONG_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
+_REDIRECTS = frozenset({301, 302, 307, 308})
+#: Errors of the client that has reached nobody.
+_UNREACHED = frozenset(
+    {
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "SSLError",
+        "InvalidEndpointDiscoveryConfigurationError",
     }
 )
 #: Readers of the table and VACUUM do not see this directory.
@@ -69,6 +99,8 @@ class S3Storage(ObjectStorage):
         # botocore's default is ten connections.
         config = {"max_pool_connections": 2 * self.concurrency, **storage_options.get("config_kwargs", {})}
         super().__init__(table_uri, {**with_session(storage_options), "config_kwargs": config})
+        self._identity = identity_of(table_uri, storage_options)
+        self._pays = bool(storage_options.get("requester_pays"))
         self._take_root()
         if self.bucket.endswith("--x-s3"):
             raise InvalidRequest(
@@ -92,25 +124,54 @@ class S3Storage(ObjectStorage):
         return f"{self._prefix}{key}"
 
     def _failure(self, error: Exception, key: str) -> StorageError:
-        uri, (_, code) = self._uri_of(key), _answer_of(error)
+        uri, (status, code) = self._uri_of(key), _answer_of(error)
         if code == "NoSuchBucket":
             return BucketNotFound(uri, f"bucket {self.bucket}", f"at {self.endpoint}")
         if type(error).__name__ in _NO_CREDENTIALS:
             return NoCredentials(uri, str(error))
+        # botocore follows a redirection that names no region until Python stops it.
+        if status in _REDIRECTS or isinstance(error, RecursionError):
+            return WrongRegion(uri, self.bucket, self.endpoint, _headers_of(error).get("x-amz-bucket-region"))
         meaning, may_pass = REFUSALS.get(code, ("", False))
         if meaning:
-            return AccessDenied(
-                f"{uri}: access was denied ({code}: {meaning}). Check the credentials in {CREDENTIALS}.",
+            return denied(
                 uri,
+                f"{code}: {meaning}{_skew(error) if code in _SKEWED else ''}",
+                self._identity,
+                remedy=_remedy(code),
                 may_pass=may_pass,
             )
         if isinstance(error, PermissionError):
-            return AccessDenied(
-                f"{uri}: access was denied ({code or error}). Check the credentials in {CREDENTIALS} and their rights; "
-                "without s3:ListBucket, S3 says the same of an object that is not there.",
+            return self._denied(uri, code or str(error), _operation_of(error))
+        if type(error).__name__ in _UNREACHED:
+            return StorageError(
+                f"{uri}: {self.endpoint} cannot be reached ({type(error).__name__}: {error}). If it never could, correct "
+                f"endpoint_url or region_name in {CREDENTIALS}; otherwise run again when it answers.",
+                uri,
+            )
+        if code == "404":  # S3 has words for what is missing
+            return StorageError(
+                f"{uri}: {self.endpoint} does not answer as S3 does ({status}: {error}). If it never did, correct endpoint_url in "
+                f"{CREDENTIALS}; otherwise run again when it answers.",
                 uri,
             )
         return super()._failure(error, key)
+
+    def _denied(self, uri: str, said: str, operation: str) -> StorageError:
+        """The error for a request that the store's policies do not allow."""
+        right, is_of_bucket = _RIGHTS.get(operation, ("", False))
+        bucket = f"arn:aws:s3:::{self.bucket}"
+        if right:
+            right = f"{right} on {bucket if is_of_bucket else f'{bucket}/{self._prefix}*'}"
+        if operation in ("GetObject", "HeadObject"):
+            # Without the latter S3 says the same of an object that is not there.
+            right += f" and s3:ListBucket on {bucket}"
+        hint = (
+            ""
+            if self._pays
+            else "A bucket whose requesters pay needs the storage option requester_pays (true)."
+        )
+        return denied(uri, said, self._identity, right=right, hint=hint)
 
     async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
         asked = {"IfMatch": tag} if tag is not None else {}
@@ -245,10 +306,14 @@ class S3Storage(ObjectStorage):
         answer = await self.call("delete_objects", Delete={"Objects": objects, "Quiet": True})
         failed = [error for error in answer.get("Errors", ()) if error.get("Code") != "NoSuchKey"]
         if failed:
-            uri = f"s3://{self.bucket}/{failed[0].get('Key')}"
+            uri, code = f"s3://{self.bucket}/{failed[0].get('Key')}", str(failed[0].get("Code"))
+            if code == "AccessDenied":
+                raise self._denied(
+                    uri, f"{code}, and so it was for {len(failed) - 1} others", "DeleteObjects"
+                )
             raise StorageError(
-                f"{uri} was not deleted, and neither were {len(failed) - 1} others: {failed[0].get('Code')}, "
-                f"{failed[0].get('Message')}. Check the right s3:DeleteObject, and locks on the objects.",
+                f"{uri} was not deleted, and neither were {len(failed) - 1} others: {code}, "
+                f"{failed[0].get('Message')}. Check locks on the objects, and run again.",
                 uri,
             )
 
@@ -353,10 +418,52 @@ def _lost(error: OSError, token: str | None, uri: str) -> bool:
 
 def _answer_of(error: BaseException | None) -> tuple[int, str]:
     """Return the HTTP status and the code of the server, which s3fs keeps in the cause of a Python error."""
+    response = _response_of(error)
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status, str(response.get("Error", {}).get("Code", ""))
+
+
+def _response_of(error: BaseException | None) -> Mapping[str, Any]:
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, Mapping):
-            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return status, str(response.get("Error", {}).get("Code", ""))
+            return response
         error = error.__cause__
-    return 0, ""
+    return {}
+
+
+def _headers_of(error: BaseException) -> Mapping[str, str]:
+    headers: Mapping[str, str] = _response_of(error).get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return headers
+
+
+def _operation_of(error: BaseException | None) -> str:
+    """Return the request that was refused, by its name in the S3 API."""
+    while error is not None:
+        name = getattr(error, "operation_name", None)
+        if isinstance(name, str):
+            return name
+        error = error.__cause__
+    return ""
+
+
+def _remedy(code: str) -> str:
+    """What to do about a refusal with a meaning of its own; empty: to correct the credentials."""
+    if code in _EXPIRED:
+        return f"Put new ones into {CREDENTIALS}, or use credentials that renew themselves: a role, or the identity of the machine."
+    if code in _SKEWED:
+        return f"Correct the clock of machine {os.uname().nodename}, for example with NTP."
+    if code in _WRONG_REGION:
+        return f"Correct region_name, endpoint_url or the access key in {CREDENTIALS}."
+    return ""
+
+
+def _skew(error: Exception) -> str:
+    """Tell how far this machine's clock is from that of the store, which its answer has."""
+    try:
+        store = parsedate_to_datetime(_headers_of(error)["date"])
+        minutes = round((datetime.now(timezone.utc) - store).total_seconds() / 60)
+    except (KeyError, ValueError, TypeError):
+        return ""
+    side = "ahead of" if minutes > 0 else "behind"
+    return f", {abs(minutes)} minutes {side} the store's" if minutes else ""

@@ -16,6 +16,7 @@ from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABL
 from delta_maintenance.operations import OPERATIONS, READINGS
 from delta_maintenance.options import (
     ENGINE,
+    EXECUTOR_CREDENTIALS,
     HOW_TO_RUN,
     Count,
     Kind,
@@ -96,6 +97,7 @@ def _add_doctor(group: Any, command: Command) -> None:
     parser.add_argument(
         "--master", metavar="URL", help="the Spark master (default: $SPARK_MASTER, or local[*])"
     )
+    _add_flag(parser, EXECUTOR_CREDENTIALS)
     _add_output_and_options(parser)
 
 

@@ -177,6 +177,7 @@ def doctor(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
         storage_options(options.storage_options, os.environ),
         with_spark=options.spark,
         master=options.master,
+        executor_credentials=options.executor_credentials,
         runtime=Runtime(),
         progress=HumanProgress(sys.stderr),
     )

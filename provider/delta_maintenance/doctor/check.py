@@ -47,7 +47,12 @@ class Check:
 
 
 def failed(name: str, error: Exception, remedy: str = "") -> Check:
-    """The failure that an exception is. Errors of this package name the remedy themselves."""
+    """The failure that an exception is.
+
+    :param remedy: for an error that does not name the missing right itself.
+    """
+    if getattr(error, "right", None) is not None:
+        remedy = ""
     text = str(error) if isinstance(error, DeltaLogError) else f"{type(error).__name__}: {error}"
     return Check(name, FAILURE, text, remedy, {"error": type(error).__name__})
 

@@ -18,6 +18,7 @@ def examine(
     *,
     with_spark: bool,
     master: str | None,
+    executor_credentials: str = "job",
     runtime: Runtime,
     progress: ProgressReporter,
 ) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def examine(
     :param table: an address; ``None``: no store is looked at.
     :param with_spark: start a session and look at its executors.
     :param master: of the session; ``None``: as for jobs, ``$SPARK_MASTER`` or what Spark's configuration says.
+    :param executor_credentials: as for jobs; whether they send storage options to executors.
     """
     examination = Examination()
     is_complete = examine_installation(examination, table)
@@ -40,7 +42,8 @@ def examine(
     if with_spark:
         from delta_maintenance.doctor.spark import examine_spark
 
-        examine_spark(examination, master, storage_options, progress)
+        sends_credentials = bool(storage_options) and executor_credentials == "job"
+        examine_spark(examination, master, sends_credentials, progress)
     place = (
         master or os.environ.get("SPARK_MASTER") or os.environ.get("SPARK_REMOTE", "").partition(";")[0]
     ) or None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from delta_maintenance.doctor.check import OK, WARNING, Check, Examination, failed
 from delta_maintenance.engine.cluster_check import REQUIRED, ClusterVersions
 from delta_maintenance.engine.spark_examination import SparkFacts, examine_session
@@ -17,12 +14,12 @@ _ANSWER, _MACHINES, _ENCRYPTION = "spark.answer", "spark.machines", "spark.encry
 def examine_spark(
     examination: Examination,
     master: str | None,
-    storage_options: Mapping[str, Any],
+    sends_credentials: bool,
     progress: ProgressReporter,
 ) -> None:
     """
     :param master: of the session, as for a job; ``None``: what Spark's own configuration says.
-    :param storage_options: those of the table, which jobs send to executors.
+    :param sends_credentials: jobs send storage options to executors.
     """
     facts = SparkFacts()
     try:
@@ -38,7 +35,7 @@ def examine_spark(
     else:
         assert facts.machines is not None
         examination.add(_answered(facts), _machines(facts.machines))
-    examination.add(_encryption(facts, bool(storage_options)))
+    examination.add(_encryption(facts, sends_credentials))
 
 
 def _answered(facts: SparkFacts) -> Check:
@@ -67,19 +64,21 @@ def _machines(machines: ClusterVersions) -> Check:
     return Check(_MACHINES, OK, f"{machines.describe()}{brings}", facts=facts)
 
 
-def _encryption(facts: SparkFacts, sends_secrets: bool) -> Check:
+def _encryption(facts: SparkFacts, sends_credentials: bool) -> Check:
     """Tell how secrets that a job sends to executors travel."""
     if facts.is_local:
         return Check(_ENCRYPTION, OK, "executors are on this machine")
-    if not sends_secrets:
-        return Check(_ENCRYPTION, OK, "no storage options are sent to executors: they use their own identity")
+    if not sends_credentials:
+        return Check(
+            _ENCRYPTION, OK, "no credentials are sent to executors: they use the identity of their machines"
+        )
     if facts.is_encrypted:
         return Check(_ENCRYPTION, OK, "storage options travel to executors encrypted")
     return Check(
         _ENCRYPTION,
         WARNING,
-        "Storage options travel to executors in the clear.",
-        "Set spark.authenticate and spark.network.crypto.enabled (or spark.ssl.rpc.enabled), or give the cluster's machines an identity and "
-        "leave the storage options out.",
+        "Storage options, with the credentials in them, travel to executors in the clear.",
+        "Set spark.authenticate and spark.network.crypto.enabled (or spark.ssl.rpc.enabled), with Spark Connect use TLS, or give the cluster's machines an identity and "
+        "set executor_credentials to ambient.",
         {"spark.network.crypto.enabled": False},
     )

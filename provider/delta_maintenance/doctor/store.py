@@ -13,6 +13,7 @@ from typing import Any
 from delta_log.errors import NotATable, StorageError
 from delta_log.runtime import Runtime
 from delta_log.storage.opening import open_storage
+from delta_log.storage.refusal import identity_of
 from delta_log.storage.schemes import kind_of, scheme_of
 from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
@@ -21,6 +22,7 @@ from delta_maintenance.doctor.check import FAILURE, OK, WARNING, Check, Examinat
 
 _DIRECTORY = "_maintenance"
 _LOG = "_delta_log"
+_NEED_A_PROBE = ("store.read", "store.overwrite", "store.clock", "store.delete")
 
 #: By family of stores and action, the right that the action needs. On a disk the rights are those of the directory.
 _RIGHTS = {
@@ -59,9 +61,9 @@ def examine_store(
 
     def open_() -> str:
         opened.append(open_storage(address, storage_options))
-        return f"{opened[0].uri} by {_identity(storage_options)}"
+        return f"{opened[0].uri} by {identity_of(address, storage_options)}"
 
-    names = ["store.list", "store.create", "store.read", "store.overwrite", "store.delete", "store.clock"]
+    names = ["store.list", "store.create", *_NEED_A_PROBE]
     if not examination.run("store.open", open_):
         examination.skip([*names, "table"], "the store cannot be opened")
         return
@@ -81,15 +83,13 @@ def _examine_writing(
     key, other = f"{directory}/probe", f"{directory}/overwritten"
     began_ms = runtime.now_ms()
     if not examination.run("store.create", lambda: _created(storage, key), rights["write"]):
-        examination.skip(
-            ["store.read", "store.overwrite", "store.delete", "store.clock"], "there is no probe"
-        )
+        examination.skip(_NEED_A_PROBE, "there is no probe")
         return
     examination.run("store.read", lambda: _read(storage, key), rights["read"])
     examination.run("store.overwrite", lambda: _overwritten(storage, other), rights["write"])
-    clock = _clock(storage, key, began_ms, runtime.now_ms())
+    ended_ms = runtime.now_ms()
+    examination.run("store.clock", lambda: _clock(storage, key, began_ms, ended_ms), rights["read"])
     examination.run("store.delete", lambda: _deleted(storage, (key, other), directory), rights["delete"])
-    examination.add(clock)
 
 
 def _listed(storage: Storage) -> str | Check:
@@ -104,7 +104,7 @@ def _created(storage: Storage, key: str) -> str | Check:
     storage.require_writable()
     if not storage.put_if_absent(key, b"first"):
         return Check("store.create", FAILURE, f"{key} was there before it was written. Run again.")
-    if storage.put_if_absent(key, b"second") or storage.read(key) != b"first":
+    if storage.put_if_absent(key, b"second"):
         return Check(
             "store.create",
             FAILURE,
@@ -190,13 +190,6 @@ def _table(address: str, storage_options: Mapping[str, Any]) -> str | Check:
 def _rights_of(address: str) -> Mapping[str, str]:
     kind = kind_of(scheme_of(address))
     return _ON_DISK if kind is None else _RIGHTS[kind.family]
-
-
-def _identity(storage_options: Mapping[str, Any]) -> str:
-    """Say whose identity is used, by the names of the options and never by their values."""
-    if not storage_options:
-        return "the identity of this machine"
-    return f"the storage options {', '.join(sorted(storage_options))}"
 
 
 def _minutes(milliseconds: int) -> str:

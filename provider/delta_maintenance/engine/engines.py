@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import InvalidRequest
+from delta_log.storage.ambient_options import AmbientOptions, ambient_options
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.engine.application_name import application_name
 from delta_maintenance.engine.choice import EngineChoice, choose_engine, choose_lister
@@ -116,7 +117,13 @@ class Engines:
             raise InvalidRequest(
                 "A detached rewrite needs a Spark Connect server, and SPARK_REMOTE names none. Set it to sc://host:port."
             )
-        return DetachedSparkEngine(remote, rewrite, self.storage_options, parallelism=self.spec.parallelism)
+        return DetachedSparkEngine(
+            remote,
+            rewrite,
+            self.storage_options,
+            executor_options=self._executor_options(),
+            parallelism=self.spec.parallelism,
+        )
 
     def spark(self) -> SparkEngine:
         """
@@ -126,7 +133,21 @@ class Engines:
         # Imported here, since most jobs do not need PySpark.
         from delta_maintenance.engine.spark import SparkEngine
 
-        return SparkEngine(self._session, self.storage_options, parallelism=self.spec.parallelism)
+        return SparkEngine(
+            self._session,
+            self.storage_options,
+            executor_options=self._executor_options(),
+            parallelism=self.spec.parallelism,
+        )
+
+    def _executor_options(self) -> AmbientOptions | None:
+        """
+        :return: ``None``: executors get the storage options of the job.
+        :raises InvalidRequest: an option must not travel, and executors might need it.
+        """
+        if self.spec.executor_credentials != "ambient":
+            return None
+        return ambient_options(self.spec.table, self.storage_options)
 
     def _session(self) -> Any:
         from delta_maintenance.engine.spark_session import application_of, spark_session

@@ -34,6 +34,7 @@ from delta_maintenance.errors import TaskFailed, WorkerDied, error_report
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed
+from delta_maintenance.rewrite.row_memory import ROW_BYTES, RowMemory
 from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.task import RewriteTask
 
@@ -79,6 +80,10 @@ class LocalEngine:
         thread_bytes = THREAD_BYTES + PROCESS_BYTES // min(wanted, _THREADS_OF_A_PROCESS)
         return max(1, min(wanted, self._memory_limit_bytes // thread_bytes))
 
+    def _row_bytes(self, processes: int = 1) -> int:
+        """The memory for rows that layouts sort, of each process."""
+        return min(ROW_BYTES, self._memory_limit_bytes // 4) // processes
+
     def num_workers(self, num_tasks: int, total_bytes: int) -> int:
         """Return the number of processes to start; 0: this process does the work."""
         if num_tasks == 0 or total_bytes + num_tasks * _BIN_BYTES <= _NOT_WORTH_A_PROCESS:
@@ -100,7 +105,7 @@ class LocalEngine:
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Generator[BinResult, None, None]:
         """Rewrite in the caller's thread, one bin after the other."""
-        with SegmentPool(self.num_threads) as pool:
+        with SegmentPool(self.num_threads, RowMemory(self._row_bytes())) as pool:
             for task in tasks:
                 if is_too_late(task):
                     return
@@ -120,7 +125,7 @@ class LocalEngine:
     ) -> Generator[BinResult, None, None]:
         answers: _Answers = queue.SimpleQueue()
         storage = open_storage(tasks[0].table_uri, self._storage_options)
-        with _Here(storage, run_key, self.num_threads, answers) as here:
+        with _Here(storage, run_key, self.num_threads, self._row_bytes(), answers) as here:
             yield from _results([here], tasks, answers, progress)
 
     def _run_with(
@@ -130,7 +135,9 @@ class LocalEngine:
         answers: _Answers = queue.SimpleQueue()
         with contextlib.ExitStack() as workers:
             started = [
-                workers.enter_context(_Worker(self._storage_options, run_key, threads, answers))
+                workers.enter_context(
+                    _Worker(self._storage_options, run_key, threads, self._row_bytes(num_workers), answers)
+                )
                 for _ in range(num_workers)
             ]
             # All workers are told to end before this process waits for the first.
@@ -216,10 +223,16 @@ class _Tasks(ABC):
 class _Here(_Tasks):
     """Threads of this process."""
 
-    def __init__(self, storage: Storage, run_key: RunKey, threads: int, answers: _Answers) -> None:
+    def __init__(
+        self, storage: Storage, run_key: RunKey, threads: int, row_bytes: int, answers: _Answers
+    ) -> None:
         super().__init__()
         self._slots = Slots(
-            storage, run_key, lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts})), threads
+            storage,
+            run_key,
+            lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts})),
+            threads,
+            row_bytes,
         )
 
     def __enter__(self) -> _Here:
@@ -246,6 +259,7 @@ class _Worker(_Tasks):
         storage_options: Mapping[str, Any],
         run_key: RunKey,
         threads: int,
+        row_bytes: int,
         answers: _Answers,
     ) -> None:
         super().__init__()
@@ -255,7 +269,8 @@ class _Worker(_Tasks):
             stdout=subprocess.PIPE,
             env=_environment(),
         )
-        self._send({"storage_options": storage_options, "run_key": run_key.text, "threads": threads})
+        setup = {"storage_options": storage_options, "run_key": run_key.text}
+        self._send({**setup, "threads": threads, "row_bytes": row_bytes})
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
     def __enter__(self) -> _Worker:

@@ -4,7 +4,7 @@ The engine starts it as ``python -m delta_maintenance.engine.local_worker`` and 
 threads do not survive a fork. The first line holds the storage options and the run's key, so that neither stands in argv or in
 the environment. When its input ends, or the engine's process dies, the worker abandons its bins and ends.
 
-Lines in: ``{"storage_options": {…}, "run_key": "…", "threads": 4}`` once, then tasks, as many at a time as
+Lines in: ``{"storage_options": {…}, "run_key": "…", "threads": 4, "row_bytes": 1024}`` once, then tasks, as many at a time as
 :func:`~delta_maintenance.engine.slots.has_capacity` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
 or ``"error": {…}``.
 """
@@ -80,7 +80,9 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
                 answer(task.bin_id, {"error": error_report(error).to_dict()})
                 continue
             if storage is not None:
-                slots = work.enter_context(Slots(storage, run_key, answer, setup["threads"]))
+                slots = work.enter_context(
+                    Slots(storage, run_key, answer, setup["threads"], setup["row_bytes"])
+                )
             assert slots is not None
             slots.begin(task)
 

@@ -18,6 +18,7 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.errors import error_report, log_failure
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.row_memory import ROW_BYTES, RowMemory
 from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.task import RewriteTask
 
@@ -47,11 +48,14 @@ class Slots:
 
     :param answer: called with the outcome of each bin.
     :param threads: how many segments are encoded at once.
+    :param row_bytes: of decoded rows that layouts keep in memory.
     """
 
-    def __init__(self, storage: Storage, run_key: RunKey, answer: Answer, threads: int) -> None:
+    def __init__(
+        self, storage: Storage, run_key: RunKey, answer: Answer, threads: int, row_bytes: int = ROW_BYTES
+    ) -> None:
         self._storage, self._run_key, self._answer = storage, run_key, answer
-        self._segments = SegmentPool(threads)
+        self._segments = SegmentPool(threads, RowMemory(row_bytes))
         self._pool = ThreadPoolExecutor(_SLOTS)
         self._given_up = threading.Event()
 

@@ -7,7 +7,8 @@
 3. The driver follows progress in the storage, where manifests appear as bins finish. Spark Connect offers no other tracker.
    A manifest counts only if this run wrote it and it answers its task.
 4. Storage options and the run's key travel in the closure of the task, never in a configuration, which logs and the
-   Spark UI show. To a Spark Connect server, whose log may show closures, they travel in a file of the session.
+   Spark UI show. To a Spark Connect server, whose log may show closures, they travel in a file of the session. Where executors
+   use the identity of their machines, only the options without an identity travel (:mod:`delta_log.storage.ambient_options`).
 5. An error that a repetition cannot change comes back as a row. Any other error is raised in the task, so that Spark
    repeats the task, perhaps on another machine. A repeated task finds the manifest of one that finished. Text in the table
    cannot imitate such an error (:mod:`~delta_maintenance.engine.rewriting_task`).
@@ -27,6 +28,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import DeltaLogError
+from delta_log.storage.ambient_options import AmbientOptions
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import FileInfo, Storage
 from delta_maintenance.bundle import build_bundle
@@ -61,6 +63,8 @@ class SparkEngine:
     """An :class:`~delta_maintenance.engine.engine.Engine` on a Spark session.
 
     :param session: makes or finds the session; called when work begins.
+    :param storage_options: those that this process uses.
+    :param executor_options: those that executors get, if they use the identity of their machines; ``None``: the same.
     :param parallelism: the most bins at a time; ``None``: as many as the cluster has processors.
     """
 
@@ -71,10 +75,15 @@ class SparkEngine:
         session: Callable[[], SparkSession],
         storage_options: Mapping[str, Any] | None = None,
         *,
+        executor_options: AmbientOptions | None = None,
         parallelism: int | None = None,
     ) -> None:
         self._session = session
         self._storage_options = dict(storage_options or {})
+        self._ambient = executor_options
+        self._executor_options = (
+            self._storage_options if executor_options is None else executor_options.options
+        )
         self._parallelism = parallelism
         self._nonce = secrets.token_hex(16)
 
@@ -144,7 +153,7 @@ class SparkEngine:
         :raises ClusterIncomplete: a machine lacks a library that the listing needs.
         """
         return SparkListing(
-            self._ready(progress), self._storage_options, self._parallelism, self._nonce, progress
+            self._ready(progress), self._executor_options, self._parallelism, self._nonce, progress
         )
 
     def _ready(self, progress: ProgressReporter) -> SparkSession:
@@ -153,6 +162,10 @@ class SparkEngine:
 
         progress.message("starting Spark")
         spark = self._session()
+        if self._ambient is not None:
+            withheld = ", ".join(self._ambient.withheld)
+            stays = f"; {withheld} of the storage options stay with the driver" if withheld else ""
+            progress.message(f"executors use the identity of their own machines{stays}")
         with spark_errors():
             versions = with_executors(spark, progress, lambda: check_cluster(spark, functions.udf))
             application = application_of(spark)
@@ -179,7 +192,7 @@ class SparkEngine:
         frame = spark.createDataFrame(rows, _INPUT)
         partitions = len(rows) if self._parallelism is None else min(len(rows), max(1, self._parallelism))
         frame = frame.repartitionById(partitions, frame["bin"] % partitions)
-        secrets = {"storage_options": self._storage_options, "run_key": run_key.text}
+        secrets = {"storage_options": dict(self._executor_options), "run_key": run_key.text}
         rewriting = _rewriting(sent_secrets(spark, secrets), nonce, errors_only)
         return frame.mapInArrow(rewriting, _OUTPUT)
 
@@ -197,9 +210,12 @@ class DetachedSparkEngine(SparkEngine):
         rewrite: DetachedRewrite,
         storage_options: Mapping[str, Any] | None = None,
         *,
+        executor_options: AmbientOptions | None = None,
         parallelism: int | None = None,
     ) -> None:
-        super().__init__(self._open_session, storage_options, parallelism=parallelism)
+        super().__init__(
+            self._open_session, storage_options, executor_options=executor_options, parallelism=parallelism
+        )
         self._remote, self._rewrite = remote, rewrite
         #: What a report says of the server, once there is a session.
         self.application: dict[str, str | None] = {}

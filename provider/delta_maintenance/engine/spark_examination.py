@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from delta_maintenance.engine.cluster_check import ClusterVersions, check_cluster
 from delta_maintenance.engine.executors import TIMEOUT_PROPERTY, with_executors
 from delta_maintenance.engine.spark_failure import spark_errors
-from delta_maintenance.engine.spark_session import application_of, end_connect_sessions, spark_session
+from delta_maintenance.engine.spark_session import (
+    application_of,
+    end_connect_sessions,
+    is_connect_address,
+    spark_session,
+)
 from delta_maintenance.progress import ProgressReporter
 
 #: A job waits longer for a full cluster; a person who looks does not.
@@ -40,11 +46,16 @@ def examine_session(master: str | None, facts: SparkFacts, progress: ProgressRep
         found = application_of(spark)
         facts.application_id, facts.version = found["application_id"], spark.version
         facts.master = spark.conf.get("spark.master", None) or master or "the server of SPARK_REMOTE"
-        facts.is_local = facts.master.startswith("local")
-        facts.is_encrypted = any(spark.conf.get(name, "false") == "true" for name in _ENCRYPTION)
+        remote = os.environ.get("SPARK_REMOTE", "")
+        if is_connect_address(remote):
+            # The server's machine is another one, though its master may be called local.
+            facts.is_encrypted = "use_ssl=true" in remote.lower()
+        else:
+            facts.is_local = facts.master.startswith("local")
+            facts.is_encrypted = any(spark.conf.get(name, "false") == "true" for name in _ENCRYPTION)
         spark.conf.set(TIMEOUT_PROPERTY, spark.conf.get(TIMEOUT_PROPERTY, None) or _EXECUTOR_TIMEOUT)
         with spark_errors():
             facts.machines = with_executors(spark, progress, lambda: check_cluster(spark, udf))
     finally:
-        end_connect_sessions()
-        spark.stop()
+        if not end_connect_sessions():
+            spark.stop()

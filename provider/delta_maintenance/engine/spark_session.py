@@ -64,19 +64,22 @@ def connect_session(remote: str, rewrite: DetachedRewrite) -> SparkSession:
     return SparkSession.builder.remote(_with_ids(remote, rewrite)).create()
 
 
-def end_connect_sessions() -> None:
+def end_connect_sessions() -> bool:
     """End the sessions that this process has opened on Spark Connect servers, with what still runs in them.
 
     A server keeps a session for an hour after its client is gone, and what runs in it for some minutes.
 
+    :return: whether there were some.
     :raises SparkUnreachable: a server does not answer.
     """
+    had_some = bool(_OPENED)
     while _OPENED:
         remote, ids, session = _OPENED.pop()
         # Not by PySpark alone, which would ask a server that is gone for ten minutes.
         with ConnectServer(remote, ids) as server:
             server.release()
         session.stop()
+    return had_some
 
 
 def user_of(remote: str) -> str:

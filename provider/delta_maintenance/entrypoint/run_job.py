@@ -8,7 +8,7 @@ exit code is the report's. With ``--status-id ID`` it keeps both in the table's 
 
 * ``DELTA_MAINTENANCE_OUTPUT_NONCE``: a nonce to print behind these prefixes. The program removes it from the environment
   first, so no process that the job starts inherits it;
-* ``DELTA_MAINTENANCE_STORAGE_OPTIONS``: the storage options, with credentials;
+* ``DELTA_MAINTENANCE_STORAGE_OPTIONS``: the storage options, with credentials, as JSON or base64:JSON;
 * ``DELTA_MAINTENANCE_RUN_KEY``: the key of the run;
 * ``SPARK_REMOTE``: the address of a Spark Connect server, with its token;
 * ``DELTA_MAINTENANCE_DETACHED_REWRITE``: the rewrite on that server that the job begins (``--begin``) or finishes
@@ -169,10 +169,10 @@ def _detached_rewrite() -> DetachedRewrite:
 
 
 def _storage_options(text: str | None, name: str) -> dict[str, Any]:
-    from delta_maintenance.contract import ContractError
+    from delta_maintenance.contract import ContractError, json_of_argument
 
     try:
-        options = json.loads(text) if text else {}
+        options = json.loads(json_of_argument(text)) if text else {}
     except (ValueError, RecursionError):
         options = None  # and no word of what it was: it may be a secret
     if not isinstance(options, dict):

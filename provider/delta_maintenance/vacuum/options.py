@@ -10,6 +10,7 @@ from delta_log.errors import InvalidRequest
 from delta_maintenance.options import (
     DRY_RUN,
     ENGINE,
+    EXECUTOR_CREDENTIALS,
     HOW_TO_RUN,
     NO_APPROVAL,
     PARALLELISM,
@@ -185,7 +186,7 @@ VACUUM = Operation(
     "vacuum",
     "delete files that no version in retention needs",
     table_of(VacuumOptions),
-    (DRY_RUN, ENGINE, PARALLELISM),
+    (DRY_RUN, ENGINE, PARALLELISM, EXECUTOR_CREDENTIALS),
 )
 RESTORE_QUARANTINE = Operation(
     "restore-quarantine", "bring back what a vacuum put into quarantine", table_of(RestoreOptions)

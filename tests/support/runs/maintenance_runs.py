@@ -141,6 +141,23 @@ def enable_deletion_vectors(table: Path) -> None:
     Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change)
 
 
+def removal_of(row: Mapping[str, Any]) -> Remove:
+    """Another writer's removal of a live file.
+
+    :param row: of ``Snapshot.files()``.
+    """
+    vector = row["deletion_vector"]
+    return Remove(
+        path=row["path"],
+        deletionTimestamp=1,
+        dataChange=True,
+        extendedFileMetadata=True,
+        partitionValues=dict(row["partition_values"]),
+        size=row["size"],
+        deletionVector=None if vector is None else DeletionVector(**vector),
+    )
+
+
 def mark_deleted(table: Path, positions: Mapping[str, Iterable[int]]) -> int:
     """Rows of files, by key and position, get deletion vectors in one commit; gives its version.
 
@@ -154,16 +171,6 @@ def mark_deleted(table: Path, positions: Mapping[str, Iterable[int]]) -> int:
             continue
         bitmap = RowBitmap(sorted(positions[row["key"]]))
         (descriptor,) = write_deletion_vectors(opened.storage, [bitmap], uuid.uuid4())
-        old = None if row["deletion_vector"] is None else DeletionVector(**row["deletion_vector"])
-        removed = Remove(
-            path=row["path"],
-            deletionTimestamp=1,
-            dataChange=True,
-            extendedFileMetadata=True,
-            partitionValues=dict(row["partition_values"]),
-            size=row["size"],
-            deletionVector=old,
-        )
         added = Add(
             path=row["path"],
             partitionValues=dict(row["partition_values"]),
@@ -173,8 +180,9 @@ def mark_deleted(table: Path, positions: Mapping[str, Iterable[int]]) -> int:
             stats=_loose(row["stats"]),
             tags=dict(row["tags"]) if row["tags"] else None,
             deletionVector=descriptor,
+            clusteringProvider=row["clustering_provider"],
         )
-        groups.append(FileGroup([added], [removed]))
+        groups.append(FileGroup([added], [removal_of(row)]))
     assert len(groups) == len(positions)
     change = Change("DELETE", groups)
     return Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change).version
@@ -184,21 +192,8 @@ def remove_files(table: Path, prefix: str) -> int:
     """As an overwriting writer does it: the files whose keys begin so leave the table in one commit; gives its version."""
     opened = Table(str(table))
     snapshot = opened.snapshot()
-    removed = [
-        Remove(
-            path=row["path"],
-            deletionTimestamp=1,
-            dataChange=True,
-            extendedFileMetadata=True,
-            partitionValues=dict(row["partition_values"]),
-            size=row["size"],
-            deletionVector=None
-            if row["deletion_vector"] is None
-            else DeletionVector(**row["deletion_vector"]),
-        )
-        for row in snapshot.files().to_pylist()
-        if row["key"].startswith(prefix)
-    ]
+    files = snapshot.files().to_pylist()
+    removed = [removal_of(row) for row in files if row["key"].startswith(prefix)]
     change = Change("DELETE", [FileGroup([], removed)])
     return Transaction(opened.storage, snapshot, Operation.CHECKPOINT, Runtime()).commit(change).version
 

@@ -20,7 +20,8 @@ def make_context() -> Callable[..., dict[str, Any]]:
     from airflow_delta.testing import FakeStateStore
 
     def make(store: FakeStateStore | None = None, max_tries: int = 0, **instance: Any) -> dict[str, Any]:
-        names = {"dag_id": "nightly", "task_id": "optimize", "run_id": "manual__1", **instance}
+        names: dict[str, Any] = {"dag_id": "nightly", "task_id": "optimize", "run_id": "manual__1"}
+        names |= {"xcom_push": lambda key, value: None, **instance}
         return {
             "ti": SimpleNamespace(**names, max_tries=max_tries),
             "task_state_store": store or FakeStateStore(),

@@ -48,16 +48,16 @@ class AzureServer:
             "ALLOW_HTTP": "true",
         }
 
-    def sas_token(self, container: str) -> str:
-        """Returns a token for an hour that may do everything in a container."""
+    def sas_token(self, container: str, letters: str = "rwdl", minutes: int = 60) -> str:
+        """Returns a token that may do what its letters say in a container, for some minutes from now."""
         from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
         return generate_container_sas(
             self.account,
             container,
             account_key=self.key,
-            permission=ContainerSasPermissions.from_string("rwdl"),
-            expiry=datetime.now(timezone.utc) + timedelta(hours=1),
+            permission=ContainerSasPermissions.from_string(letters),
+            expiry=datetime.now(timezone.utc) + timedelta(minutes=minutes),
         )
 
     def make_container(self) -> str:

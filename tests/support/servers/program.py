@@ -111,13 +111,7 @@ class NodeProgram:
         return [str(node), str(home / "node_modules" / self.name / self.script)]
 
     def _install(self, directory: Path, node: Path) -> None:
-        # Node comes with npm, except Debian's Node.
-        bundled = node.resolve().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        npm = (
-            [str(node), str(bundled)]
-            if bundled.exists()
-            else [shutil.which("npm") or absent("npm", self.name)]
-        )
+        npm = npm_of(node, self.name)
         options = [
             "--no-audit",
             "--no-fund",
@@ -128,6 +122,16 @@ class NodeProgram:
         ]
         what = f"{self.name}, a server for the tests of object stores"
         _run([*npm, "install", *options, f"{self.name}@{self.version}"], directory, {}, what)
+
+
+def npm_of(node: Path, what: str) -> list[str]:
+    """Returns the beginning of the command line of npm; ends the test if there is none.
+
+    :param what: what it is for.
+    """
+    # Node comes with npm, except Debian's Node.
+    bundled = node.resolve().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [str(node), str(bundled)] if bundled.exists() else [shutil.which("npm") or absent("npm", what)]
 
 
 def _cached(name: str, make: Callable[[Path], None], say: Say) -> Path:

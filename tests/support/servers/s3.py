@@ -88,18 +88,34 @@ class S3Server:
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         self.file_system().call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
 
+    @staticmethod
+    def everything_in(bucket: str) -> list[dict[str, Any]]:
+        """Statements of a policy that allow everything in a bucket."""
+        resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+        return [{"Effect": "Allow", "Action": ["s3:*"], "Resource": resources}]
+
+    def session(self, *statements: Mapping[str, Any]) -> dict[str, str]:
+        """Opens a session that may do exactly what the statements of a policy allow; returns its key, secret and token."""
+        self.wait_for_roles()
+        policy = json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
+        answer = self._token_service().assume_role(
+            RoleArn="arn:aws:iam::123456789012:role/tests", RoleSessionName="tests", Policy=policy
+        )["Credentials"]
+        return {
+            "key": answer["AccessKeyId"],
+            "secret": answer["SecretAccessKey"],
+            "token": answer["SessionToken"],
+        }
+
+    def options_of(self, session: Mapping[str, str]) -> dict[str, Any]:
+        """Storage options with the credentials of a session."""
+        return {**self.storage_options, **session}
+
     def wait_for_roles(self) -> None:
         """Waits until the token service answers, which it does some time after the store."""
-        import botocore.session  # type: ignore[import-untyped]
         from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-        client = botocore.session.Session().create_client(
-            "sts",
-            region_name=_REGION,
-            endpoint_url=self.endpoint,
-            aws_access_key_id=self.key,
-            aws_secret_access_key=self.secret,
-        )
+        client = self._token_service()
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -110,6 +126,18 @@ class S3Server:
                 time.sleep(0.1)
             else:
                 return
+
+    @cache  # noqa: B019 - as above
+    def _token_service(self) -> Any:
+        import botocore.session  # type: ignore[import-untyped]
+
+        return botocore.session.Session().create_client(
+            "sts",
+            region_name=_REGION,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.key,
+            aws_secret_access_key=self.secret,
+        )
 
     @property
     def anonymous_options(self) -> dict[str, Any]:

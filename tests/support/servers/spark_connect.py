@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,17 +46,21 @@ class SparkConnect:
 
 
 @contextmanager
-def running_spark_connect(directory: Path, slots: int = 2) -> Iterator[SparkConnect]:
+def running_spark_connect(
+    directory: Path, slots: int = 2, environment: Mapping[str, str] | None = None
+) -> Iterator[SparkConnect]:
     """Run a server that has this installation's library, until the block ends. Gates hold its tasks up.
 
     :param slots: tasks that it runs at the same time.
+    :param environment: further variables of the server, which win.
     """
     ui_port = free_port()
-    environment = {
+    variables = {
         **gated_environment(directory / "gated"),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN,
+        **(environment or {}),
     }
 
     def command(port: int) -> list[str]:
@@ -79,5 +83,5 @@ def running_spark_connect(directory: Path, slots: int = 2) -> Iterator[SparkConn
             "spark-internal",
         ]
 
-    with running(command, directory, environment) as port:
+    with running(command, directory, variables) as port:
         yield SparkConnect(port, ui_port, directory / "server.log")

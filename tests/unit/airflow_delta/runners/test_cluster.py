@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.support.tables.small_tables import write_days
 
 from airflow_delta.runners.cluster import ClusterJobRunner, runner_of
 from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
-from airflow_delta.runners.job_runner import JobLost
+from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.standalone_master import StandaloneMaster
 from delta_log.storage.local import LocalStorage
 from delta_maintenance.contract import JobReport, JobSpec
@@ -66,6 +67,22 @@ def test_the_program_gets_its_spec_as_an_argument_and_the_runs_key_apart(spec: J
     assert request.environment == {"DELTA_MAINTENANCE_RUN_KEY": KEY}
     assert request.spark_conf["spark.executor.memory"] == "2g"
     assert KEY not in json.dumps(handle) + repr(request)
+
+
+def test_settings_of_a_connection_travel_where_the_driver_has_an_identity_of_its_own(
+    spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"key": "K", "secret": "not to travel", "client_kwargs": {"region_name": "eu-central-1"}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "delta", "extra": extra}))
+    launcher = Launcher()
+    runner = ClusterJobRunner(launcher, delta_conn_id="lake")
+    with pytest.raises(JobCannotStart, match="executor_credentials='ambient'"):
+        runner.submit(spec, KEY, ID)
+    # The table is on a disk, which needs no settings.
+    ambient = replace(spec, executor_credentials="ambient")
+    assert isinstance(runner.submit(ambient, KEY, ID), dict)
+    (request,) = launcher.requests
+    assert request.environment == {"DELTA_MAINTENANCE_RUN_KEY": KEY}
 
 
 def test_progress_and_report_come_from_the_status_file(spec: JobSpec) -> None:

@@ -154,7 +154,7 @@ def test_the_same_transaction_is_done_once(run: Any, table: str) -> None:
         (["vacuum", "TABLE", "--retain-hours", "nan"], "is not a number of hours"),
         (["vacuum", "TABLE", "--retain-hours=-1"], "is not a number of hours"),
         (["inspect", "TABLE", "--storage-options", "[" * 5000], "it is not a JSON object"),
-        (["optimize", "TABLE", "--zorder-by", "id"], "unrecognized arguments"),
+        (["purge", "TABLE", "--zorder-by", "id"], "unrecognized arguments"),
         (["optimize", "TABLE", "--storage-options", "secret"], "it is not a JSON object"),
         (["inspect", "TABLE", "--version", "99"], "reconstruct versions 0 to 5"),
         (["inspect", "TABLE", "--version", "1", "--timestamp", "2024-01-01"], "not allowed with"),

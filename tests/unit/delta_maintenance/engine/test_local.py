@@ -149,7 +149,7 @@ import sys, os, time
 from delta_maintenance.engine.local import _Worker
 from delta_maintenance.rewrite.manifest_file import RunKey
 import queue
-workers = [_Worker({}, RunKey("0" * 64), 1, queue.SimpleQueue()) for _ in range(2)]
+workers = [_Worker({}, RunKey("0" * 64), 1, 0, queue.SimpleQueue()) for _ in range(2)]
 print(*[w._process.pid for w in workers], flush=True)
 time.sleep(60)
 """

@@ -1,0 +1,366 @@
+"""What a user is told when a store refuses, and whether the task is tried again: on the command line and in Airflow.
+
+The servers are real and enforce policies. A proxy answers what they cannot: an expired session, another region, a requester who
+does not pay.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.auth  # type: ignore[import-untyped]
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from tests.support.servers.azure import AzureServer
+from tests.support.servers.gcs import GcsServer
+from tests.support.servers.proxy import Answer, Proxy, proxied, s3_error
+from tests.support.servers.s3 import S3Server
+from tests.support.tables.small_tables import write_days
+
+from airflow_delta.operators.failure import raise_for
+from airflow_delta.sensors import DeltaDeletionVectorRatioSensor, DeltaTableVersionSensor
+from airflow_delta.testing import FakeStateStore
+from airflow_delta.triggers.watched_store import watched_store
+from delta_log.storage.opening import open_storage
+from delta_maintenance.cli.main import main
+from delta_maintenance.contract import ErrorReport, JobSpec
+from delta_maintenance.job import JobSite, run_job
+from delta_maintenance.progress import SilentProgress
+
+NO_SECOND_TRY, SECOND_TRY = "Another try cannot help before that.", "Another try may help."
+ALL = ("ListBucket", "GetObject", "PutObject", "DeleteObject")
+
+
+def error_of(table: str, options: dict[str, Any], operation: str = "optimize", **more: Any) -> ErrorReport:
+    """The error of a job; Airflow's exception has its message, and fails the task for good if another try cannot help."""
+    spec = JobSpec(operation, table, "run", more, engine="local")
+    report = run_job(spec, JobSite(storage_options=options), SilentProgress())
+    assert report.error is not None, report
+    with pytest.raises(AirflowException) as raised:
+        raise_for(report, operation, table)
+    assert isinstance(raised.value, AirflowFailException) == (not report.error.retryable)
+    assert report.error.message in str(raised.value)
+    return report.error
+
+
+def told(table: str, options: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command line says of an error that meets a reader, too."""
+    assert main(["inspect", table, "--storage-options", json.dumps(options)]) == 1
+    return capsys.readouterr().err
+
+
+@pytest.fixture
+def table(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> str:
+    write_days(tmp_path / "t", files=4, days=2)
+    s3_server.file_system().put(str(tmp_path / "t"), f"{s3_bucket}/t", recursive=True)
+    return f"s3://{s3_bucket}/t"
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[Proxy]:
+    with proxied(s3_server.endpoint) as proxy:
+        yield proxy
+
+
+def through(proxy: Proxy, server: S3Server) -> dict[str, Any]:
+    return {**server.storage_options, "endpoint_url": proxy.endpoint}
+
+
+def without(right: str, server: S3Server, table: str) -> dict[str, Any]:
+    """Storage options of a session that has all rights but one."""
+    bucket = table.split("/")[2]
+    resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+    actions = [f"s3:{action}" for action in ALL if action != right]
+    return server.options_of(server.session({"Effect": "Allow", "Action": actions, "Resource": resources}))
+
+
+def test_a_bucket_that_is_missing_is_named(s3_server: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
+    error = error_of("s3://bucket-that-is-missing/t", s3_server.storage_options)
+    assert (error.type, error.retryable) == ("BucketNotFound", False)
+    assert f"there is no bucket bucket-that-is-missing at {s3_server.endpoint}" in error.message
+    assert NO_SECOND_TRY in error.message
+    assert error.message in told("s3://bucket-that-is-missing/t", s3_server.storage_options, capsys)
+
+
+@pytest.mark.parametrize(
+    ("right", "operation", "resource"),
+    [
+        ("ListBucket", "optimize", "arn:aws:s3:::{bucket}"),
+        ("GetObject", "optimize", "arn:aws:s3:::{bucket}/t/*"),
+        ("PutObject", "optimize", "arn:aws:s3:::{bucket}/t/*"),
+        ("PutObject", "checkpoint", "arn:aws:s3:::{bucket}/t/*"),
+        ("DeleteObject", "vacuum", "arn:aws:s3:::{bucket}/t/*"),
+    ],
+)
+def test_a_right_that_is_missing_is_named_with_its_resource_and_who_lacks_it(
+    s3_server: S3Server,
+    table: str,
+    right: str,
+    operation: str,
+    resource: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more: dict[str, Any] = {}
+    if operation == "vacuum":
+        run_job(
+            JobSpec("optimize", table, "first", engine="local"),
+            JobSite(storage_options=s3_server.storage_options),
+            SilentProgress(),
+        )
+        more = {"retain_hours": 0, "retention_check": False}
+    options = without(right, s3_server, table)
+    error = error_of(table, options, operation, **more)
+    assert error.retryable is False
+    missing = f"s3:{right} on {resource.format(bucket=table.split('/')[2])}"
+    assert f"Grant {missing}" in error.message
+    assert f"denied to access key …{options['key'][-4:]} with a session token" in error.message
+    assert NO_SECOND_TRY in error.message
+    assert options["key"] not in error.message
+    if error.type == "AccessDenied":
+        assert error.facts["right"].startswith(missing)
+        assert error.facts["identity"] == f"access key …{options['key'][-4:]} with a session token"
+    if right in ("ListBucket", "GetObject"):
+        assert f"Grant {missing}" in told(table, options, capsys)
+
+
+@pytest.mark.usefixtures("settled_deferrals")
+@pytest.mark.parametrize("kind", [DeltaTableVersionSensor, DeltaDeletionVectorRatioSensor])
+def test_a_sensor_does_not_wait_for_what_another_try_cannot_help(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    value = {"conn_type": "delta", "extra": s3_server.storage_options}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(value))
+    watched_store.cache_clear()
+    sensor = kind(task_id="t", table="s3://bucket-that-is-missing/t", delta_conn_id="lake", timeout=30)
+    instance = SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1, max_tries=0)
+    instance.xcom_pull = lambda **_: []
+    instance.xcom_push = lambda *_: None
+    with pytest.raises(AirflowFailException, match="there is no bucket bucket-that-is-missing"):
+        sensor.execute({"ti": instance, "task_state_store": FakeStateStore()})
+
+
+def test_an_expired_session_may_be_tried_again(
+    s3_server: S3Server, table: str, proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxy.rule = lambda _: s3_error(400, "ExpiredToken")
+    error = error_of(table, through(proxy, s3_server))
+    assert (error.type, error.retryable) == ("AccessDenied", True)
+    for part in ("the credentials have expired", "credentials that renew themselves", SECOND_TRY):
+        assert part in error.message
+    assert error.message in told(table, through(proxy, s3_server), capsys)
+
+
+@pytest.mark.parametrize(
+    ("region", "says"), [("us-west-2", "to region us-west-2"), (None, "without saying where to")]
+)
+def test_a_bucket_in_another_region_is_final(
+    s3_server: S3Server, table: str, proxy: Proxy, region: str | None, says: str
+) -> None:
+    body = b"<Error><Code>PermanentRedirect</Code><Message>elsewhere</Message></Error>"
+    headers = {"Content-Type": "application/xml", **({"x-amz-bucket-region": region} if region else {})}
+    proxy.rule = lambda _: Answer(301, body, headers)
+    error = error_of(table, through(proxy, s3_server))
+    assert (error.type, error.retryable) == ("WrongRegion", False)
+    assert (
+        f"{proxy.endpoint} sends requests for bucket {table.split('/')[2]} elsewhere, {says}" in error.message
+    )
+    assert NO_SECOND_TRY in error.message
+
+
+def test_an_endpoint_where_nobody_listens_may_be_tried_again(s3_server: S3Server, table: str) -> None:
+    error = error_of(table, {**s3_server.storage_options, "endpoint_url": "http://127.0.0.1:9"})
+    assert (error.type, error.retryable) == ("StorageError", True)
+    assert "http://127.0.0.1:9 cannot be reached" in error.message
+    assert "correct endpoint_url or region_name" in error.message
+
+
+@contextmanager
+def another_http_server(directory: Path) -> Iterator[str]:
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(directory))
+
+        def log_message(self, *_: object) -> None:
+            """Logs nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_an_endpoint_that_is_no_store_says_so(s3_server: S3Server, table: str, tmp_path: Path) -> None:
+    with another_http_server(tmp_path) as endpoint:
+        error = error_of(table, {**s3_server.storage_options, "endpoint_url": endpoint})
+    assert (error.type, error.retryable) == ("StorageError", True)
+    assert f"{endpoint} does not answer as S3 does (404" in error.message
+
+
+def test_a_wrong_clock_is_told(s3_server: S3Server, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = botocore.auth.get_current_datetime
+
+    def an_hour_ahead(*arguments: Any, **named: Any) -> datetime:
+        found: datetime = now(*arguments, **named)
+        return found + timedelta(hours=1)
+
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", an_hour_ahead)
+    error = error_of(table, s3_server.storage_options)
+    assert (error.type, error.retryable) == ("AccessDenied", True)
+    assert "RequestTimeTooSkewed: this machine's clock is wrong" in error.message
+    assert "Correct the clock of machine" in error.message
+
+
+def test_the_distance_of_the_clocks_is_told(s3_server: S3Server, table: str, proxy: Proxy) -> None:
+    store = format_datetime(datetime.now(timezone.utc) - timedelta(minutes=61), usegmt=True)
+    refusal = s3_error(403, "RequestTimeTooSkewed")
+    proxy.rule = lambda _: replace(refusal, headers={**refusal.headers, "Date": store})
+    error = error_of(table, through(proxy, s3_server))
+    assert "this machine's clock is wrong, 61 minutes ahead of the store's" in error.message
+
+
+def test_a_requester_who_does_not_pay_is_told_of_the_option(
+    s3_server: S3Server, table: str, proxy: Proxy
+) -> None:
+    proxy.rule = lambda request: (
+        None if request.headers.get("x-amz-request-payer") == "requester" else s3_error(403, "AccessDenied")
+    )
+    options = through(proxy, s3_server)
+    error = error_of(table, options)
+    assert (error.type, error.retryable) == ("AccessDenied", False)
+    assert "requester_pays" in error.message
+    site = JobSite(storage_options={**options, "requester_pays": True})
+    report = run_job(JobSpec("optimize", table, "run", engine="local"), site, SilentProgress())
+    assert (report.status, report.error) == ("committed", None)
+
+
+@pytest.mark.parametrize(
+    ("address", "package", "extra"),
+    [("s3://lake/t", "s3fs", "s3"), ("gs://lake/t", "gcsfs", "gcs"), ("abfs://c@lake/t", "adlfs", "azure")],
+)
+def test_an_extra_that_is_not_installed_is_named(address: str, package: str, extra: str) -> None:
+    """The package cannot be imported in this process, as where it is not installed."""
+    program = (
+        f"import sys; sys.modules[{package!r}] = None; from delta_maintenance.cli.main import main; "
+        f"sys.exit(main(['inspect', {address!r}, '--json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    error = json.loads(done.stdout)["error"]
+    assert done.returncode == 2
+    assert (error["kind"], error["retryable"]) == ("refused", False)
+    assert f"Install airflow-provider-delta[{extra}]" in error["message"]
+
+
+def google_error(status: int, message: str) -> Answer:
+    body = {"error": {"code": status, "message": message, "errors": [{"message": message}]}}
+    return Answer(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "says", "retryable"),
+    [
+        (
+            403,
+            "lake@p.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage bucket.",
+            "Grant storage.objects.list on bucket",
+            False,
+        ),
+        (
+            403,
+            "Permission 'storage.objects.get' denied on resource.",
+            "Grant storage.objects.get on bucket",
+            False,
+        ),
+        (400, "Bucket is a requester pays bucket but no user project provided.", "Set requester_pays", False),
+    ],
+)
+def test_a_refusal_of_google_names_the_right(
+    gcs_server: GcsServer, gcs_bucket: str, status: int, message: str, says: str, retryable: bool
+) -> None:
+    with proxied(gcs_server.endpoint) as proxy:
+        proxy.rule = lambda _: google_error(status, message)
+        options = {**gcs_server.storage_options, "endpoint_url": proxy.endpoint}
+        error = error_of(f"gs://{gcs_bucket}/t", options)
+    assert (error.type, error.retryable) == ("AccessDenied", retryable)
+    assert says in error.message
+    # gcsfs has its own words for a requester who does not pay.
+    assert message in error.message or status == 400
+    assert "denied to requests without credentials (anon)" in error.message
+
+
+def test_a_bucket_of_google_that_is_missing_is_named(gcs_server: GcsServer) -> None:
+    error = error_of("gs://bucket-that-is-missing/t", gcs_server.storage_options)
+    assert (error.type, error.retryable) == ("BucketNotFound", False)
+    assert "bucket bucket-that-is-missing" in error.message
+
+
+@pytest.fixture
+def azure_table(azure_server: AzureServer, azure_container: str, tmp_path: Path) -> str:
+    write_days(tmp_path / "t", files=4, days=2)
+    address = f"abfs://{azure_container}/t"
+    storage = open_storage(address, azure_server.storage_options)
+    for file in (tmp_path / "t").rglob("*"):
+        if file.is_file():
+            storage.put(file.relative_to(tmp_path / "t").as_posix(), file.read_bytes())
+    return address
+
+
+def with_sas(server: AzureServer, token: str) -> dict[str, Any]:
+    string = f"BlobEndpoint={server.endpoint}/{server.account};SharedAccessSignature={token};"
+    return {"account_name": server.account, "connection_string": string}
+
+
+@pytest.mark.parametrize(
+    ("letters", "operation", "says"),
+    [
+        ("rwd", "optimize", "Storage Blob Data Reader (SAS: r; l to list)"),
+        ("wdl", "optimize", "Storage Blob Data Reader (SAS: r"),
+        ("rdl", "optimize", "Storage Blob Data Contributor (SAS: w)"),
+        ("rwl", "vacuum", "Storage Blob Data Contributor (SAS: d)"),
+    ],
+)
+def test_a_sas_token_without_a_right_is_told_which(
+    azure_server: AzureServer, azure_table: str, letters: str, operation: str, says: str
+) -> None:
+    more: dict[str, Any] = {}
+    if operation == "vacuum":
+        run_job(
+            JobSpec("optimize", azure_table, "first", engine="local"),
+            JobSite(storage_options=azure_server.storage_options),
+            SilentProgress(),
+        )
+        more = {"retain_hours": 0, "retention_check": False}
+    token = azure_server.sas_token(azure_table.split("/")[2], letters)
+    error = error_of(azure_table, with_sas(azure_server, token), operation, **more)
+    assert error.retryable is False
+    assert f"{says}" in error.message
+    assert f"on container {azure_table.split('/')[2]}" in error.message
+    assert "denied to the connection string of account" in error.message
+    assert token not in error.message
+
+
+def test_an_expired_sas_token_may_be_tried_again(azure_server: AzureServer, azure_table: str) -> None:
+    token = azure_server.sas_token(azure_table.split("/")[2], "rwdl", minutes=-60)
+    error = error_of(azure_table, with_sas(azure_server, token))
+    assert error.type == "AccessDenied"
+    assert token not in error.message
+    assert error.retryable is True
+    assert "which was valid until" in error.message
+    assert SECOND_TRY in error.message
+
+
+def test_a_container_that_is_missing_is_named(azure_server: AzureServer) -> None:
+    error = error_of("abfs://container-that-is-missing/t", azure_server.storage_options)
+    assert (error.type, error.retryable) == ("BucketNotFound", False)
+    assert "container container-that-is-missing" in error.message
