@@ -232,6 +232,25 @@ def test_other_operations_run_on_the_server_too(server: SparkConnect, tmp_path: 
     assert (report.error, report.engine) == (None, "spark")
 
 
+def test_the_doctor_tells_that_secrets_would_travel_in_the_clear(
+    server: SparkConnect, tmp_path: Path
+) -> None:
+    table = write_parts(tmp_path / "t", "ab")
+    options = ["--table", str(table), "--storage-options", '{"auto_mkdir": true}']
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("delta-maintenance")), "doctor", "--spark", "--json", *options],
+        env=os.environ | {"SPARK_REMOTE": server.remote},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 0, done.stderr
+    assert checks["spark.answer"]["status"] == "ok"
+    assert checks["spark.encryption"]["status"] == "warning"
+    assert TOKEN not in done.stdout + done.stderr
+
+
 def test_a_server_that_is_not_there_is_an_outage_and_a_wrong_token_is_final(server: SparkConnect) -> None:
     rewrite = DetachedRewrite.named("x", "me")
     with (

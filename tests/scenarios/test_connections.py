@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
+    DeltaDoctorOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
     DeltaTableHealthOperator,
@@ -31,6 +32,7 @@ OPERATORS = [
     DeltaVacuumOperator,
     DeltaCheckpointOperator,
     DeltaTableHealthOperator,
+    DeltaDoctorOperator,
 ]
 SENSORS = [DeltaTableVersionSensor, DeltaDeletionVectorRatioSensor]
 ELSEWHERE = "abfss://container@account.dfs.core.windows.net/t"

@@ -23,6 +23,10 @@ socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
 
 OPERATORS = "import airflow_delta.operators, airflow_delta.hooks, airflow_delta.assets"
 SENSORS = "import airflow_delta.sensors, airflow_delta.triggers"
+#: Every process of Airflow loads it, workers and the DAG processor included.
+PLUGIN = (
+    "from airflow_delta.monitoring.plugin import DeltaTablesPlugin; assert DeltaTablesPlugin.fastapi_apps"
+)
 #: Runs each program in a fork of one process that has loaded Airflow, which takes longer than all programs.
 FORKS = """
 import json, os, sys, traceback
@@ -53,10 +57,30 @@ def program_of(example: Path) -> str:
 def loaded() -> dict[str, list[str]]:
     """Heavy modules that each program has loaded; a program that failed is missing."""
     # Only parts of delta_log that need the standard library alone, such as how text is shown.
-    ours = ("delta_log.storage.storage", "delta_log.snapshot.snapshot", "delta_log.table")
-    libraries = ("pyarrow", "pyspark", "numpy", "pandas", "fsspec", "sqlglot", "openlineage", "requests")
+    ours = (
+        "delta_log.storage.storage",
+        "delta_log.snapshot.snapshot",
+        "delta_log.table",
+        "airflow_delta.monitoring.api",
+    )
+    libraries = (
+        "pyarrow",
+        "pyspark",
+        "numpy",
+        "pandas",
+        "fsspec",
+        "sqlglot",
+        "openlineage",
+        "requests",
+        "fastapi",
+    )
     heavy = (*libraries, "airflow.providers.apache.spark.hooks", *ours)
-    programs = {"operators": OPERATORS, "sensors": SENSORS, **{path.stem: program_of(path) for path in PATHS}}
+    programs = {
+        "operators": OPERATORS,
+        "sensors": SENSORS,
+        "plugin": PLUGIN,
+        **{path.stem: program_of(path) for path in PATHS},
+    }
     done = subprocess.run(
         [sys.executable, "-c", f"HEAVY = {heavy!r}\n{FORKS.replace('before =', NO_NETWORK + 'before =', 1)}"],
         input=json.dumps(programs),
@@ -77,6 +101,10 @@ def test_importing_the_sensors_and_triggers_loads_neither_pyarrow_nor_pyspark(
 
 def test_importing_the_operators_loads_neither_pyarrow_nor_pyspark(loaded: dict[str, list[str]]) -> None:
     assert loaded["operators"] == []
+
+
+def test_loading_the_plugin_loads_neither_its_api_nor_pyarrow(loaded: dict[str, list[str]]) -> None:
+    assert loaded["plugin"] == []
 
 
 @pytest.mark.parametrize("example", PATHS, ids=lambda path: path.stem)

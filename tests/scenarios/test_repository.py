@@ -58,7 +58,9 @@ def locked() -> dict[str, set[str]]:
 
 def files() -> Iterator[Path]:
     """Returns the files of the repository, those not yet added included."""
-    skipped = re.compile(r"(^|/)(\.git|\.venv|dist|_build|__pycache__|\.hypothesis|\.\w+_cache)(/|$)")
+    skipped = re.compile(
+        r"(^|/)(\.git|\.venv|node_modules|dist|_build|__pycache__|\.hypothesis|\.\w+_cache)(/|$)"
+    )
     for path in sorted(ROOT.rglob("*")):
         if path.is_file() and not skipped.search(path.relative_to(ROOT).as_posix()):
             yield path

@@ -33,6 +33,7 @@ def failure(uri: str, options: dict[str, Any], error: Exception) -> StorageError
         ("InvalidAccessKeyId", "does not know the access key", False),
         ("SignatureDoesNotMatch", "does not belong to the access key", False),
         ("AuthorizationHeaderMalformed", "region is wrong", False),
+        ("IllegalLocationConstraintException", "Correct region_name", False),
         ("InvalidTokenId", "session token is wrong", False),
         ("ExpiredToken", "have expired", True),
         ("RequestTimeTooSkewed", "clock is wrong", True),

@@ -220,7 +220,7 @@ def unused_port() -> int:
 def on_s3(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> DeltaOptimizeOperator:
     """A task on a table in S3, by a connection with a key."""
     options = {
-        "key": "AKIAEXAMPLE",
+        "key": "AKIAIOSFODNN7EXAMPLE",
         "secret": "an-old-secret",
         "endpoint_url": endpoint,
         "config_kwargs": {"retries": {"max_attempts": 1}},

@@ -29,7 +29,7 @@ def rows_of(table: Path) -> list[dict[str, Any]]:
 
 
 def events_of(airflow: LiveAirflow, table: Path) -> list[dict[str, Any]]:
-    events = airflow.call("GET", "/api/v2/assets/events?limit=100")["asset_events"]
+    events = airflow.call("GET", "/api/v2/assets/events?limit=100&order_by=-timestamp")["asset_events"]
     return [event for event in events if event["name"] == f"delta-maintenance:{table}"]
 
 

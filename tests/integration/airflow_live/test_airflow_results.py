@@ -99,5 +99,6 @@ def test_a_commit_wakes_the_consumers_of_the_data_only_if_asked_for_and_the_tabl
     links = airflow.call("GET", path)["extra_links"]
     assert links == {
         "Table": f"https://catalog.example.org/?uri={quote(str(told_table), safe='')}",
+        "Delta tables": None,
         "Spark application": None,
     }
