@@ -81,6 +81,10 @@ REWRITES = ("auto", "copy", "encode")
 #: How OPTIMIZE divides rows between files. ``pack`` only puts files together, also in a clustered table.
 LAYOUTS = ("pack", "zorder", "hilbert", "kd")
 BROKEN_SOURCES = ("fail", "skip")
+#: When finished bins are committed: at once, or when few statements of other writers are in flight.
+COMMIT_MOMENTS = ("now", "gap")
+#: What happens to them when no such moment came in time.
+AFTER_MAX_WAIT = ("commit", "leave")
 
 #: How a job ends; a report with another status is refused.
 #:
@@ -301,6 +305,8 @@ class JobReport:
     :param plan: of a dry run, what the job would do.
     :param dropped_bins: how many rewritten bins were left out of the commit because another writer changed their sources;
         ``dropped`` describes the first ones. Their rows are where the other writer left them.
+    :param commit_wait: of a run with ``commit_when="gap"``: ``waited_ms``, ``requests`` to the store meanwhile, ``commits_seen``, and
+        the ``moments`` at which it committed or gave up, each with its ``decision``.
     :param remapped_bins: how many bins took over deletions that another writer made in their sources.
     :param broken_bins: how many bins were left out because a source cannot be read; ``broken`` describes the first ones.
     :param num_batches: commits with files, of all tries of the run; absent if the run has no batches.
@@ -336,6 +342,7 @@ class JobReport:
     dropped_bins: int = 0
     dropped: Sequence[Mapping[str, Any]] | None = None
     remapped_bins: int = 0
+    commit_wait: Mapping[str, Any] | None = None
     broken_bins: int = 0
     broken: Sequence[Mapping[str, Any]] | None = None
     num_batches: int | None = None

@@ -12,6 +12,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     └── ClusterIncomplete         a machine of the cluster lacks a library
     DeltaLogError
     ├── TaskFailed                a worker or a Spark task could not rewrite its bin
+    ├── CommitPostponed           other writers left no gap for a commit
     ├── WorkerDied                a worker process ended without an answer
     ├── NoTemporarySpace          rows that a layout sorts do not fit onto a machine's disk
     ├── SparkUnavailable          Spark cannot be reached, gives no executors, or was lost
@@ -44,7 +45,7 @@ from typing import Any
 from delta_log.errors import DeltaLogError, InvalidRequest, TableError
 from delta_log.printable import printable, printable_logger
 from delta_maintenance.contract import ContractError, ErrorReport
-from delta_maintenance.units import format_bytes
+from delta_maintenance.units import counted, format_bytes, format_duration
 
 _EXAMPLES = 5
 #: Of a reason that Spark gives.
@@ -195,6 +196,24 @@ class TaskFailed(DeltaLogError):
     def report(self) -> ErrorReport:
         """The original error, with the bin as one more fact."""
         return self._report.with_facts(bin_id=self.bin_id)
+
+
+class CommitPostponed(DeltaLogError):
+    """Statements of other writers were in flight for as long as a run may wait; nothing was committed at this moment.
+
+    :ivar waited_ms: how long the run waited.
+    """
+
+    retryable = True
+    kind = "conflict"
+
+    def __init__(self, waited_ms: int, num_bins: int) -> None:
+        super().__init__(
+            f"Statements of other writers were in flight for {format_duration(waited_ms / 1000)}, so {counted(num_bins, 'finished bin')} "
+            "were not committed (after_max_wait='leave'). The next try of this run takes them over. Let it wait longer with max_wait, "
+            "or commit anyway with after_max_wait='commit'."
+        )
+        self.waited_ms = waited_ms
 
 
 class WorkerDied(DeltaLogError):

@@ -76,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _pairs() -> Iterator[Kinds]:
     yield from combinations_with_replacement(actors.ACTORS, 2)
     yield from ((kind, actors.REPLACE) for kind in actors.ACTORS)
+    yield from ((actors.WAITING, kind) for kind in (*actors.ACTORS, actors.WAITING, actors.REPLACE))
 
 
 def _samples(runs: int, seed: int) -> Iterator[tuple[Kinds, int, int, int]]:

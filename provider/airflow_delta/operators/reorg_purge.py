@@ -50,6 +50,9 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
         verify: str | None
         on_broken_source: str | None
         remap: bool | str
+        commit_when: str | None
+        max_wait: int | str | None
+        after_max_wait: str | None
         output_uri: str | None
         approved_plan: Any
 
@@ -84,6 +87,9 @@ class DeltaReorgPurgeOperator(DeltaJobOperator):
             verify: str | None = None,
             on_broken_source: str | None = None,
             remap: bool | str = False,
+            commit_when: str | None = None,
+            max_wait: int | str | None = None,
+            after_max_wait: str | None = None,
             output: str | None = None,
             approved_plan: Any = None,
             deferrable: bool | None = None,

@@ -87,7 +87,44 @@ class Transaction:
         #: The table as of our last commit, and the commits from the first snapshot to there.
         self._tip = snapshot
         self._passed: tuple[WinningCommit, ...] = ()
+        #: Commits of others after the tip, which :meth:`look` has read.
+        self._seen: list[WinningCommit] = []
         self._checkpointed: int | None = None
+
+    def look(self) -> WinningCommit | None:
+        """Read the commit that follows all that this transaction knows; one request. ``None``: there is none yet.
+
+        The next :meth:`commit` checks its change against it, and does not read it again.
+
+        :raises StorageError: the store failed.
+        """
+        version = self._known_version() + 1
+        try:
+            body = self._storage.read(commit_key(version))
+        except FileNotFoundError:
+            return None
+        self._seen.append(_winner(version, body))
+        return self._seen[-1]
+
+    def catch_up(self) -> Sequence[WinningCommit]:
+        """Read all commits that follow those that this transaction knows, as :meth:`look` does, but many at a time.
+
+        :raises TableReplaced: the version that was read is not in the log any more.
+        :raises CommitFailed: a commit was cleaned from the log before it was read.
+        :raises StorageError: the store failed.
+        """
+        version = self._known_version() + 1
+        latest = self._latest(version)
+        found = self._winners(version, latest) if latest >= version else ()
+        self._seen += found
+        return found
+
+    def _known(self) -> tuple[WinningCommit, ...]:
+        """The commits after the snapshot that need not be read again."""
+        return (*self._passed, *self._seen)
+
+    def _known_version(self) -> int:
+        return self._seen[-1].version if self._seen else self._tip.version
 
     def commit(self, change: Change) -> CommitResult:
         """Make the change the table's next version.
@@ -103,10 +140,11 @@ class Transaction:
         rebase = Rebase(self._head(), tuple(range(len(change.groups))), states)
         if change.transaction is not None:
             rebase.last_app_version = self._snapshot.transactions.get(change.transaction[0])
-        done = next((w.version for w in self._passed if _is_same_work(w, change.transaction)), None)
+        known = self._known()
+        done = next((w.version for w in known if _is_same_work(w, change.transaction)), None)
         if done is not None:
             return CommitResult(done, already_done=True)
-        for winner in self._passed:
+        for winner in known:
             rebase.advance(winner, basis, change.transaction)
         transaction_id = self._runtime.new_id()
         latest = self._latest(rebase.head.version + 1)
@@ -275,6 +313,7 @@ class Transaction:
     def _finished(self, rebase: Rebase, ours: WinningCommit, transaction_id: str) -> CommitResult:
         """Do what follows a commit. The commit stands, whatever fails here."""
         version, winners = ours.version, [*rebase.winners, ours]
+        self._seen.clear()
         newer = [winner for winner in winners if winner.version > self._tip.version]
         try:
             snapshot = self._tip.advanced(

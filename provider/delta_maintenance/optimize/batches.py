@@ -7,13 +7,17 @@
    A batch may lose all of its bins; the run goes on, since other batches are committed.
 3. If no bin is left for the finishing commit (the time was over, or a later try found nothing to do), a commit without
    files carries the ``txn``.
-4. With remapping, a bin whose sources lost rows is committed with deletion vectors of its own
+4. With a gap to wait for, bins are committed at moments at which other writers lose least
+   (:mod:`delta_maintenance.optimize.commit_gap`): first those of partitions where nobody writes, then the others, each
+   partition at a moment of its own. A full batch keeps the bins of busy partitions for later.
+5. With remapping, a bin whose sources lost rows is committed with deletion vectors of its own
    (:mod:`delta_maintenance.optimize.remapping`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +27,8 @@ from delta_log.runtime import Runtime
 from delta_log.table_config.clustering import CLUSTERING_DOMAIN
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import CommitResult, Transaction
+from delta_maintenance.optimize.commit_gap import Partition, partition_key
+from delta_maintenance.optimize.gap_wait import GapWait
 from delta_maintenance.optimize.metrics import commit_metrics
 from delta_maintenance.optimize.plan.forecast import REWRITE_TIME_TAG
 from delta_maintenance.optimize.remapping import Remapping, VectorFiles
@@ -52,6 +58,7 @@ class Batches:
 
     :param size_bytes: of a batch; ``None``: everything in one commit.
     :param vectors: writes deletion vectors for bins whose sources lost rows; ``None``: such bins are left out.
+    :param gap: waits for the moments to commit at; ``None``: every moment will do.
     :ivar committed: bins in the table, with those of earlier tries.
     :ivar remapped: how many of them took over deletions.
     :ivar dropped: bins that were left out, each with its conflict.
@@ -65,6 +72,7 @@ class Batches:
     progress: ProgressReporter
     runtime: Runtime
     vectors: VectorFiles | None = None
+    gap: GapWait | None = None
     committed: list[BinManifest] = field(default_factory=list)
     remapped: int = 0
     dropped: list[tuple[BinManifest, CommitFailed]] = field(default_factory=list)
@@ -85,6 +93,7 @@ class Batches:
         progress: ProgressReporter,
         runtime: Runtime,
         vectors: VectorFiles | None = None,
+        gap: GapWait | None = None,
     ) -> Batches:
         return cls(
             transaction,
@@ -93,6 +102,7 @@ class Batches:
             progress,
             runtime,
             vectors,
+            gap,
             committed=list(earlier.committed),
             num_batches=earlier.num_batches,
             version=earlier.version,
@@ -100,6 +110,11 @@ class Batches:
             _taken_over=frozenset(manifest.bin_id for manifest in earlier.finished),
             _since_ms=runtime.now_ms(),
         )
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the run has, or was to have, several commits."""
+        return self.size_bytes is not None or self.num_batches > 1
 
     @property
     def has_some(self) -> bool:
@@ -114,19 +129,42 @@ class Batches:
         self._pending.append(manifest)
         full = self.size_bytes is not None and sum(m.bytes_in for m in self._pending) >= self.size_bytes
         if full and more_to_come:
-            self._commit(finishes=False)
+            later = self._take_out(self.gap.ready(self._partitions())) if self.gap is not None else []
+            if self._pending:
+                self._commit(finishes=False)
+            self._pending = later
 
     def finish(self, order: Mapping[str, int]) -> None:
         """Commit the remaining bins, and that the run is finished.
 
         :param order: of the bins in the plan, so that equal work gives equal commits.
         :raises CommitFailed: nothing of the run was committed.
+        :raises CommitPostponed: no gap came in time for the bins that are left.
         """
         if not self._pending and not self.num_batches and self.dropped:
             raise self.dropped[0][1]
         self._pending.sort(key=lambda manifest: (order.get(manifest.bin_id, -1), manifest.bin_id))
+        while self.gap is not None and self._pending:
+            waited_ms = self.gap.waited_ms
+            later = self._take_out(self.gap.wait(self._partitions()))
+            # Forecasts learn from the time that the rewriting took.
+            self._since_ms += self.gap.waited_ms - waited_ms
+            if not later:
+                break
+            self._commit(finishes=False)
+            self._pending = later
         if self._pending or (self.num_batches and self.details.transaction is not None):
             self._commit(finishes=True)
+
+    def _partitions(self) -> Counter[Partition]:
+        """The partitions of the pending bins, with the number of their bins."""
+        return Counter(partition_key(manifest.partition_values) for manifest in self._pending)
+
+    def _take_out(self, ready: Collection[Partition]) -> list[BinManifest]:
+        """Leave only bins of some partitions pending, and return the others."""
+        later = [m for m in self._pending if partition_key(m.partition_values) not in ready]
+        self._pending = [m for m in self._pending if partition_key(m.partition_values) in ready]
+        return later
 
     def _commit(self, *, finishes: bool) -> None:
         manifests, self._pending = self._pending, []
@@ -158,7 +196,7 @@ class Batches:
     ) -> tuple[CommitResult, Sequence[BinManifest]]:
         """Commit some bins; return the result, and the bins with their sources as the commit removed them."""
         number, now_ms = self.num_batches + bool(manifests), self.runtime.now_ms()
-        batched = self.size_bytes is not None or self.num_batches > 0
+        batched = self.size_bytes is not None or self.num_batches > 0 or not finishes
         details = self.details
         tags = {**details.tags, RUN_TAG: details.run_id}
         if batched:

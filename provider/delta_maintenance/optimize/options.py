@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from delta_log.errors import InvalidRequest
-from delta_maintenance.contract import BROKEN_SOURCES, HOT_PARTITIONS, LAYOUTS, REWRITES, VERIFICATIONS
+from delta_maintenance.contract import (
+    AFTER_MAX_WAIT,
+    BROKEN_SOURCES,
+    COMMIT_MOMENTS,
+    HOT_PARTITIONS,
+    LAYOUTS,
+    REWRITES,
+    VERIFICATIONS,
+)
 from delta_maintenance.layout.layout import ZORDER
 from delta_maintenance.options import (
     DRY_RUN,
@@ -40,8 +48,10 @@ from delta_maintenance.options import (
 _WHAT = "what to rewrite"
 _LAYOUT = "how to divide rows between files, so that queries skip most files"
 _ONLY_PACKED = "files would be put together without the layout, for which to leave the argument out"
+_WRITERS = "beside other writers"
 _HOW_MUCH = "how much in one run; the rest is left for the next run"
 _DEFAULT_RATIO = 0.05
+_MAX_WAIT_SECONDS = 600
 _DIGEST_LENGTHS = range(12, 65)
 
 
@@ -217,7 +227,27 @@ class OptimizeOptions(Options):
         Switch(),
         "where others delete rows meanwhile, delete them in the new files, too; else the bin is left out",
         default=False,
-        group=HOW_TO_RUN,
+        group=_WRITERS,
+    )
+    commit_when: str = option(
+        Choice(COMMIT_MOMENTS),
+        "gap: hold finished bins back until few statements of other writers are in flight; now: commit at once",
+        default="now",
+        group=_WRITERS,
+    )
+    max_wait_seconds: int | None = option(
+        seconds(),
+        "with commit_when=gap, wait at most this long",
+        otherwise="600",
+        group=_WRITERS,
+        flag="--max-wait",
+        argument="max_wait",
+    )
+    after_max_wait: str = option(
+        Choice(AFTER_MAX_WAIT),
+        "then commit anyway; or leave the bins to the next try of the run, and fail",
+        default="commit",
+        group=_WRITERS,
     )
     output: str | None = option(
         NewFile(),
@@ -249,6 +279,11 @@ class OptimizeOptions(Options):
         return self.purge and self.max_deleted_rows_ratio is None
 
     @property
+    def max_wait_ms(self) -> int:
+        """How long finished bins may wait for a gap."""
+        return 1000 * (_MAX_WAIT_SECONDS if self.max_wait_seconds is None else self.max_wait_seconds)
+
+    @property
     def sorts(self) -> str | None:
         """The kind of layout that the request asks for; ``None``: none, or whatever the table says."""
         if self.zorder_by is not None:
@@ -258,6 +293,13 @@ class OptimizeOptions(Options):
     def __post_init__(self) -> None:
         # Spelt out, since a class with slots is made anew by its decorator.
         Options.__post_init__(self)
+        if self.commit_when == "now" and (
+            self.max_wait_seconds is not None or self.after_max_wait != "commit"
+        ):
+            raise InvalidRequest(
+                "max_wait and after_max_wait are for commit_when='gap', and commit_when is 'now': bins are committed as soon as they "
+                "are finished. Leave them out, or wait for a gap."
+            )
         if self.zorder_by is not None and (self.by is not None or self.layout not in (None, ZORDER)):
             raise InvalidRequest(
                 "zorder_by is layout='zorder' with its columns. Give it alone, or layout and by."

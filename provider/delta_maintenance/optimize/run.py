@@ -6,7 +6,7 @@ Pure functions in other modules decide each step. This module puts them in order
 2. Find what earlier tries of the run have finished (:mod:`delta_maintenance.optimize.resume`), and plan the rest on a
    fresh snapshot. A dry run ends here.
 3. Rewrite each bin on the chosen engine. Each bin leaves a manifest.
-4. Commit once, or once per batch, under the conflict rules. Bins whose sources changed meanwhile are left out.
+4. Commit once, or once per batch, under the conflict rules, and perhaps only when other writers lose least by it. Bins whose sources changed meanwhile are left out.
 5. Report. Delete the manifests of the run, and the files of bins that no try can commit any more
    (:mod:`delta_maintenance.optimize.orphans`).
 
@@ -42,6 +42,7 @@ from delta_maintenance.job_context import JobContext
 from delta_maintenance.layout.layout import ZORDER
 from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.copy_forecast import copy_forecast
+from delta_maintenance.optimize.gap_wait import GapWait
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
 from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin
 from delta_maintenance.optimize.options import OptimizeOptions
@@ -177,7 +178,30 @@ def _batches(
     vectors = VectorFiles(context.table.storage, context.runtime.new_id) if options.remap else None
     size_bytes = options.batch_size_bytes
     return Batches.after(
-        earlier, transaction, details, size_bytes, context.progress, context.runtime, vectors
+        earlier,
+        transaction,
+        details,
+        size_bytes,
+        context.progress,
+        context.runtime,
+        vectors,
+        _gap(context, snapshot, transaction, options),
+    )
+
+
+def _gap(
+    context: JobContext, snapshot: Snapshot, transaction: Transaction, options: OptimizeOptions
+) -> GapWait | None:
+    if options.commit_when == "now":
+        return None
+    return GapWait(
+        transaction,
+        context.table.storage,
+        snapshot,
+        options.max_wait_ms,
+        options.after_max_wait,
+        context.progress,
+        context.runtime,
     )
 
 
@@ -428,7 +452,8 @@ class _Work:
         return {
             "version": batches.version,
             "metrics": {} if batches.already_done else _metrics(batches.committed),
-            "num_batches": batches.num_batches if batches.size_bytes is not None else None,
+            "num_batches": batches.num_batches if batches.is_divided else None,
+            "commit_wait": batches.gap.to_dict() if batches.gap is not None else None,
             "dropped_bins": len(batches.dropped),
             "dropped": dropped or None,
             "remapped_bins": batches.remapped,

@@ -141,6 +141,8 @@ def render_rewrite(report: Mapping[str, Any]) -> str:
         lines.append(f"  {taken_over_text(earlier, chosen.get('bins', 0))}")
     if report.get("engine"):
         lines.append(f"  engine {report['engine']}: {report.get('engine_reason', '')}")
+    if report.get("commit_wait"):
+        lines.append(f"  {_waited(report['commit_wait'])}")
     if report.get("remapped_bins"):
         lines.append(
             f"  {report['remapped_bins']:,} bins took over what was deleted of their files meanwhile"
@@ -187,6 +189,25 @@ def _gained_lines(report: Mapping[str, Any]) -> list[str]:
     if metrics.get("numDeletionVectorsRemoved"):
         lines.append(f"  {metrics['numDeletionVectorsRemoved']:,} deletion vectors purged")
     return lines
+
+
+#: By the decision of the last moment, how a wait for a gap between statements of other writers ended.
+_WAITS = {
+    "quiet": "nobody else was changing rows",
+    "behind": "committed behind a statement of another writer",
+    "between": "committed between statements of other writers",
+    "silence": "committed when the other writers had fallen silent",
+    "give_up": "committed when no gap had come in time",
+}
+
+
+def _waited(wait: Mapping[str, Any]) -> str:
+    moments = wait["moments"]
+    how = _WAITS.get(moments[-1]["decision"], "committed") if moments else "nothing to commit"
+    return (
+        f"{how}, after a wait of {format_duration(wait['waited_ms'] / 1000)}: {counted(wait['commits_seen'], 'commit')} of others "
+        f"meanwhile, {counted(wait['requests'], 'request')}"
+    )
 
 
 def _left_lines(report: Mapping[str, Any]) -> list[str]:

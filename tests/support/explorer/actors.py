@@ -22,11 +22,12 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.optimize.batches import Batches, CommitDetails
+from delta_maintenance.optimize.gap_wait import GapWait
 from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.optimize.plan.bin_id import bin_id_of
 from delta_maintenance.optimize.plan.plan import source_of
 from delta_maintenance.optimize.remapping import Remapping
-from delta_maintenance.optimize.resume import find_earlier_tries
+from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey
@@ -49,6 +50,8 @@ WIDER_SCHEMA = json.dumps(
         "fields": [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("x", "y")],
     }
 )
+#: Two looks at the log.
+_LONGEST_WAIT_MS = 100
 #: The run, and its key, of all tries of the actor that commits in batches.
 _RUN, _RUN_KEY = "run", RunKey("5e" * 32)
 FEATURES = ["deletionVectors", "domainMetadata", "inCommitTimestamp", "rowTracking"]
@@ -247,6 +250,33 @@ def remapping(context: Context) -> int | None:
     return commit(context, snapshot, tagged(context, "OPTIMIZE", groups, remap=remap))
 
 
+def waiting(context: Context) -> int | None:
+    """A compaction that waits for a gap between statements of others, looking at the log a few times, and then commits."""
+    snapshot, storage = open_table(context), context.storage
+    bins: list[list[dict[str, Any]]] = [[], []]
+    for path, file in live_files(snapshot).items():
+        bins[path not in ("a", "b")].append(file)
+    # Soon after the table's last DELETE, so that there is somebody to wait for.
+    now_ms = NOW_MS - DAY_MS + 3
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_ms
+        now_ms += max(1, round(1000 * seconds))
+
+    runtime = replace(context.runtime, now_ms=lambda: now_ms, sleep=sleep)
+    transaction = Transaction(storage, snapshot, GATE, runtime)
+    gap = GapWait(transaction, storage, snapshot, _LONGEST_WAIT_MS, "commit", SilentProgress(), runtime)
+    details = CommitDetails("OPTIMIZE", {}, context.name, {"actor": context.name}, None)
+    run = Batches.after(EarlierTries(), transaction, details, None, SilentProgress(), runtime, None, gap)
+    for number, files in enumerate(filter(None, bins)):
+        group = _merged(context, snapshot, files)
+        manifest = _as_written(context, _manifest(context, files, group), group)
+        sources = tuple(source_of(file, -1) for file in files)
+        run.add(replace(manifest, bin_id=f"bin {number}", sources=sources), more_to_come=not number)
+    run.finish({})
+    return run.version
+
+
 def _manifest(context: Context, files: list[dict[str, Any]], group: FileGroup) -> BinManifest:
     """What the rewrite of a bin would have left."""
     rows = [len(json.loads(context.contents[file["path"]])) for file in files]
@@ -312,19 +342,24 @@ def _rewritten(context: Context, snapshot: Snapshot, files: list[dict[str, Any]]
     if finished is not None and finished.sources == sources:
         return finished
     group = _merged(context, snapshot, files, {REWRITE_TAG: schema})
-    made = _manifest(context, files, group)
-    outputs = tuple(
-        replace(
-            output, size_bytes=len(context.contents[output.key]), stats=add.stats or "", tags=add.tags or {}
-        )
-        for output, add in zip(made.outputs, group.adds, strict=True)
-    )
+    made = _as_written(context, _manifest(context, files, group), group)
     return publish(
-        replace(made, bin_id=bin_id, run_id=_RUN, rewrite_tag=schema, outputs=outputs, sources=sources),
+        replace(made, bin_id=bin_id, run_id=_RUN, rewrite_tag=schema, sources=sources),
         context.storage,
         _RUN_KEY,
         _counts(context),
     )
+
+
+def _as_written(context: Context, manifest: BinManifest, group: FileGroup) -> BinManifest:
+    """A manifest with the size, the statistics and the tags of each new file."""
+    outputs = tuple(
+        replace(
+            output, size_bytes=len(context.contents[output.key]), stats=add.stats or "", tags=add.tags or {}
+        )
+        for output, add in zip(manifest.outputs, group.adds, strict=True)
+    )
+    return replace(manifest, outputs=outputs)
 
 
 def _counts(context: Context) -> Callable[[Storage, str], int]:
@@ -529,6 +564,8 @@ ACTORS: dict[str, Actor] = {
     "checkpoint": checkpoint,
     "vacuum": vacuum,
 }
+#: Waits for a gap before it commits; searched beside some other actors, in searches of its own.
+WAITING = "waiting"
 #: Replaces the whole table; searched beside each other actor, in searches of its own.
 REPLACE = "replace"
 #: Actors that may be repeated: the explorer starts them again after their process died.

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from delta_log.errors import StorageError
 from delta_log.log.data_path import address_of
-from delta_log.log.file_names import commit_key
+from delta_log.log.file_names import commit_key, known_commit
 from delta_log.log.log_segment import LogListing
 from delta_log.transaction import conflict, rebase, transaction
 from delta_log.transaction.commit_body import Remap
@@ -83,6 +83,14 @@ def _blind_to_new_vectors(winner: WinningCommit, head: Head, basis: Basis) -> It
 
 def _last_only(self: transaction.Transaction, version: int, latest: int) -> Sequence[WinningCommit]:
     return _WINNERS(self, version, latest)[-1:]
+
+
+def _only_passed(self: transaction.Transaction) -> tuple[WinningCommit, ...]:
+    """Takes what was seen while waiting for known, and does not look at it."""
+    self._snapshot = self._tip.advanced(
+        [(known_commit(winner.version, winner.size_bytes), winner.actions) for winner in self._seen]
+    )
+    return self._passed
 
 
 _SOUND_RULES = dict(conflict.RULES)
@@ -177,6 +185,8 @@ BREAKS = [
           lambda: patch.object(resume, "_is_wanted", lambda *_: True), faults=1, samples=400),
     Break("what another try has committed is deleted as an orphan", ("batches", "batches"),
           lambda: patch.object(orphans, "live_files", lambda *_: {}), samples=400),
+    Break("commits met while waiting are not checked", ("waiting", "update"),
+          lambda: patch.object(transaction.Transaction, "_known", _only_passed)),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
     Break("a commit that one listing does not show is taken for missing", ("append", "batches"),

@@ -17,7 +17,16 @@ from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.testing import MemoryStorage
 from tests.support.explorer import history
-from tests.support.explorer.actors import ACTORS, REPLACE, RESTARTED, effect_of, replace_table, replacement
+from tests.support.explorer.actors import (
+    ACTORS,
+    REPLACE,
+    RESTARTED,
+    WAITING,
+    effect_of,
+    replace_table,
+    replacement,
+    waiting,
+)
 from tests.support.explorer.history import Violation
 from tests.support.explorer.world import Choice, World
 
@@ -68,7 +77,7 @@ class Search:
     def __init__(
         self, kinds: Sequence[str], objects: dict[str, bytes], *, honest: bool = True, torn: bool = False
     ) -> None:
-        known = {**ACTORS, REPLACE: replace_table}
+        known = {**ACTORS, WAITING: waiting, REPLACE: replace_table}
         self._actors = [(f"{kind}.{number}", known[kind]) for number, kind in enumerate(kinds)]
         self._replacement = replacement() if REPLACE in kinds else None
         self._effects = {name: effect_of(name) for name, _ in self._actors}
