@@ -68,10 +68,18 @@ def _fetch(artifacts: list[str], home: Path) -> None:
             jar.replace(home / jar.name)
 
 
-def start_delta_spark(jars: tuple[Path, ...], scratch: Path, *, short_lived: bool = False) -> SparkSession:
+def start_delta_spark(
+    jars: tuple[Path, ...],
+    scratch: Path,
+    *,
+    short_lived: bool = False,
+    threads: int = 2,
+    memory: str = "1g",
+) -> SparkSession:
     """Starts a session in this process, which can have only one. `stop_spark` ends it.
 
     :param short_lived: the session runs small queries for a few minutes: little is compiled.
+    :param threads: so many tasks run at a time.
     """
     if "JAVA_HOME" not in os.environ:
         require("java", "to run Spark")
@@ -89,7 +97,7 @@ def start_delta_spark(jars: tuple[Path, ...], scratch: Path, *, short_lived: boo
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
+        "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join(
             [*(SHORT_LIVED_JVM if short_lived else ()), f"-Dderby.system.home={scratch}"]
         ),
@@ -100,7 +108,7 @@ def start_delta_spark(jars: tuple[Path, ...], scratch: Path, *, short_lived: boo
         "spark.databricks.delta.snapshotPartitions": "2",
         **(_TINY_QUERIES if short_lived else {}),
     }
-    builder = SparkSession.builder.master("local[2]").appName("airflow-provider-delta tests")
+    builder = SparkSession.builder.master(f"local[{threads}]").appName("airflow-provider-delta tests")
     session = builder.config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

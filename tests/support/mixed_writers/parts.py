@@ -94,6 +94,17 @@ def link_log_store(scratch: Path) -> LogStore:
     return LogStore("tests.LinkLogStore", (_packed(_compiled("LinkLogStore.java", scratch)),))
 
 
+def writers_extensions(scratch: Path, *, with_s3: bool) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Compiles what delta-spark needs to commit as others do, and to make statements long; returns JARs and settings."""
+    sources, jars = ["LinkLogStore.java", "Nap.java"], []
+    settings = {"spark.delta.logStore.file.impl": "tests.LinkLogStore"}
+    if with_s3:
+        sources.append("ConditionalLogStore.java")
+        jars = s3_jars()
+        settings["spark.delta.logStore.s3a.impl"] = "tests.ConditionalLogStore"
+    return (_packed(_compiled(sources, scratch, jars)), *jars), settings
+
+
 def single_driver_commit(uri: str, spark_conf: Mapping[str, str], scratch: Path) -> subprocess.Popen[str]:
     """Commits through delta-spark's store for S3 without a lock: prints "looked", waits for a line, prints "committed"."""
     classes = _compiled("SingleDriverCommit.java", scratch, s3_jars())
@@ -109,13 +120,15 @@ def single_driver_commit(uri: str, spark_conf: Mapping[str, str], scratch: Path)
     )
 
 
-def _compiled(source: str, scratch: Path, jars: Sequence[str] = ()) -> Path:
-    """Compiles a program of this directory with a compiler from a JAR, so that a Java without a JDK is enough."""
+def _compiled(source: str | Sequence[str], scratch: Path, jars: Sequence[str] = ()) -> Path:
+    """Compiles one or several programs of this directory with a compiler from a JAR, so that a Java without a JDK is enough."""
     java = short_lived_java("to compile a log store")
     (compiler,) = maven_jars(f"ecj-{_ECJ}", [("org.eclipse.jdt", "ecj", _ECJ)]).glob("*.jar")
     classes = scratch / "classes"
     command = [*java, "-jar", str(compiler), "-17", "-nowarn", "-d", str(classes), "-cp", _class_path(jars)]
-    subprocess.run([*command, str(Path(__file__).parent / source)], check=True, stdin=subprocess.DEVNULL)
+    here = Path(__file__).parent
+    files = [str(here / name) for name in ([source] if isinstance(source, str) else source)]
+    subprocess.run([*command, *files], check=True, stdin=subprocess.DEVNULL)
     return classes
 
 
