@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.support.tables.busy_logs import write_statements
 
 from delta_log import Table
 from delta_maintenance.contract import REPORT_PREFIX, RUN_KEY_VARIABLE, JobSpec, TransactionId
@@ -97,3 +100,33 @@ def test_a_killed_job_leaves_the_table_whole_and_its_next_try_ends_the_work(
         for key in files.column(0).to_pylist()
     }
     assert written == known
+
+
+def test_a_job_killed_while_it_waits_for_a_gap_leaves_its_bins_to_the_next_try(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    small_files(table)
+    now_ms = time.time_ns() // 1_000_000
+    write_statements(table, "x", 60, every_seconds=60, took_seconds=59, until_ms=now_ms)
+    version = Table(str(table)).snapshot().version
+    options = {"commit_when": "gap", "where": "part = 'x'"}
+    spec = JobSpec(
+        "optimize", str(table), "run", options, engine="local", transaction=TransactionId("app", 1)
+    )
+    command = [sys.executable, "-m", "delta_maintenance.entrypoint.run_job", "--spec"]
+    with subprocess.Popen(
+        [*command, spec.to_json()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=ENVIRONMENT,
+    ) as job:
+        assert job.stdout is not None
+        assert any("wait for a gap between statements of other writers" in line for line in job.stdout)
+        job.kill()
+    assert job.returncode == -signal.SIGKILL
+    assert Table(str(table)).snapshot().version == version
+    report = next_try(replace(spec, options={**options, "max_wait_seconds": 1}))
+    assert (report["status"], report["version"]) == ("committed", version + 1)
+    assert report["earlier_tries"]["bins"] == 1
+    assert [moment["decision"] for moment in report["commit_wait"]["moments"]] == ["give_up"]
+    assert ids(table) == list(range(12))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,11 +12,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, manifests, mark_deleted, run
+from tests.support.tables.busy_logs import write_statements
 from tests.support.tables.small_tables import write_parts
 
 from delta_log import Table
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.log.file_names import commit_key
 from delta_log.runtime import Runtime
 from delta_log.storage.local import LocalStorage
 from delta_maintenance.contract import JobReport, TransactionId
@@ -62,35 +61,10 @@ def table(tmp_path: Path) -> Path:
 
 
 def statements(table: Path, part: str, times: int, every_seconds: float, took_seconds: float) -> None:
-    """Statements of another writer in one partition, the last one now; they change a file for an equal one."""
-    snapshot = Table(str(table)).snapshot()
-    columns = ["path", "size", "partition_values", "stats", "deletion_vector"]
-    files = snapshot.files(columns).to_pylist()
-    file = next(
-        f for f in files if dict(f["partition_values"])["part"] == part and f["deletion_vector"] is None
+    """Statements of another writer in one partition, the last one now."""
+    write_statements(
+        table, part, times, every_seconds=every_seconds, took_seconds=took_seconds, until_ms=START_MS
     )
-    facts = {
-        "path": file["path"],
-        "partitionValues": {"part": part},
-        "size": file["size"],
-        "dataChange": True,
-    }
-    for number in range(times):
-        info = {
-            "timestamp": START_MS - round(1000 * every_seconds * (times - 1 - number)),
-            "operation": "UPDATE",
-            "operationMetrics": {"executionTimeMs": str(round(1000 * took_seconds))},
-            "isBlindAppend": False,
-        }
-        # A writer that rewrites the statistics of a file, so that nothing of the table's rows changes.
-        write(table, {"commitInfo": info}, {"add": {**facts, "modificationTime": 1, "stats": file["stats"]}})
-
-
-def write(table: Path, *actions: dict[str, Any]) -> None:
-    storage = LocalStorage(str(table))
-    version = Table(str(table)).snapshot().version + 1
-    body = "".join(json.dumps(action) + "\n" for action in actions)
-    assert storage.put_if_absent(commit_key(version), body.encode())
 
 
 def delete(table: Path, part: str) -> Callable[[], object]:

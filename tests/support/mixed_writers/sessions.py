@@ -24,6 +24,7 @@ from delta_log import Table
 from delta_log.errors import CommitFailed
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
+from delta_maintenance.engine.local import LocalEngine
 from tests.support.runs.maintenance_runs import run
 
 if TYPE_CHECKING:
@@ -250,7 +251,12 @@ def compact(
         gap: dict[str, Any] = {"commit_when": "gap", "max_wait_seconds": 300} if how == "gap" else {}
         try:
             report = run(
-                Table(uri, options), run_id=f"{how}-{number}", remap=True, max_deleted_rows_ratio=0.0, **gap
+                Table(uri, options),
+                run_id=f"{how}-{number}",
+                engine=LocalEngine(options),
+                remap=True,
+                max_deleted_rows_ratio=0.0,
+                **gap,
             )
         except CommitFailed:
             tally.compactions["lost"] += 1
