@@ -41,9 +41,9 @@ KINDS: dict[str, Callable[..., Any]] = {
 #: By operator or sensor, the attributes that refuse an empty text.
 REFUSING = {
     "optimize": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit where verify remap approved_plan full "
-    "max_bytes max_files max_duration quiet_minutes hot_partitions zorder_by layout by",
+    "max_bytes max_files max_duration quiet_minutes hot_partitions zorder_by layout by commit_when after_max_wait",
     "purge": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit where verify remap approved_plan "
-    "max_bytes max_files max_duration quiet_minutes hot_partitions",
+    "max_bytes max_files max_duration quiet_minutes hot_partitions commit_when after_max_wait",
     "vacuum": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit retain_hours retention_check lite where "
     "require_proof approved_plan quarantine",
     "checkpoint": "table delta_conn_id emit_data_asset engine executor_credentials dry_run full if_due compact_log cleanup_log repair_checksum",
@@ -56,7 +56,7 @@ REFUSING = {
 }
 #: Those that protect nothing: an empty text means that they are absent.
 ABSENT = {
-    "optimize": "emit_events asset_alias target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary deploy_mode cluster_application min_file_size max_file_size rewrite seal_size",
+    "optimize": "emit_events asset_alias target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary deploy_mode cluster_application min_file_size max_file_size rewrite seal_size max_wait",
     "vacuum": "inventory output_uri purge_quarantine_hours parallelism spark_conf spark_binary deploy_mode cluster_application",
     "checkpoint": "policy top_format",
     "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files target_size min_file_size",

@@ -234,6 +234,7 @@ class OptimizeOptions(Options):
         "gap: hold finished bins back until few statements of other writers are in flight; now: commit at once",
         default="now",
         group=_WRITERS,
+        absence="statements of other writers may fail because of the commit, for which to write now",
     )
     max_wait_seconds: int | None = option(
         seconds(),
@@ -248,6 +249,7 @@ class OptimizeOptions(Options):
         "then commit anyway; or leave the bins to the next try of the run, and fail",
         default="commit",
         group=_WRITERS,
+        absence="bins are committed when no gap came in time, for which to write commit",
     )
     output: str | None = option(
         NewFile(),
