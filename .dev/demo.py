@@ -45,7 +45,6 @@ def main() -> int:
         "AIRFLOW_CONN_SPARK_DEFAULT": SPARK,
         # Soon after midnight Airflow would also start the night's run, of a table that is not here.
         "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
-        "AIRFLOW__DELTA__MONITORING": "True",
     }
     airflow = LiveAirflow(home / "airflow", REPOSITORY / "dags_examples", settings)
     airflow.home.mkdir()

@@ -26,7 +26,7 @@ from tests.support.environment.corpus import Corpus, corpus_is_there, unpack_cor
 from tests.support.environment.delta_spark import SharedDeltaSpark, stop_spark  # noqa: E402
 from tests.support.environment.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
 from tests.support.environment.prerequisites import require  # noqa: E402
-from tests.support.runs.task_context import make_context  # noqa: E402, F401 - pytest finds it here
+from tests.support.runs.task_context import make_context, supervisor  # noqa: E402, F401 - pytest finds them here
 from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
     azure_container,
     azure_server,

@@ -65,7 +65,7 @@ class TablePageLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         table = str(getattr(operator, "table", ""))
-        if not table or not conf.getboolean(_SECTION, "monitoring", fallback=False):
+        if not table or not conf.getboolean(_SECTION, "monitoring", fallback=True):
             return ""
         return f"{path_of_airflow()}/plugin/{PAGE_ROUTE}?table={table_id(table)}"
 

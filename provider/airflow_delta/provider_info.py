@@ -123,8 +123,8 @@ def get_provider_info() -> dict[str, Any]:
                         "delta-monitoring:tables for each run and each reading of health, and an XCom for each failure.",
                         "version_added": "0.2.0",
                         "type": "boolean",
-                        "example": "True",
-                        "default": "False",
+                        "example": "False",
+                        "default": "True",
                     },
                     "monitoring_days": {
                         "description": "How many days back the page Delta tables looks. A table that no task has told of since "

@@ -6,14 +6,18 @@ makes the API when the first request comes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk.configuration import conf
 
 from airflow_delta.links import PAGE_ROUTE, path_of_airflow
 
 URL_PREFIX = "/delta-tables"
+_LOG = logging.getLogger(__name__)
 
 
 class LateApp:
@@ -32,8 +36,30 @@ class LateApp:
         await self._app(scope, receive, send)
 
 
+class AssetMaker:
+    """A listener that makes the page's asset when a component with access to the metadata database starts."""
+
+    @hookimpl
+    def on_starting(self, component: object) -> None:
+        """
+        :param component: the job of a scheduler, a DAG processor or a triggerer; in a worker something else.
+        """
+        if type(component).__module__ != "airflow.jobs.job":
+            return
+        if not conf.getboolean("delta", "monitoring", fallback=True):
+            return
+        try:
+            from airflow_delta.monitoring.asset_rows import make_asset_rows
+
+            make_asset_rows()
+        except Exception:  # noqa: BLE001
+            # A component has to start all the same. Tasks will say that the page cannot be told.
+            _LOG.warning("The asset of the page Delta tables could not be made.", exc_info=True)
+
+
 class DeltaTablesPlugin(AirflowPlugin):
     name = "delta_tables"
+    listeners = [AssetMaker()]  # noqa: RUF012 - as the base class declares it
     fastapi_apps = [  # noqa: RUF012 - as the base class declares it
         {"app": LateApp(), "url_prefix": URL_PREFIX, "name": "Delta tables"}
     ]

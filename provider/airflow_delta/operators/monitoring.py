@@ -4,16 +4,19 @@ A run that ends well is an event of one asset that all tables share. It is not t
 with nothing to do, must not start the DAGs that follow maintenance. A run that fails leaves an XCom, since Airflow registers no
 event of a task that fails.
 
-The setting ``[delta] monitoring`` turns both on. What cannot be told is logged, and does not fail the task. It is off by default because of
-the first event alone: it creates the asset, and Airflow 3.3 marks tasks failed that end in the moment when another one creates it.
+The setting ``[delta] monitoring`` turns both off. What cannot be told is logged, and does not fail the task. So a task asks first
+whether the asset is there: Airflow 3.3 marks tasks failed that end in the moment when an event of another one makes it
+(:mod:`airflow_delta.monitoring.asset_rows`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from airflow.sdk import Asset
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from airflow_delta.assets import MONITORING_ALIAS, MONITORING_ASSET
 from airflow_delta.monitoring.record import FAILURE_KEY, record_of_health, record_of_report
@@ -70,14 +73,25 @@ def tell_failure(
 def _emit(context: Context, operator: MonitoredTask, record: Callable[[], dict[str, Any]]) -> None:
     def add() -> None:
         add_monitoring_outlet(operator)
-        context["outlet_events"][MONITORING_ALIAS].add(MONITORING_ASSET, extra=record())
+        accessor = context["outlet_events"][MONITORING_ALIAS]
+        try:
+            # By reference, so that Airflow looks for the asset and does not make it.
+            accessor.add(cast("Any", Asset.ref(name=MONITORING_ASSET.name)), extra=record())
+        except AirflowRuntimeError as error:
+            if error.error.error != ErrorType.ASSET_NOT_FOUND:
+                raise
+            operator.log.warning(
+                "The page Delta tables is not told of this run: Airflow has no asset %s. The scheduler makes it when it starts; install "
+                "this provider there, too, and restart it. Or set [delta] monitoring = False.",
+                MONITORING_ASSET.name,
+            )
 
     _unless_off(operator, add)
 
 
 def _unless_off(operator: MonitoredTask, tell: Callable[[], None]) -> None:
     try:
-        if conf.getboolean("delta", "monitoring", fallback=False):
+        if conf.getboolean("delta", "monitoring", fallback=True):
             tell()
     except Exception:
         operator.log.warning("The page Delta tables could not be told of this run.", exc_info=True)

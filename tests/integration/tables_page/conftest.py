@@ -71,7 +71,6 @@ def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
     settings = {
         "PAGE_TABLES": json.dumps(choice),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vera:viewer",
-        "AIRFLOW__DELTA__MONITORING": "True",
     }
     airflow = LiveAirflow(tmp_path_factory.mktemp("airflow"), dags, settings)
     try:

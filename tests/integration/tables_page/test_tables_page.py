@@ -115,6 +115,7 @@ def test_runs_tell_what_they_gained_what_they_skipped_and_how_they_failed(lakeho
     assert set(runs("customers")) == {"optimize", "vacuum", "checkpoint"}
     failed = told_of(lakehouse, lakehouse.tables["absent"])
     assert {run["status"] for run in failed["runs"]} == {"failed"}
+    assert failed["row"]["failure"] is not None, failed
     assert "not a Delta table" in failed["row"]["failure"]["message"]
     report = lakehouse.airflow.call("GET", f"/delta-tables/v1/runs/{optimized['number']}")
     assert report["health_before"]["num_files"] == 60

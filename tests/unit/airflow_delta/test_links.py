@@ -67,11 +67,11 @@ def test_a_task_leads_to_its_table_on_the_page_where_that_is_turned_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     address = f"/plugin/delta-tables?table={table_id('s3://lake/events')}"
-    assert link(TablePageLink, REPORT) == ""
-    monkeypatch.setenv("AIRFLOW__DELTA__MONITORING", "True")
     assert link(TablePageLink, REPORT) == address
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/airflow/")
     assert link(TablePageLink, REPORT) == f"/airflow{address}"
+    monkeypatch.setenv("AIRFLOW__DELTA__MONITORING", "False")
+    assert link(TablePageLink, REPORT) == ""
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "", None])

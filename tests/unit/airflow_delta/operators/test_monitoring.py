@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from tests.support.runs.task_context import Supervisor
 from tests.support.tables.written_log import add, write_log
 
 from airflow_delta.assets import MAINTENANCE_ALIAS, MONITORING_ALIAS, MONITORING_ASSET
@@ -44,11 +46,6 @@ def told(context: dict[str, Any]) -> list[Any]:
     events = context["outlet_events"][MONITORING_ALIAS].asset_alias_events
     assert all(event.dest_asset_key.name == MONITORING_ASSET.name for event in events)
     return [read_record(event.extra, Source("nightly", "run", "task"), 0) for event in events]
-
-
-@pytest.fixture(autouse=True)
-def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW__DELTA__MONITORING", "True")
 
 
 @pytest.fixture
@@ -124,6 +121,19 @@ def test_the_setting_turns_it_off(
 def test_a_task_whose_page_cannot_be_told_goes_on(context: dict[str, Any]) -> None:
     context["outlet_events"] = {MAINTENANCE_ALIAS: context["outlet_events"][MAINTENANCE_ALIAS]}
     optimize(context, JobReport("optimize", TABLE, "nothing_to_do"))
+
+
+def test_a_task_never_makes_the_asset_and_says_what_makes_it(
+    context: dict[str, Any], supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    supervisor.assets.clear()
+    monkeypatch.setattr(
+        OptimizeWith, "log", SimpleNamespace(warning=lambda text, *_, **__: said.append(text), info=print)
+    )
+    optimize(context, JobReport("optimize", TABLE, "nothing_to_do"))
+    assert told(context) == []
+    assert any("scheduler makes it when it starts" in text for text in said)
 
 
 def test_operators_have_the_alias_of_the_page_as_outlet() -> None:

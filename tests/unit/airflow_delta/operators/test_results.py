@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
-from airflow.sdk.execution_time.comms import AssetResult, ErrorResponse, GetAssetByUri
+from airflow.sdk.execution_time.comms import ErrorResponse
+from tests.support.runs.task_context import Supervisor
 
 from airflow_delta.assets import (
     DATA_ALIAS,
@@ -38,30 +39,6 @@ def emitted(context: dict[str, Any], alias: AssetAlias) -> list[str]:
 
 def tell(context: dict[str, Any], told: JobReport, task: DeltaOptimizeOperator) -> None:
     emit(context, told, task)  # type: ignore[arg-type]
-
-
-class Supervisor:
-    """Answers the question for an asset as Airflow's supervisor does."""
-
-    def __init__(self, *assets: Asset) -> None:
-        self.assets = {asset.uri: asset for asset in assets}
-
-    def send(self, message: Any) -> Any:
-        assert isinstance(message, GetAssetByUri)
-        found = self.assets.get(message.uri)
-        if found is None:
-            return ErrorResponse(error=ErrorType.ASSET_NOT_FOUND, detail={"uri": message.uri})
-        return AssetResult(name=found.name, uri=found.uri, group="asset")
-
-
-@pytest.fixture
-def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
-    from airflow.sdk.execution_time import context, task_runner
-
-    made = Supervisor()
-    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", made, raising=False)
-    monkeypatch.setattr(context._AssetRefResolutionMixin, "_asset_ref_cache", {})
-    return made
 
 
 def test_which_reports_are_told() -> None:
