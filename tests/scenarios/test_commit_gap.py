@@ -122,6 +122,30 @@ def test_bins_of_quiet_partitions_go_first_and_the_busy_one_behind_a_statement(t
     assert set(ids(table)) < set(before)
 
 
+def test_when_the_moment_has_come_only_new_vectors_are_read(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"id": [31, 32], "part": ["b", "b"]})
+    deltalake.write_deltalake(str(table), rows, mode="append")
+    delete(table, "b")()
+    statements(table, "b", 10, every_seconds=2, took_seconds=1.9)
+    clock = Clock({3.0: delete(table, "b")})
+    asked: list[tuple[str, float]] = []
+    read = LocalStorage.read
+
+    def noting(self: LocalStorage, key: str, *args: Any) -> bytes:
+        if "deletion_vector" in key:
+            asked.append((key, clock.second))
+        return read(self, key, *args)
+
+    monkeypatch.setattr(LocalStorage, "read", noting)
+    report = run(table, where="part = 'b'", commit_when="gap", remap=True, full=True, runtime=clock.runtime)
+    assert (decisions(report), report.remapped_bins) == (["behind"], 1)
+    at_the_moment = [key for key, second in asked if second > 2]
+    assert len(at_the_moment) == len(set(at_the_moment))
+    assert not set(at_the_moment) & {key for key, second in asked if second < 2}
+
+
 def test_an_append_is_no_moment_to_commit_behind(table: Path) -> None:
     statements(table, "b", 10, every_seconds=2, took_seconds=1.9)
     row = pa.table({"id": [77], "part": ["b"]})

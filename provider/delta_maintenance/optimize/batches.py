@@ -144,6 +144,9 @@ class Batches:
         if not self._pending and not self.num_batches and self.dropped:
             raise self.dropped[0][1]
         self._pending.sort(key=lambda manifest: (order.get(manifest.bin_id, -1), manifest.bin_id))
+        if self.gap is not None and self.vectors is not None:
+            # When the moment has come, every request counts.
+            self.vectors.read_ahead(self._pending)
         while self.gap is not None and self._pending:
             waited_ms = self.gap.waited_ms
             later = self._take_out(self.gap.wait(self._partitions()))

@@ -19,17 +19,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import msgspec
 
+from delta_log.arrow.prefetch import map_ordered
 from delta_log.data.deletion_vector import (
     read_deletion_vector,
     write_deletion_vectors,
 )
 from delta_log.data.row_bitmap import RowBitmap
-from delta_log.errors import ConcurrentDelete
+from delta_log.errors import ConcurrentDelete, DeltaLogError
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.log.data_path import address_of
 from delta_log.storage.storage import Storage
@@ -55,16 +57,34 @@ WriteVectors = Callable[[Sequence[tuple[OutputFile, RowBitmap]]], Sequence[Delet
 
 @dataclass(frozen=True, slots=True)
 class VectorFiles:
-    """Deletion vectors as they are stored.
+    """Deletion vectors as they are stored. Each is read once: a remapping is repeated after each conflict.
 
     :param new_id: a fresh UUID, as text, for each file.
     """
 
     storage: Storage
     new_id: Callable[[], str]
+    _known: dict[str, RowBitmap] = field(default_factory=dict)
 
     def read(self, vector: DeletionVector, key: str) -> RowBitmap:
-        return read_deletion_vector(vector, self.storage)
+        if vector.unique_id not in self._known:
+            self._known[vector.unique_id] = read_deletion_vector(vector, self.storage)
+        return self._known[vector.unique_id]
+
+    def read_ahead(self, manifests: Sequence[BinManifest]) -> None:
+        """Read the vectors that the sources of some bins had when they were rewritten, many at a time.
+
+        Then a remapping reads only what changed since. What cannot be read now is left to the remapping.
+        """
+        sources = [source for manifest in manifests for source in manifest.sources]
+        vectors = [
+            DeletionVector(**source.deletion_vector)
+            for source in sources
+            if source.deletion_vector is not None
+        ]
+        with suppress(DeltaLogError, OSError):
+            for _ in map_ordered(lambda vector: self.read(vector, ""), vectors, self.storage.concurrency):
+                pass
 
     def write(self, wanted: Sequence[tuple[OutputFile, RowBitmap]]) -> Sequence[DeletionVector]:
         bitmaps = [rows for _, rows in wanted]
