@@ -202,11 +202,11 @@ _WAITS = {
 
 
 def _waited(wait: Mapping[str, Any]) -> str:
-    moments = wait["moments"]
-    how = _WAITS.get(moments[-1]["decision"], "committed") if moments else "nothing to commit"
+    last = wait.get("moments", [])[-1:]
+    how = _WAITS.get(str(last[0].get("decision")), "committed") if last else "nothing was committed"
     return (
-        f"{how}, after a wait of {format_duration(wait['waited_ms'] / 1000)}: {counted(wait['commits_seen'], 'commit')} of others "
-        f"meanwhile, {counted(wait['requests'], 'request')}"
+        f"{how}, after a wait of {format_duration(wait.get('waited_ms', 0) / 1000)}: "
+        f"{counted(wait.get('commits_seen', 0), 'commit')} of others meanwhile, {counted(wait.get('requests', 0), 'request')}"
     )
 
 

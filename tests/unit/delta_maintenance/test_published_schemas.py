@@ -30,6 +30,7 @@ FULL_REPORT = JobReport(
     plan={"bins": 1},
     dropped_bins=1,
     dropped=[{"bin": "b"}],
+    commit_wait={"waited_ms": 1, "requests": 2, "commits_seen": 1, "moments": [{"decision": "behind"}]},
     broken=[{"type": "CorruptFile"}],
     num_batches=2,
     left={"bins": 1},
