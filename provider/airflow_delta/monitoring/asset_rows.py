@@ -8,6 +8,8 @@ the DAG processor or the triggerer starts (:mod:`airflow_delta.monitoring.plugin
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from airflow.models.asset import AssetActive, AssetAliasModel, AssetModel
@@ -21,17 +23,21 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-def make_asset_rows() -> None:
+#: Begins a session; it is committed at the end, or rolled back where an exception leaves it.
+Sessions = Callable[[], AbstractContextManager["Session"]]
+
+
+def make_asset_rows(sessions: Sessions = create_session) -> None:
     """Make the rows of the asset, of its alias, and of what binds them, as far as they are missing."""
     try:
-        _make()
+        _make(sessions)
     except IntegrityError:
         # Another process made some of them at the same time. They are there now.
-        _make()
+        _make(sessions)
 
 
-def _make() -> None:
-    with create_session() as session:
+def _make(sessions: Sessions) -> None:
+    with sessions() as session:
         asset = session.scalar(select(AssetModel).where(AssetModel.name == MONITORING_ASSET.name))
         if asset is None:
             asset = AssetModel(MONITORING_ASSET.name, MONITORING_ASSET.uri, group=MONITORING_ASSET.group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,36 @@ def engine(postgres_url: str) -> Iterator[Engine]:
     Base.metadata.create_all(made)
     yield made
     made.dispose()
+
+
+def asset_rows(engine: Engine) -> list[int]:
+    """How many rows there are of the asset, of its alias, of what binds them, and of active assets."""
+    from airflow.models.asset import AssetActive, AssetAliasModel, AssetModel, alias_association_table
+    from sqlalchemy import func, select
+    from sqlalchemy.orm import Session
+
+    tables = (AssetModel, AssetAliasModel, alias_association_table, AssetActive)
+    with Session(engine) as session:
+        return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
+
+
+def test_the_rows_of_the_asset_are_made_once_by_whoever_comes_first(engine: Engine) -> None:
+    from airflow.models.asset import alias_association_table
+    from sqlalchemy import delete
+    from sqlalchemy.orm import sessionmaker
+
+    from airflow_delta.monitoring.asset_rows import make_asset_rows
+
+    begin = sessionmaker(engine).begin
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: make_asset_rows(begin), range(8)))
+    assert asset_rows(engine) == [1, 1, 1, 1]
+    # A DAG may declare the asset, which binds it to no alias.
+    with begin() as session:
+        session.execute(delete(alias_association_table))
+    make_asset_rows(begin)
+    make_asset_rows(begin)
+    assert asset_rows(engine) == [1, 1, 1, 1]
 
 
 def add_events(engine: Engine, extras: list[Any], hours_ago: float) -> None:
