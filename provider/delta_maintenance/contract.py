@@ -389,7 +389,7 @@ class JobReport:
 
 #: A Spark application, in reports and in progress.
 SPARK_APPLICATION = object_with({"application_id": TEXT.or_none(), "ui_url": TEXT.or_none(), "version": TEXT})
-COMMIT_WAIT = object_with(
+_COMMIT_WAIT = object_with(
     {"waited_ms": INTEGER, "requests": INTEGER, "commits_seen": INTEGER, "moments": OBJECTS}
 )
 _TRANSACTION = object_with({"app_id": TEXT, "version": INTEGER}, required=True)
@@ -432,7 +432,7 @@ REPORT_MEMBERS: Mapping[str, Kind] = {
     "dropped_bins": INTEGER,
     "dropped": OBJECTS.or_none(),
     "remapped_bins": INTEGER,
-    "commit_wait": COMMIT_WAIT.or_none(),
+    "commit_wait": _COMMIT_WAIT.or_none(),
     "broken_bins": INTEGER,
     "broken": OBJECTS.or_none(),
     "foreign": OBJECT.or_none(),

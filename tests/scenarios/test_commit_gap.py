@@ -11,7 +11,13 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.support.runs.maintenance_runs import enable_deletion_vectors, manifests, mark_deleted, run
+from tests.support.runs.maintenance_runs import (
+    WatchedEngine,
+    enable_deletion_vectors,
+    manifests,
+    mark_deleted,
+    run,
+)
 from tests.support.tables.busy_logs import write_statements
 from tests.support.tables.small_tables import write_parts
 
@@ -256,6 +262,62 @@ def test_a_store_that_fails_while_it_is_waited_for_does_not_end_the_wait(
     monkeypatch.setattr(LocalStorage, "read", failing)
     report = run(table, where="part = 'b'", commit_when="gap", remap=True, runtime=clock.runtime)
     assert decisions(report) == ["behind"]
+
+
+def test_a_statement_that_an_outage_hid_is_not_taken_for_one_of_this_moment(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements(table, "b", 10, every_seconds=20, took_seconds=19)
+    read = LocalStorage.read
+    down = False
+
+    def outage(begins: bool) -> None:
+        nonlocal down
+        down = begins
+
+    def hidden() -> None:
+        outage(False)
+        delete(table, "b")()
+        outage(True)
+
+    clock = Clock({2.0: lambda: outage(True), 3.0: hidden, 5.0: lambda: outage(False)})
+
+    def failing(self: LocalStorage, key: str, *args: Any) -> bytes:
+        if down:
+            raise StorageError("503", key)
+        return read(self, key, *args)
+
+    monkeypatch.setattr(LocalStorage, "read", failing)
+    report = run(table, where="part = 'b'", commit_when="gap", remap=True, runtime=clock.runtime)
+    assert decisions(report) == ["silence"]
+    assert waited(report)["commits_seen"] == 1
+
+
+def test_where_nothing_is_waited_for_no_vectors_are_read_ahead(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete(table, "b")()
+    asked: list[str] = []
+    read = LocalStorage.read
+
+    def noting(self: LocalStorage, key: str, *args: Any) -> bytes:
+        asked.append(key)
+        return read(self, key, *args)
+
+    given = WatchedEngine(lambda _: asked.clear())
+    monkeypatch.setattr(LocalStorage, "read", noting)
+    report = run(
+        table,
+        "purge",
+        commit_when="gap",
+        remap=True,
+        max_deleted_rows_ratio=0.0,
+        engine=given,
+        # Long after the DELETE.
+        runtime=Clock(now_ms=START_MS + 600_000).runtime,
+    )
+    assert (decisions(report), waited(report)["waited_ms"]) == (["silence"], 0)
+    assert [key for key in asked if "deletion_vector" in key] == []
 
 
 def test_a_purge_waits_too(table: Path) -> None:

@@ -144,12 +144,9 @@ class Batches:
         if not self._pending and not self.num_batches and self.dropped:
             raise self.dropped[0][1]
         self._pending.sort(key=lambda manifest: (order.get(manifest.bin_id, -1), manifest.bin_id))
-        if self.gap is not None and self.vectors is not None:
-            # When the moment has come, every request counts.
-            self.vectors.read_ahead(self._pending)
         while self.gap is not None and self._pending:
             waited_ms = self.gap.waited_ms
-            later = self._take_out(self.gap.wait(self._partitions()))
+            later = self._take_out(self.gap.wait(self._partitions(), self._read_ahead))
             # Forecasts learn from the time that the rewriting took.
             self._since_ms += self.gap.waited_ms - waited_ms
             if not later:
@@ -158,6 +155,11 @@ class Batches:
             self._pending = later
         if self._pending or (self.num_batches and self.details.transaction is not None):
             self._commit(finishes=True)
+
+    def _read_ahead(self) -> None:
+        """Read what a remapping will need: when the moment to commit has come, every request counts."""
+        if self.vectors is not None:
+            self.vectors.read_ahead(self._pending)
 
     def _partitions(self) -> Counter[Partition]:
         """The partitions of the pending bins, with the number of their bins."""

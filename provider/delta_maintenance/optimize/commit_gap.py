@@ -151,10 +151,11 @@ class Pauses:
         expected = self.in_flight(silence_ms)
         if expected <= _RARE:
             return Verdict(Decision.BETWEEN, expected)
-        # The estimate changes only where a pause ended or a statement began.
-        moments = {length for length, _ in self.lengths_ms if length > silence_ms}
-        good = (at for at in sorted(moments) if self.in_flight(at) <= _RARE)
-        return Verdict(Decision.WAIT, expected, min(next(good, self.silence_ms), self.silence_ms) + 1)
+        # As a silence grows, the estimate falls only where an earlier pause ended.
+        ends = {length for length, _ in self.lengths_ms if length > silence_ms}
+        good = (at for at in sorted(ends) if self.in_flight(at) <= _RARE)
+        silent_ms = self.silence_ms + 1
+        return Verdict(Decision.WAIT, expected, min(next(good, silent_ms), silent_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +187,11 @@ def decide(situation: Situation, waited_ms: int, max_wait_ms: int) -> Verdict:
     return found
 
 
-def statements_in(
-    commits: Iterable[WinningCommit], known_times_ms: Mapping[int, int | None] | None = None
-) -> list[Statement]:
+def statements_in(commits: Iterable[WinningCommit], times_ms: dict[int, int | None]) -> list[Statement]:
     """Return the statements among some commits, in order.
 
-    :param known_times_ms: when earlier versions were committed.
+    :param times_ms: when earlier versions were committed; those of the commits are added.
     """
-    times_ms = dict(known_times_ms or {})
     found = []
     for commit in commits:
         info = commit.commit_info

@@ -6,7 +6,7 @@ call. So when a commit appears, its content is known with the same request, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot.commit_info import stated_time_ms
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.transaction.conflict import WinningCommit
@@ -39,6 +38,8 @@ from delta_maintenance.units import counted, format_duration
 _HISTORY = 64
 #: Between two looks at the log. A writer without pause begins its next statement some tenths of a second after its commit.
 _LOOK_EVERY_SECONDS, _LOOK_AT_STORE_EVERY_SECONDS = 0.01, 0.05
+#: A commit counts as seen at once if it was not there so long before. A store may fail to answer for longer.
+_AT_ONCE_MS = 500
 _TELL_EVERY_MS = 60_000
 _WORDS = {
     Decision.QUIET: "nobody has changed rows there lately",
@@ -71,8 +72,10 @@ class GapWait:
     _statements: list[Statement] | None = None
     _times_ms: dict[int, int | None] = field(default_factory=dict)
     _pauses: dict[Partition, Pauses | None] = field(default_factory=dict)
-    #: By partition, when its last statement was committed, and when it was seen if that was at once.
+    #: By partition, when its last statement was committed, or was seen if that was at once.
     _last_ms: dict[Partition, int] = field(default_factory=dict)
+    #: When the commit that comes next was last known to be absent.
+    _absent_ms: int = 0
 
     def ready(self, partitions: Mapping[Partition, int]) -> frozenset[Partition]:
         """Return the partitions to which bins may be committed at this moment. Do not wait.
@@ -82,16 +85,17 @@ class GapWait:
         self._catch_up()
         return self._found(self._verdicts(partitions, frozenset(), 0), partitions, 0)
 
-    def wait(self, partitions: Mapping[Partition, int]) -> frozenset[Partition]:
+    def wait(self, partitions: Mapping[Partition, int], prepare: Callable[[], None]) -> frozenset[Partition]:
         """Wait until bins may be committed to at least one partition. Return these partitions.
 
         :param partitions: with the number of their bins.
+        :param prepare: called before a wait, if there has to be one.
         :raises CommitPostponed: no moment came in time, and the bins are to be left to the next try.
         """
         began_ms = self.runtime.now_ms()
         self._catch_up()
         just: frozenset[Partition] = frozenset()
-        told_ms = None
+        told_ms: int | None = None
         every = _LOOK_EVERY_SECONDS if self.storage.has_directories else _LOOK_AT_STORE_EVERY_SECONDS
         try:
             while True:
@@ -102,10 +106,14 @@ class GapWait:
                     return found
                 if all(verdict.decision is Decision.GIVE_UP for verdict in verdicts.values()):
                     return self._given_up(partitions, waited_ms)
+                if told_ms is None:
+                    prepare()
                 if told_ms is None or waited_ms - told_ms >= _TELL_EVERY_MS:
                     told_ms = waited_ms
                     self._tell(partitions, verdicts, waited_ms)
-                just = self._look_or_sleep(every)
+                give_up_ms = began_ms + self.max_wait_ms - self.waited_ms
+                until_ms = min(self._until_ms(verdicts), give_up_ms, began_ms + told_ms + _TELL_EVERY_MS)
+                just = self._next_commit(until_ms, every)
         finally:
             self.waited_ms += self.runtime.now_ms() - began_ms
 
@@ -124,12 +132,12 @@ class GapWait:
         """Learn from the latest commits, and read those that came meanwhile."""
         if self._statements is None:
             commits = self._history()
-            self._statements = statements_in(commits)
-            self._times_ms = {c.version: _time_ms(c) for c in commits}
+            self._statements = statements_in(commits, self._times_ms)
             for statement in self._statements:
                 self._note(statement, None)
         missed = self.transaction.catch_up()
         self.requests += 1 + len(missed)
+        self._absent_ms = self.runtime.now_ms()
         for winner in missed:
             self._met(winner, live=False)
 
@@ -149,34 +157,45 @@ class GapWait:
             for v, key, body in zip(versions, keys, bodies, strict=True)
         ]
 
-    def _look(self) -> WinningCommit | None:
-        self.requests += 1
-        try:
-            return self.transaction.look()
-        except AccessDenied:
-            raise
-        except StorageError:
-            # The next look asks again; the commit itself finds out whether the store answers.
-            return None
+    def _next_commit(self, until_ms: int, every_seconds: float) -> frozenset[Partition]:
+        """Look for a commit until it comes or the time is over.
 
-    def _look_or_sleep(self, seconds: float) -> frozenset[Partition]:
-        """Return the partitions in which a statement was committed since the last look; sleep if there was none."""
-        winner = self._look()
-        if winner is None:
-            self.runtime.sleep(seconds)
-            return frozenset()
-        return self._met(winner, live=True)
+        :return: the partitions in which it is a statement that was committed a moment ago.
+        """
+        while True:
+            self.requests += 1
+            asked_ms = self.runtime.now_ms()
+            try:
+                winner = self.transaction.look()
+            except AccessDenied:
+                raise
+            except (StorageError, OSError):
+                # The next look asks again; the commit itself finds out whether the store answers.
+                winner = None
+            else:
+                if winner is None:
+                    self._absent_ms = asked_ms
+            if winner is not None:
+                return self._met(winner, live=self.runtime.now_ms() - self._absent_ms <= _AT_ONCE_MS)
+            if self.runtime.now_ms() >= until_ms:
+                return frozenset()
+            self.runtime.sleep(every_seconds)
 
     def _met(self, winner: WinningCommit, *, live: bool) -> frozenset[Partition]:
+        """Note a commit of others.
+
+        :param live: it was seen at once.
+        :return: the partitions in which it is a statement, if it was seen at once.
+        """
         self.commits_seen += 1
         found = statements_in([winner], self._times_ms)
-        self._times_ms[winner.version] = _time_ms(winner)
         changed: frozenset[Partition] = frozenset()
         for statement in found:
             assert self._statements is not None
             self._statements.append(statement)
             self._note(statement, self.runtime.now_ms() if live else None)
-            changed |= statement.partitions
+            if live:
+                changed |= statement.partitions
         return changed
 
     def _note(self, statement: Statement, seen_ms: int | None) -> None:
@@ -205,6 +224,12 @@ class GapWait:
             )
             for partition in partitions
         }
+
+    def _until_ms(self, verdicts: Mapping[Partition, Verdict]) -> int:
+        """When a decision will be another one if nobody commits."""
+        return min(
+            self._last_ms[partition] + (verdict.until_ms or 0) for partition, verdict in verdicts.items()
+        )
 
     def _pauses_of(self, partition: Partition) -> Pauses | None:
         if partition not in self._pauses:
@@ -247,7 +272,3 @@ class GapWait:
             f"{counted(sum(partitions.values()), 'finished bin')} wait for a gap between statements of other writers: one is in "
             f"flight{busiest}; at most {format_duration(left_ms / 1000)} more"
         )
-
-
-def _time_ms(commit: WinningCommit) -> int | None:
-    return stated_time_ms(commit.commit_info)

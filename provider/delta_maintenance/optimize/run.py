@@ -6,7 +6,8 @@ Pure functions in other modules decide each step. This module puts them in order
 2. Find what earlier tries of the run have finished (:mod:`delta_maintenance.optimize.resume`), and plan the rest on a
    fresh snapshot. A dry run ends here.
 3. Rewrite each bin on the chosen engine. Each bin leaves a manifest.
-4. Commit once, or once per batch, under the conflict rules, and perhaps only when other writers lose least by it. Bins whose sources changed meanwhile are left out.
+4. Commit once, or once per batch, under the conflict rules, and perhaps only when other writers lose least by it. Bins
+   whose sources changed meanwhile are left out.
 5. Report. Delete the manifests of the run, and the files of bins that no try can commit any more
    (:mod:`delta_maintenance.optimize.orphans`).
 

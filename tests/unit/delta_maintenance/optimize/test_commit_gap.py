@@ -58,7 +58,7 @@ def test_a_statement_is_a_commit_that_may_have_read_rows() -> None:
         commit(7, add(), operation="Manual Update"),
         commit(9, remove(), operation="DELETE"),
     ]
-    assert [found.version for found in statements_in(commits)] == [3, 4, 7, 9]
+    assert [found.version for found in statements_in(commits, {})] == [3, 4, 7, 9]
 
 
 def test_a_statement_takes_the_time_that_it_says_or_that_since_the_version_it_read() -> None:
@@ -76,7 +76,7 @@ def test_a_statement_takes_the_time_that_it_says_or_that_since_the_version_it_re
 
 
 def test_a_statement_is_in_the_partitions_of_its_files() -> None:
-    (found,) = statements_in([commit(1, add("a"), remove("b"), remove(""), operation="MERGE")])
+    (found,) = statements_in([commit(1, add("a"), remove("b"), remove(""), operation="MERGE")], {})
     assert found.partitions == {partition_key({"day": day}) for day in ("a", "b", None)}
 
 
@@ -103,9 +103,13 @@ def test_the_rule_ends_every_wait(pauses: Pauses, silence_ms: int, waited_ms: in
     assert (found.decision is Decision.WAIT) == (found.until_ms is not None)
     if found.decision is Decision.WAIT:
         assert waited_ms < max_wait_ms
-        # If nobody commits until then, the decision is to commit: the writers have gone, or pause.
+        # If nobody commits until then, the decision is to commit, and not before: the writers have gone, or pause.
         assert found.until_ms is not None
         assert silence_ms < found.until_ms <= pauses.silence_ms + 1
+        before = {found.until_ms - 1, (max(0, silence_ms) + found.until_ms) // 2}
+        for earlier_ms in before:
+            still = decide(Situation(pauses, earlier_ms), waited_ms, max_wait_ms)
+            assert still.decision is Decision.WAIT or earlier_ms < silence_ms
         assert decide(Situation(pauses, found.until_ms), waited_ms, max_wait_ms).commits
     if found.decision is Decision.GIVE_UP:
         assert waited_ms >= max_wait_ms
