@@ -31,9 +31,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.support.environment.delta_spark import delta_spark_jars, start_delta_spark, stop_spark
 from tests.support.mixed_writers.parts import writers_extensions
+from tests.support.mixed_writers.scenarios import create_with_deletion_vectors
 from tests.support.mixed_writers.sessions import (
     COMPACTIONS,
     FIRST_ROWS,
+    IDS_PER_SESSION,
     SCHEMA,
     DeltaRsSession,
     Session,
@@ -46,7 +48,6 @@ from tests.support.mixed_writers.sessions import (
 from tests.support.servers.s3 import MINIO, running_minio
 
 from delta_log import Table
-from delta_log.log.file_names import commit_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,6 @@ _BUSY = (0.2, 0.5, 0.9, 1.0)
 _COMPACT_EVERY_SECONDS = 10.0
 #: Statements that failed per committed compaction: what `gap` may cost one writer, by how busy it is.
 _ONE_WRITER_LIMITS = {0.2: 0.05, 0.5: 0.05, 0.9: 0.2, 1.0: 0.4}
-_IDS_PER_SESSION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _lived(
     uri = f"{place.root}/{uuid.uuid4().hex}"
     table = Table(uri, place.options)
     first = {
-        number * _IDS_PER_SESSION + row: 0 for number in range(cell.sessions) for row in range(FIRST_ROWS)
+        number * IDS_PER_SESSION + row: 0 for number in range(cell.sessions) for row in range(FIRST_ROWS)
     }
     _create(table, first)
     sessions: list[Session] = []
@@ -192,45 +192,22 @@ def _lived(
 
 
 def _create(table: Table, rows: Mapping[int, int]) -> None:
-    """Write version 0, with deletion vectors switched on, and its rows in four files."""
-    fields = [{"name": f.name, "type": "long", "nullable": True, "metadata": {}} for f in SCHEMA]
-    features = ["deletionVectors"]
-    actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": int(1000 * time.time()), "operation": "CREATE TABLE"}},
-        {
-            "protocol": {
-                "minReaderVersion": 3,
-                "minWriterVersion": 7,
-                "readerFeatures": features,
-                "writerFeatures": features,
-            }
-        },
-        {
-            "metaData": {
-                "id": str(uuid.uuid4()),
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps({"type": "struct", "fields": fields}),
-                "partitionColumns": [],
-                "configuration": {"delta.enableDeletionVectors": "true"},
-            }
-        },
-    ]
-    ids = sorted(rows)
+    """Write version 0 with its rows in four files."""
+    ids, adds = sorted(rows), []
     for number in range(4):
         part = ids[number::4]
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"id": part, "n": [0] * len(part)}, SCHEMA), sink)
         body = sink.getvalue().to_pybytes()
-        table.storage.put(f"first-{number}.parquet", body)
         add = {
             "path": f"first-{number}.parquet",
             "partitionValues": {},
             "size": len(body),
             "modificationTime": 1,
         }
-        actions.append({"add": {**add, "dataChange": True, "stats": json.dumps({"numRecords": len(part)})}})
-    text = "".join(json.dumps(action) + "\n" for action in actions)
-    assert table.storage.put_if_absent(commit_key(0), text.encode())
+        table.storage.put(f"first-{number}.parquet", body)
+        adds.append({**add, "dataChange": True, "stats": json.dumps({"numRecords": len(part)})})
+    create_with_deletion_vectors(table, SCHEMA, (), adds)
 
 
 def _rate(tally: Tally) -> float:

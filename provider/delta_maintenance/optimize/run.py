@@ -54,7 +54,7 @@ from delta_maintenance.optimize.plan.layout_forecast import layout_forecast
 from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_tag
-from delta_maintenance.optimize.plan.table_layout import table_layout
+from delta_maintenance.optimize.plan.table_layout import TableLayout
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.optimize.remapping import VectorFiles
 from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries
@@ -109,7 +109,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     choice = context.engines.choose(plan.bytes_in)
     if choice.engine is None:
         return report("needs_spark", engine_reason=choice.reason, plan=plan.to_dict())
-    batches = _batches(spec, context, snapshot, transaction, options, earlier)
+    batches = _batches(spec, context, snapshot, transaction, plan, earlier)
     work = _Work(plan, batches, options.on_broken_source == "skip", earlier)
     rewrite = context.engines.finishes
     _tell_plan(context, plan, earlier)
@@ -165,13 +165,13 @@ def _batches(
     context: JobContext,
     snapshot: Snapshot,
     transaction: Transaction,
-    options: OptimizeOptions,
+    plan: OptimizePlan,
     earlier: EarlierTries,
 ) -> Batches:
-    identity = spec.transaction
+    identity, options = spec.transaction, plan.options
     details = CommitDetails(
         operation="REORG" if options.purge else "OPTIMIZE",
-        parameters=_parameters(options, snapshot),
+        parameters=_parameters(options, plan.layout),
         run_id=spec.run_id,
         tags={**spec.tags, **_row_tracking_tags(snapshot)},
         transaction=(identity.app_id, identity.version) if identity is not None else None,
@@ -317,12 +317,11 @@ def _row_tracking_tags(snapshot: Snapshot) -> dict[str, str]:
     return {PRESERVED_TAG: "true"} if flag(snapshot.properties, ENABLED) else {}
 
 
-def _parameters(options: OptimizeOptions, snapshot: Snapshot) -> dict[str, Any]:
+def _parameters(options: OptimizeOptions, layout: TableLayout | None) -> dict[str, Any]:
     """``operationParameters`` as Spark has them; layouts that Spark does not know have names of their own."""
     predicate = {"predicate": [options.where] if options.where else []}
     if options.purge:
         return {**predicate, "applyPurge": True}
-    layout = table_layout(snapshot, options)
     names = list(layout.names) if layout is not None else []
     clusters = layout is not None and layout.is_clustering
     kind = layout.layout.kind if layout is not None and not clusters else None

@@ -23,8 +23,9 @@ fleet               writers                         what keeps them apart       
 from __future__ import annotations
 
 import json
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def local_vectors(site: Site, commits: int, seconds: float, *, remap: bool = Fal
         _compacting_beside_delta_spark(table, {}, remap),
         spark,
     ]
-    _create_with_deletion_vectors(Table(table))
+    create_with_deletion_vectors(Table(table))
     journals = run_fleet(writers, commits, site.directory / "fleet", seconds)
     readers = {
         "ours": read_by_us(table, {}),
@@ -208,7 +209,7 @@ def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) ->
         _compacting_beside_delta_spark(table, options, remap),
         spark,
     ]
-    _create_with_deletion_vectors(Table(table, options))
+    create_with_deletion_vectors(Table(table, options))
     journals = run_fleet(writers, commits, site.directory / "fleet", seconds)
     readers = {
         "ours": read_by_us(table, options),
@@ -227,13 +228,30 @@ def s3_lock_remap(site: Site, commits: int, seconds: float) -> Verdict:
     return s3_lock(site, commits, seconds, remap=True)
 
 
-def _create_with_deletion_vectors(table: Table) -> None:
-    """Writes version 0 by hand: delta-rs and delta-spark would enable more than deletion vectors."""
-    types = {"writer": "string", "id": "long"}
-    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in types.items()]
+def create_with_deletion_vectors(
+    table: Table,
+    schema: pa.Schema = _SCHEMA,
+    partition_by: Sequence[str] = ("writer",),
+    adds: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Writes version 0 by hand: delta-rs and delta-spark would enable more than deletion vectors.
+
+    :param schema: of columns of texts and of 64-bit integers.
+    :param adds: the files of the version.
+    """
+    fields = [
+        {
+            "name": f.name,
+            "type": "long" if f.type == pa.int64() else "string",
+            "nullable": True,
+            "metadata": {},
+        }
+        for f in schema
+    ]
     features = ["deletionVectors"]
+    info = {"timestamp": int(1000 * time.time()), "operation": "CREATE TABLE", "operationParameters": {}}
     actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": 0, "operation": "CREATE TABLE", "operationParameters": {}}},
+        {"commitInfo": info},
         {
             "protocol": {
                 "minReaderVersion": 3,
@@ -247,10 +265,11 @@ def _create_with_deletion_vectors(table: Table) -> None:
                 "id": str(uuid.uuid4()),
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": json.dumps({"type": "struct", "fields": fields}),
-                "partitionColumns": ["writer"],
+                "partitionColumns": list(partition_by),
                 "configuration": {"delta.enableDeletionVectors": "true"},
             }
         },
+        *({"add": add} for add in adds),
     ]
     body = "".join(json.dumps(action) + "\n" for action in actions)
     assert table.storage.put_if_absent(commit_key(0), body.encode())

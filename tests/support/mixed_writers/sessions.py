@@ -25,6 +25,7 @@ from delta_log.errors import CommitFailed
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
 from delta_maintenance.engine.local import LocalEngine
+from tests.support.mixed_writers.writer import SPARK_CONFLICT
 from tests.support.runs.maintenance_runs import run
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 #: In seconds; the mean is 2.2.
 LENGTHS = (0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 10.0)
-_IDS_PER_SESSION = 1_000_000
+IDS_PER_SESSION = 1_000_000
 #: Rows of each session when a table begins.
 FIRST_ROWS = 200
 COMPACTIONS = ("now", "gap", "delta-spark")
@@ -91,6 +92,14 @@ class Statement:
         return json.dumps(effects[self.kind])
 
 
+def spark_conflict(error: Exception) -> str:
+    """Return what delta-spark says of a conflict; another error is raised again."""
+    text = str(error)
+    if SPARK_CONFLICT.search(text) is None:
+        raise error
+    return text
+
+
 class Session(ABC):
     """Runs statements of one kind of writer.
 
@@ -99,7 +108,7 @@ class Session(ABC):
 
     def __init__(self, uri: str, number: int, seed: int) -> None:
         self.uri, self.random = uri, random.Random(seed)
-        first = number * _IDS_PER_SESSION
+        first = number * IDS_PER_SESSION
         self._rows = set(range(first, first + FIRST_ROWS))
         self._next = first + FIRST_ROWS
 
@@ -168,13 +177,7 @@ class SparkSessionOfTable(Session):
         try:
             self._spark.sql(text)
         except Py4JJavaError as error:
-            if "Concurrent" not in str(error.java_exception.getClass().getName()):
-                raise
-            return str(error.java_exception.getMessage())
-        except Exception as error:
-            if "oncurrent" not in f"{type(error)} {error}":
-                raise
-            return str(error)
+            return spark_conflict(error)
         return None
 
     def blames_compaction(self, conflict: str) -> bool:
@@ -272,8 +275,7 @@ def _spark_compaction(spark: SparkSession, uri: str) -> str:
     try:
         row = spark.sql(f"OPTIMIZE delta.`{uri}`").collect()[0]
     except Py4JJavaError as error:
-        if "Concurrent" not in str(error.java_exception.getClass().getName()):
-            raise
+        spark_conflict(error)
         return "lost"
     return "committed" if row["metrics"]["numFilesAdded"] else "nothing_to_do"
 

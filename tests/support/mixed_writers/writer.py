@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _IDS_PER_DELETE = 3
 _COMPANY_SECONDS = 3.0
-_SPARK_CONFLICT = re.compile(r"io\.delta\.exceptions\.(Concurrent\w+|MetadataChanged\w+|ProtocolChanged\w+)")
+SPARK_CONFLICT = re.compile(r"io\.delta\.exceptions\.(Concurrent\w+|MetadataChanged\w+|ProtocolChanged\w+)")
 
 
 class WriterKind(ABC):
@@ -270,7 +270,7 @@ class DeltaSpark(Changing):
                     "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
                 )
         except Py4JJavaError as error:
-            conflict = _SPARK_CONFLICT.search(str(error))
+            conflict = SPARK_CONFLICT.search(str(error))
             if conflict is None:
                 raise
             return conflict[1]
