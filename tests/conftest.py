@@ -32,7 +32,7 @@ from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds 
     azure_server,
     gcs_bucket,
     gcs_server,
-    postgres_url,
+    new_database,
     s3_bucket,
     s3_server,
     spark_cluster,

@@ -78,7 +78,7 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
     broken_spark_submit: Path,
     watched_tables: dict[str, Path],
     tailed_tables: dict[str, TailedTable],
-    postgres_url: str,
+    new_database: Callable[[], str],
     spark_cluster: SparkCluster,
 ) -> Iterator[LiveAirflow]:
     home = tmp_path_factory.mktemp("airflow")
@@ -95,7 +95,7 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
     _replace(dags / "optimize_in_cluster_mode.py", r"spark_conf=\{.*\}", f"spark_conf={SparkCluster.conf!r}")
     _replace(dags / "adhoc_maintenance.py", "s3://lake/sales", str(allowed_root))
     settings = {
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres_url,
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": new_database(),
         "AIRFLOW_CONN_AMBIENT": '{"conn_type": "delta"}',
         "AIRFLOW_CONN_SALES": json.dumps(
             {"conn_type": "delta", "extra": {"allowed_roots": str(allowed_root)}}

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
 
 @pytest.fixture(scope="session")
 def airflow(
-    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, places: Places
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], places: Places
 ) -> Iterator[LiveAirflow]:
     home, dags = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("dags")
     uploads, hadoop = tmp_path_factory.mktemp("uploads"), tmp_path_factory.mktemp("hadoop")
@@ -43,7 +43,7 @@ def airflow(
             f"from matrix_cases import define_dags  # makes each airflow DAG\n\ndefine_dags({operation!r}, {way!r})\n"
         )
     settings = {
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres_url,
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": new_database(),
         "AIRFLOW__CORE__PARALLELISM": "12",
         # No file changes.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",

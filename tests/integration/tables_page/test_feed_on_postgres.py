@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -25,13 +25,13 @@ NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture(scope="module")
-def engine(postgres_url: str) -> Iterator[Engine]:
+def engine(new_database: Callable[[], str]) -> Iterator[Engine]:
     import airflow.models
     from airflow.models.base import Base
     from sqlalchemy import create_engine
 
     airflow.models.import_all_models()  # type: ignore[no-untyped-call]
-    made = create_engine(postgres_url)
+    made = create_engine(new_database())
     Base.metadata.create_all(made)
     yield made
     made.dispose()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -58,10 +58,10 @@ def azure_container(azure_server: AzureServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of an empty database, for SQLAlchemy."""
-    with running_postgres(teller(request.config)) as url:
-        yield url
+def new_database(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
+    """Makes an empty database on PostgreSQL, and returns its URL for SQLAlchemy."""
+    with running_postgres(teller(request.config)) as make:
+        yield make
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,8 +24,8 @@ _SETTINGS = ("fsync=off", "full_page_writes=off", "unix_socket_directories=", "l
 
 
 @contextmanager
-def running_postgres(say: Say) -> Iterator[str]:
-    """Runs an empty database for the length of a block, and yields its URL for SQLAlchemy.
+def running_postgres(say: Say) -> Iterator[Callable[[], str]]:
+    """Runs a server for the length of a block, and yields what makes an empty database and returns its URL for SQLAlchemy.
 
     PostgreSQL refuses to run as root. For root, the server runs as `nobody`; programs from the cache are copied first,
     since `nobody` cannot reach root's home directory.
@@ -53,7 +53,21 @@ def running_postgres(say: Say) -> Iterator[str]:
         with running(
             lambda port: [str(program), "-D", str(data), "-p", str(port), *settings], directory, user=user
         ) as port:
-            yield f"postgresql+psycopg2://{_USER}:{password}@127.0.0.1:{port}/postgres"
+            server = f"postgresql+psycopg2://{_USER}:{password}@127.0.0.1:{port}"
+            yield lambda: _make_database(server)
+
+
+def _make_database(server: str) -> str:
+    from sqlalchemy import create_engine, text
+
+    name = f"test_{secrets.token_hex(4)}"
+    engine = create_engine(f"{server}/postgres", isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            connection.execute(text(f"CREATE DATABASE {name}"))
+    finally:
+        engine.dispose()
+    return f"{server}/{name}"
 
 
 def _make_cluster(initdb: Path, data: Path, secret: Path, user: int | None) -> None:

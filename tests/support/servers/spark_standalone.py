@@ -125,4 +125,6 @@ def _environment(home: Path) -> dict[str, str]:
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "PATH": os.environ["PATH"],
+        # An embedded Spark in this process, started by another test, leaves its module path there for its own workers.
+        "PYTHONPATH": "",
     }
