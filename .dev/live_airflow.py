@@ -22,6 +22,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ _COMPONENTS = {
 _FINAL_STATES = frozenset({"success", "failed"})
 #: Airflow answers so when it has done nothing because its database was busy: SQLite has one writer at a time.
 _BUSY = 503
+#: Airflow answers so when it has been asked already.
+_CONFLICT = 409
 _BUSY_PAUSES_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
@@ -179,6 +182,28 @@ class LiveAirflow:
         self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
         run = self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None, **body})
         return str(run["dag_run_id"])
+
+    def set_paused(self, dag_id: str, is_paused: bool, seconds: float = 90) -> None:
+        """Pause or unpause a DAG that has watchers; return when Airflow has started or stopped these.
+
+        Airflow does so when it reads the DAG's file the next time. It is asked to read it now, and asked again, since a request is
+        lost while the file is being read.
+        """
+        dag = self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": is_paused})
+        changed = datetime.now(UTC)
+        deadline = time.monotonic() + seconds
+        while dag["last_parsed_time"] is None or datetime.fromisoformat(dag["last_parsed_time"]) < changed:
+            if time.monotonic() > deadline:
+                raise LiveAirflowError(
+                    f"The file of DAG {dag_id} was not read again within {seconds:.0f} s.\n{self.log_tail('dag-processor')}"
+                )
+            try:
+                self.call("PUT", f"/api/v2/parseDagFile/{dag['file_token']}")
+            except LiveAirflowError as error:
+                if error.status != _CONFLICT:
+                    raise
+            time.sleep(1)
+            dag = self.call("GET", f"/api/v2/dags/{dag_id}")
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         return str(self.call("GET", _run_path(dag_id, run_id))["state"])

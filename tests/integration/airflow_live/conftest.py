@@ -107,8 +107,10 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
         "AIRFLOW_CONN_NO_STORAGE": '{"conn_type": "postgres"}',
         "AIRFLOW_CONN_AWS_LAKE": '{"conn_type": "aws"}',
         "AIRFLOW__DELTA__TABLE_URL": "https://catalog.example.org/?uri={table}",
-        # So soon does a watcher notice that its DAG was unpaused, and a triggerer that another is dead.
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+        # No file changes. What pauses a DAG with a watcher has its file read again: `LiveAirflow.set_paused`.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
+        # So soon does a triggerer notice that another is dead.
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
         **tailed_environment(tailed_tables.values()),
