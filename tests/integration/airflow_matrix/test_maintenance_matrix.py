@@ -1,6 +1,6 @@
 """Operators, ways of running and situations on a real Airflow: nothing is lost, done twice, or left at work.
 
-The cells of a situation run side by side. ``./dev test`` runs a selection of them, ``./dev test-matrix`` all.
+The cells of a situation run side by side. ``./dev test`` runs a pairwise selection of them, ``./dev test-matrix`` all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from tests.support.runs.maintenance_matrix import Cell, all_cells, cells_of, cells_of_run
+from tests.support.runs.maintenance_matrix import (
+    CELLS_AT_ONCE,
+    Cell,
+    all_cells,
+    cells_of,
+    cells_of_run,
+)
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted, remove_files
 from tests.support.servers.gate import Gate
 from tests.support.servers.matrix_places import Places
@@ -32,8 +38,6 @@ from live_airflow import LiveAirflow
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 CELLS = cells_of_run()
-#: So many at a time: each may have a driver and an executor.
-_AT_ONCE = 8
 _SECONDS = 240
 #: Airflow tells a task that it is killed when its process sends the next heartbeat.
 _SECONDS_TO_END = 15
@@ -146,7 +150,8 @@ class Case:
         deadline = time.monotonic() + _SECONDS
         while not (value := found()):
             assert time.monotonic() < deadline, self.story
-            time.sleep(0.5)
+            # Some cases ask Airflow at the same time, and each answer costs its server.
+            time.sleep(1)
         return value
 
     @property
@@ -239,8 +244,8 @@ def run_cells(
     # By operation, so that those that run at the same time use different clusters.
     cells = sorted(cells_of(situation, CELLS))
     failures: dict[Cell, str] = {}
-    for first in range(0, len(cells), _AT_ONCE):
-        cases = _run_wave(cells[first : first + _AT_ONCE], make_case, failures, phases, limit)
+    for first in range(0, len(cells), CELLS_AT_ONCE):
+        cases = _run_wave(cells[first : first + CELLS_AT_ONCE], make_case, failures, phases, limit)
         results |= {cell: case.remark for cell, case in cases.items()}
     results |= dict.fromkeys(failures, "**failed**")
     assert not failures, "\n\n".join(f"=== {cell}\n{text}" for cell, text in failures.items())
@@ -265,7 +270,7 @@ def _run_wave(
         except Exception as error:
             failures[cell] = f"{type(error).__name__}: {error}"
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(CELLS_AT_ONCE) as pool:
         for phase in phases:
             if phase.__code__.co_argcount:
                 list(pool.map(attempt, cells, [phase] * len(cells)))

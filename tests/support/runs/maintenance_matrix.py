@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from zlib import crc32
 
 OPERATIONS = ("optimize", "purge", "vacuum", "checkpoint")
@@ -38,6 +39,8 @@ SITUATIONS = (
     "scheduler restart",
     "triggerer restart",
 )
+#: So many run at a time: each may have a driver and an executor.
+CELLS_AT_ONCE = 8
 #: On a Connect server these have a job beside the task, whose slot they hold.
 _BESIDE_THE_TASK_ON_CONNECT = ("vacuum", "checkpoint")
 
@@ -64,7 +67,7 @@ class Cell:
     @property
     def pairs(self) -> set[tuple[str, str]]:
         """What :func:`selected` leaves no combination of out."""
-        return {(self.situation, self.how_it_waits), (self.operation, self.place)}
+        return set(combinations((self.operation, self.place, self.how_it_waits, self.situation), 2))
 
     @property
     def is_deferred(self) -> bool:
@@ -100,12 +103,12 @@ def all_cells() -> list[Cell]:
 
 
 def cells_of_run() -> list[Cell]:
-    """The cells that this run of the tests is about: all for `./dev test-matrix`, else a selection."""
+    """The cells that this run of the tests is about: all for `./dev test-matrix`, else a pairwise selection."""
     return all_cells() if os.environ.get("MATRIX") == "whole" else selected(all_cells())
 
 
 def selected(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells in which each situation occurs with each way of waiting, and each operation in each place, as far as they do in `cells`.
+    """Cells in which each pair of an operation, a place, a way of waiting and a situation occurs that occurs in `cells`.
 
     Chosen greedily, and the same on each call: the next cell is the one with the most pairs that are new.
     """
