@@ -19,12 +19,10 @@ _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-delta-tests-")
 os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME.name
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "True"
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
-# For the Spark of this process and for each spark-submit that a test starts.
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "support" / "environment" / "spark_conf")
-
 from tests.support.environment.corpus import Corpus, corpus_is_there, unpack_corpus  # noqa: E402
 from tests.support.environment.delta_spark import SharedDeltaSpark, stop_spark  # noqa: E402
 from tests.support.environment.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
+from tests.support.environment.fast_java import SPARK_CONF, fast_java_home  # noqa: E402
 from tests.support.environment.prerequisites import require  # noqa: E402
 from tests.support.runs.task_context import make_context, supervisor  # noqa: E402, F401 - pytest finds them here
 from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
@@ -40,6 +38,11 @@ from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds 
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# For the Spark of this process and for each spark-submit that a test starts.
+os.environ["SPARK_CONF_DIR"] = str(SPARK_CONF)
+if "JAVA_HOME" in os.environ:
+    os.environ["JAVA_HOME"] = str(fast_java_home(Path(os.environ["JAVA_HOME"])))
 
 # A property test fails by what it finds, never because a busy machine takes long for an example or for generating it.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,15 +1,19 @@
-"""Makes the servers of the tests that are not there yet: ``python -m tests.support.servers.programs``.
+"""Makes what the tests need once and is not there yet: servers and JARs, and an archive of Spark's classes.
 
-``./dev test`` runs it beside the first tests, so that the later ones find their servers. A test that needs one sooner waits for it.
+``./dev test`` runs ``python -m tests.support.servers.programs`` beside the first tests, so that the later ones find it. A test that
+needs a server sooner waits for it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.support.environment.delta_spark import delta_spark_jars
+from tests.support.environment.fast_java import make_archive
 from tests.support.servers.azure import AZURITE
 from tests.support.servers.gcs import FAKE_GCS
 from tests.support.servers.postgres import POSTGRES
@@ -24,6 +28,7 @@ def main() -> None:
     """In the order in which ``./dev test`` needs them."""
     makes: Sequence[Callable[[], object]] = (
         lambda: POSTGRES.find(_say),
+        lambda: make_archive(Path(os.environ["JAVA_HOME"])),
         delta_spark_jars,
         lambda: MINIO.find(_say),
         lambda: FAKE_GCS.find(_say),
