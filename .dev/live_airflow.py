@@ -276,6 +276,9 @@ class LiveAirflow:
             "AIRFLOW__API__SECRET_KEY": self._secrets["SECRET"],
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secrets["JWT"],
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            # Reading a file takes half a second, and on a machine that is busy with other things a minute.
+            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",
+            "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "180",
             # Otherwise a folder beside the user's DAGs would fill with compiled files.
             "PYTHONDONTWRITEBYTECODE": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",

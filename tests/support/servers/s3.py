@@ -60,20 +60,17 @@ class S3Server:
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         }
 
+    @cache  # noqa: B019 - a client takes long to make, and a server is there for a whole session of tests
     def file_system(self) -> Any:
-        """Opens an `s3fs.S3FileSystem`, which reaches the objects without the storage under test."""
+        """An `s3fs.S3FileSystem`, which reaches the objects without the storage under test."""
         import s3fs
 
         return s3fs.S3FileSystem(**self.storage_options, skip_instance_cache=True, use_listings_cache=False)
 
-    @cache  # noqa: B019 - it takes long to make, and a server is there for a whole session of tests
-    def _administrator(self) -> Any:
-        return self.file_system()
-
     def make_bucket(self) -> str:
         """Creates a bucket and returns its name."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
-        self._administrator().call_s3("create_bucket", Bucket=name)
+        self.file_system().call_s3("create_bucket", Bucket=name)
         return name
 
     def allow_anonymous(self, bucket: str, *actions: str) -> None:
