@@ -24,6 +24,9 @@ from tests.support.environment.delta_spark import SharedDeltaSpark, stop_spark  
 from tests.support.environment.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
 from tests.support.environment.fast_java import SPARK_CONF, fast_java_home  # noqa: E402
 from tests.support.environment.prerequisites import require  # noqa: E402
+from tests.support.runs.metrics_backend import (  # noqa: E402
+    send_metrics_to,  # noqa: F401 - pytest finds it here
+)
 from tests.support.runs.task_context import make_context, supervisor  # noqa: E402, F401 - pytest finds them here
 from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds them here
     azure_container,

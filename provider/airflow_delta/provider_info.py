@@ -143,6 +143,14 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "https://history.example.org/history/{application_id}/jobs/",
                         "default": None,
                     },
+                    "table_metrics_limit": {
+                        "description": "How many tables of one mapped task send gauges to Airflow's metrics: those with the lowest map "
+                        "indexes. A task that is not mapped is one table. 0: none.",
+                        "version_added": "0.2.0",
+                        "type": "integer",
+                        "example": "200",
+                        "default": "1000",
+                    },
                     "table_url": {
                         "description": "Address of a table's page, such as in a catalog, with {table} in it: the table's "
                         "address, escaped. Not set: tasks have no link to their table.",

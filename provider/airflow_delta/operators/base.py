@@ -26,6 +26,7 @@ from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failu
 from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
 from airflow_delta.operators.results import add_outlets, emit, which_events
 from airflow_delta.operators.stats import count
+from airflow_delta.operators.table_stats import gauge_failure, gauge_report
 from airflow_delta.operators.task_log import ProgressLog, tell_report
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.deploy_mode import CLIENT, DEPLOY_MODES
@@ -253,10 +254,12 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             report = self._run(context, spec, hook.storage_options, identity.secret, is_resumed)
         except (JobError, ContractError) as error:
             tell_failure(context, self.operation.name, self.table, error, self)
+            gauge_failure(context, self.operation.name, self.table)
             # The message is complete; a chain of tracebacks would bury it in the task log.
             raise airflow_exception(error) from None
         self.report = report
         count(context, report)
+        gauge_report(context, report)
         if report.status == "failed":
             tell_failure(context, self.operation.name, self.table, report.error or ErrorReport(), self)
         raise_for(report, self.operation.name, self.table)

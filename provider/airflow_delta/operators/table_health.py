@@ -12,6 +12,7 @@ from airflow_delta.links import TableLink, TablePageLink
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
 from airflow_delta.operators.failure import raise_for
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_health
+from airflow_delta.operators.table_stats import gauge_failure, gauge_health
 from delta_log.printable import printable
 from delta_maintenance.contract import JobReport
 from delta_maintenance.errors import error_report
@@ -81,9 +82,11 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
         except Exception as error:
             report = JobReport(HEALTH.name, self.table, "failed", error=error_report(error))
             tell_failure(context, HEALTH.name, self.table, report.error or error, self)
+            gauge_failure(context, HEALTH.name, self.table)
             raise_for(report, HEALTH.name, self.table)
             raise
         for line in render_health(document).splitlines():
             self.log.info("%s", printable(line))
+        gauge_health(context, document)
         tell_health(context, document, self)
         return document

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.sdk.observability import stats
+from tests.support.runs.metrics_backend import Recorder
 
 from airflow_delta.operators.stats import count, counts_of
 from delta_maintenance.contract import ErrorReport, JobReport
@@ -14,36 +14,8 @@ MakeContext = Callable[..., dict[str, Any]]
 TAGS = {"dag_id": "nightly", "task_id": "optimize"}
 
 
-class Recorder:
-    """A backend of Airflow's metrics that remembers what it is sent."""
-
-    def __init__(self, fault: Exception | None = None) -> None:
-        self.sent: list[tuple[str, str, float, dict[str, str]]] = []
-        self._fault = fault
-
-    def incr(self, stat: str, count: int = 1, *, tags: dict[str, str]) -> None:
-        if self._fault is not None:
-            raise self._fault
-        self.sent.append(("counter", stat, count, tags))
-
-    def timing(self, stat: str, dt: float, *, tags: dict[str, str]) -> None:
-        self.sent.append(("timer", stat, dt, tags))
-
-
-@pytest.fixture
-def use() -> Iterator[Callable[[Recorder], Recorder]]:
-    def use(recorder: Recorder) -> Recorder:
-        stats.initialize(factory=lambda: recorder, export_legacy_names=True)  # type: ignore[arg-type, return-value]
-        return recorder
-
-    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
-
-    yield use
-    stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
-
-
 def test_what_a_rewrite_did_is_counted_by_operation(
-    make_context: MakeContext, use: Callable[[Recorder], Recorder]
+    make_context: MakeContext, send_metrics_to: Callable[[Recorder], None]
 ) -> None:
     metrics = {
         "numAddedFiles": 6,
@@ -53,7 +25,8 @@ def test_what_a_rewrite_did_is_counted_by_operation(
         "numOutputRows": 10,
         "numDeletionVectorsRemoved": 0,
     }
-    recorder = use(Recorder())
+    recorder = Recorder()
+    send_metrics_to(recorder)
     report = JobReport(
         "optimize",
         "/t",
@@ -95,9 +68,9 @@ def test_a_lost_conflict_is_counted_and_batches_before_it_too() -> None:
 
 
 def test_metrics_that_fail_do_not_fail_the_task(
-    make_context: MakeContext, use: Callable[[Recorder], Recorder], caplog: pytest.LogCaptureFixture
+    make_context: MakeContext, send_metrics_to: Callable[[Recorder], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    use(Recorder(ConnectionError("no agent")))
+    send_metrics_to(Recorder(ConnectionError("no agent")))
     with caplog.at_level(logging.WARNING):
         count(make_context(), JobReport("optimize", "/t", "committed"))  # type: ignore[arg-type]
     assert "could not be sent" in caplog.text
