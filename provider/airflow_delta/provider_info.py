@@ -91,6 +91,10 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "notifications": [
+            "airflow_delta.notifications.DeltaMaintenanceFailureNotifier",
+            "airflow_delta.notifications.DeltaTableAttentionNotifier",
+        ],
         "extra-links": [
             "airflow_delta.links.SparkApplicationLink",
             "airflow_delta.links.TableLink",

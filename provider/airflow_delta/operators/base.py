@@ -18,6 +18,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink
+from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
 from airflow_delta.operators.detached_run import DetachedRun
 from airflow_delta.operators.failure import airflow_exception, raise_for
@@ -266,6 +267,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         tell_report(self.log, report)
         emit(context, report, self)
         tell_run(context, report, self)
+        forget_failures(context, self)
         mark_succeeded(context, identity)
         return report.to_dict()
 

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, TablePageLink
+from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
 from airflow_delta.operators.failure import raise_for
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_health
@@ -34,6 +35,8 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
     own_arguments: ClassVar[Sequence[Option]] = (TABLE, DELTA_CONN_ID, *HEALTH.options)
     ui_color = "#e3f4f7"
     operator_extra_links = (TableLink(), TablePageLink())
+    #: The reading, once the task has made it.
+    document: dict[str, Any] | None = None
 
     if TYPE_CHECKING:
         table: str
@@ -87,6 +90,8 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
             raise
         for line in render_health(document).splitlines():
             self.log.info("%s", printable(line))
+        self.document = document
         gauge_health(context, document)
         tell_health(context, document, self)
+        forget_failures(context, self)
         return document

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.configuration import conf
 
 from airflow_delta.monitoring.record import HEALTH, table_id
+from airflow_delta.monitoring.urgency import STATUS_NUMBERS
 from delta_maintenance.checked_json import storable
 from delta_maintenance.contract import JobReport
 
@@ -36,8 +37,6 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "commits_since_checkpoint": ("log", "numCommitsSinceCheckpoint"),
     "reclaimable_bytes": ("removedFiles", "reclaimable", "sizeInBytes"),
 }
-#: The status of a reading as a number. A table that needs someone to look at it has 2 or more.
-STATUSES: Mapping[str, int] = {"healthy": 0, "unsupported": 1, "attention": 2, "critical": 3}
 STATUS, FINDINGS = "status", "findings"
 #: By operation: whether its newest try failed (1) or not (0), and when it ended well.
 FAILED, TIMESTAMP = "{}_failed", "{}_timestamp_seconds"
@@ -69,7 +68,7 @@ def health_gauges(document: Mapping[str, Any], now: float) -> dict[str, float]:
     findings = document.get("findings")
     return {
         **{name: value for name, value in found.items() if value is not None},
-        **{STATUS: STATUSES[status] for status in (document.get("status"),) if status in STATUSES},
+        **{STATUS: STATUS_NUMBERS[status] for status in (document.get("status"),) if status in STATUS_NUMBERS},
         **({FINDINGS: len(findings)} if isinstance(findings, list) else {}),
         **_went_well(HEALTH, now),
     }

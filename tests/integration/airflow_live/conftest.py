@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support import ROOT
 from tests.support.runs.tail_runs import TailedTable, tailed_environment
+from tests.support.servers.smtp import MailServer, running_mail_server
 from tests.support.servers.spark_standalone import SparkCluster
 
 if str(ROOT / ".dev") not in sys.path:
@@ -70,6 +71,13 @@ def broken_spark_submit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def mail_server() -> Iterator[MailServer]:
+    """That of the connection `smtp_default`."""
+    with running_mail_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
     tmp_path_factory: pytest.TempPathFactory,
     followed_table: Path,
@@ -80,6 +88,7 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
     tailed_tables: dict[str, TailedTable],
     new_database: Callable[[], str],
     spark_cluster: SparkCluster,
+    mail_server: MailServer,
 ) -> Iterator[LiveAirflow]:
     home = tmp_path_factory.mktemp("airflow")
     dags = tmp_path_factory.mktemp("dags")
@@ -96,6 +105,7 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
     _replace(dags / "adhoc_maintenance.py", "s3://lake/sales", str(allowed_root))
     settings = {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": new_database(),
+        "AIRFLOW_CONN_SMTP_DEFAULT": mail_server.connection,
         "AIRFLOW_CONN_AMBIENT": '{"conn_type": "delta"}',
         "AIRFLOW_CONN_SALES": json.dumps(
             {"conn_type": "delta", "extra": {"allowed_roots": str(allowed_root)}}
