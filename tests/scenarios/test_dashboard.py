@@ -9,7 +9,7 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from tests.support import ROOT
 from tests.support.records import health_document
 from tests.support.runs.metrics_backend import Recorder
@@ -159,7 +159,9 @@ def test_the_numbers_of_the_status_are_those_that_are_sent() -> None:
         "Needs attention": STATUS_NUMBERS["attention"],
         "Critical": STATUS_NUMBERS["critical"],
     }
-    first_rows = {panel["title"]: panel["targets"][0]["expr"] for panel in panels() if panel["type"] == "stat"}
+    first_rows = {
+        panel["title"]: panel["targets"][0]["expr"] for panel in panels() if panel["type"] == "stat"
+    }
     for title, number in shown.items():
         assert f"== {number})" in first_rows[title]
 

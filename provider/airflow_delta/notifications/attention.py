@@ -43,11 +43,11 @@ class DeltaTableAttentionNotifier(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """
-        :raises ValueError: the task reads no health.
+        :raises TypeError: the task reads no health.
         """
         document = getattr(context["ti"].task, "document", None)
         if not isinstance(document, Mapping):
-            raise ValueError(
+            raise TypeError(
                 "DeltaTableAttentionNotifier has no reading of health to decide by. It belongs into on_success_callback of a "
                 "DeltaTableHealthOperator."
             )

@@ -37,13 +37,13 @@ class DeltaMaintenanceFailureNotifier(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """
-        :raises ValueError: the task is none of our operators.
+        :raises TypeError: the task is none of our operators.
         """
         task = context["ti"].task
         table, operation = getattr(task, "table", None), getattr(task, "operation", None)
         if not isinstance(table, str):
             # Airflow's DAG processor notifies of tasks that were killed. It does not know the arguments of a mapped one.
-            raise ValueError(
+            raise TypeError(
                 "DeltaMaintenanceFailureNotifier does not know the table of this task. It belongs into on_failure_callback of an "
                 "operator of this provider; an instance of a mapped task that was killed is not counted."
             )

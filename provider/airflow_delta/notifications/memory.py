@@ -47,7 +47,9 @@ class Memory:
             context["ti"].xcom_push(key=self._key(table), value=value)
         except Exception:
             # A DAG processor, which notifies of tasks that were killed, may not write XComs.
-            log.warning("The next run will not know of this one: its XCom could not be written.", exc_info=True)
+            log.warning(
+                "The next run will not know of this one: its XCom could not be written.", exc_info=True
+            )
 
     def _key(self, table: str) -> str:
         return f"delta_{self._name}.{table_id(table)}"

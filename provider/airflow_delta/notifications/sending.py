@@ -43,7 +43,7 @@ def send(notifiers: Sequence[Send], context: Context, table: str, **members: Any
         try:
             # A notifier of Airflow fills in its own templates for good, and one process may notify of several tasks.
             copy(notifier)({**context, "delta": said})
-        except Exception as error:  # noqa: BLE001, PERF203 - one that fails must not silence the others
+        except Exception as error:  # noqa: BLE001 - one that fails must not silence the others
             faults.append(error)
     if faults:
         raise faults[0]

@@ -65,11 +65,11 @@ def gauge_failure(context: Context, operation: str, table: str) -> None:
 def health_gauges(document: Mapping[str, Any], now: float) -> dict[str, float]:
     """The gauges of a reading. A figure that it lacks is left out, and so is a status that this release does not know."""
     found = {name: _number(document.get("facts"), *path) for name, path in FACTS.items()}
+    found[STATUS] = STATUS_NUMBERS.get(str(document.get("status")))
     findings = document.get("findings")
+    found[FINDINGS] = len(findings) if isinstance(findings, list) else None
     return {
         **{name: value for name, value in found.items() if value is not None},
-        **{STATUS: STATUS_NUMBERS[status] for status in (document.get("status"),) if status in STATUS_NUMBERS},
-        **({FINDINGS: len(findings)} if isinstance(findings, list) else {}),
         **_went_well(HEALTH, now),
     }
 
@@ -126,14 +126,14 @@ def _send(context: Context, table: str, gauges: Callable[[], Mapping[str, float]
 
 
 def _limit() -> int:
-    return conf.getint("delta", "table_metrics_limit", fallback=DEFAULT_LIMIT)
+    return int(conf.getint("delta", "table_metrics_limit", fallback=DEFAULT_LIMIT))
 
 
 def _is_without_tags() -> bool:
     """Whether Airflow sends to plain StatsD, as :func:`airflow.sdk.observability.metrics.stats_utils.get_stats_factory` decides."""
 
     def has(name: str) -> bool:
-        return conf.getboolean("metrics", name, fallback=False)
+        return bool(conf.getboolean("metrics", name, fallback=False))
 
     return has("statsd_on") and not has("statsd_datadog_enabled") and not has("statsd_influxdb_enabled")
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from email.message import Message
+from email.message import EmailMessage
 from email.policy import default
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
@@ -15,7 +15,7 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 @dataclass
 class MailServer:
     port: int = 0
-    mails: list[Message] = field(default_factory=list)
+    mails: list[EmailMessage] = field(default_factory=list)
 
     def subjects(self) -> list[str]:
         return [str(mail["Subject"]) for mail in self.mails]
@@ -40,7 +40,7 @@ def running_mail_server() -> Iterator[MailServer]:
                 if verb == b"DATA":
                     self._say("354 go on")
                     content = b"".join(iter(self.rfile.readline, b".\r\n"))
-                    kept.mails.append(email.message_from_bytes(content, policy=default))
+                    kept.mails.append(email.message_from_bytes(content, _class=EmailMessage, policy=default))
                 self._say("221 bye" if verb == b"QUIT" else "250 ok")
                 if verb == b"QUIT":
                     return

@@ -137,7 +137,7 @@ def test_airflow_takes_the_name_of_any_table(
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED", str(has_tags))
     send_metrics_to(
-        SafeStatsdLogger(Wire(), influxdb_tags_enabled=has_tags, statsd_influxdb_enabled=has_tags)  # type: ignore[arg-type]
+        SafeStatsdLogger(Wire(), influxdb_tags_enabled=has_tags, statsd_influxdb_enabled=has_tags)
     )
     table = f"abfss://lake@account.dfs.core.windows.net/{name}"
     gauge_health(make_context(), health_document(table))  # type: ignore[arg-type]
