@@ -207,6 +207,23 @@ def test_events_that_are_no_records_are_counted_and_the_rest_stands(api: ApiServ
     assert api.get(f"/delta-tables/v1/runs/{forged}").status_code == 404
 
 
+def test_a_record_is_read_whatever_the_order_of_its_members(api: ApiServer) -> None:
+    # MySQL keeps JSON with the shorter names first.
+    record = record_of_health(health_document("s3://lake/one", "critical"))
+    add_event(MONITORING_ASSET.name, {name: record[name] for name in sorted(record, key=len)}, now_ms())
+    run = record_of_report(JobReport("optimize", "s3://lake/two", "committed"), [])
+    run["report"] = dict(reversed(run["report"].items()))
+    add_event(MONITORING_ASSET.name, run, now_ms())
+    long = "s3://lake/" + "\u05d0" * 500
+    add_event(MONITORING_ASSET.name, record_of_health(health_document(long)), now_ms())
+    rows = {row["table"]: row for row in read(api)["tables"]}
+    assert set(rows) == {"s3://lake/one", "s3://lake/two", long}
+    assert rows["s3://lake/one"]["status"] == "critical"
+    assert rows["s3://lake/two"]["last_work"]["operation"] == "optimize"
+    for row in rows.values():
+        assert read(api, f"{TABLES}/{row['id']}")["row"]["id"] == row["id"]
+
+
 def test_an_event_of_another_asset_is_no_run(api: ApiServer) -> None:
     number = add_event(
         "s3://lake/events", record_of_report(JobReport("optimize", "t", "committed"), []), now_ms()
@@ -261,7 +278,9 @@ def test_a_fleet_of_three_thousand_tables_takes_as_many_queries_as_one_of_three_
             read(api)
         return len(statements)
 
-    first = tell_health("s3://lake/table-0", "critical")
+    tell_health("s3://lake/table-0", "critical")
+    read(api)
+    first = tell_health("s3://lake/table-1", "critical")
     few = queries()
     with create_session() as session:
         like = session.get(AssetEvent, first)
@@ -274,12 +293,15 @@ def test_a_fleet_of_three_thousand_tables_takes_as_many_queries_as_one_of_three_
         }
         rows = [
             {**common, "extra": record_of_health(health_document(f"s3://lake/table-{number}", "critical"))}
-            for number in range(1, 3_000)
+            for number in range(2, 3_000)
         ]
         session.execute(insert(AssetEvent), rows)
-    assert queries() == few <= 8
+    assert queries() == few <= 9
     answer = api.get(TABLES, limit=50)
     assert answer.json()["total"] == 3_000
+    # With the page's script: what a first view takes.
+    script = api.get("/delta-tables/delta-tables.js")
+    assert len(answer.content) + len(script.content) < 300_000
     assert len(answer.content) < 150_000
     found = read(api, search="table-2999", sort="size_bytes", order="desc")
     assert [row["name"] for row in found["tables"]] == ["table-2999"]

@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from importlib.resources import files
 from typing import Annotated, Literal
+from weakref import WeakKeyDictionary
 
 from airflow.configuration import conf
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
@@ -36,6 +38,9 @@ from airflow_delta.monitoring.table_view import run_view, table_view
 MAX_LIMIT = 100
 SCRIPT = "delta-tables.js"
 _DAYS = 90
+#: Requests that are answered at a time in one process. The others wait without a thread, since Airflow's own routes share the
+#: threads: forty people who open the page while records are read for the first time must not keep the API server from its work.
+_MOST_AT_ONCE = 4
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -76,9 +81,12 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         openapi_url=None,
     )
 
+    places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
     @app.middleware("http")
     async def with_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await answer(request)
+        async with places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_MOST_AT_ONCE)):
+            response = await answer(request)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         return response

@@ -1,10 +1,10 @@
 """Reads the records of tasks from Airflow's metadata database, in the API server.
 
 Each process of the API server holds the newest records of every table, and by table the numbers of its events. A request reads
-the events that came since the last one: four queries, whatever the number of tables. The first request of a process reads all
+the events that came since the last one: five queries at most, whatever the number of tables. The first request of a process reads all
 events of the last ``[delta] monitoring_days`` days.
 
-* An event may become visible after one with a higher number, so the last minutes are read again each time.
+* An event may become visible after one with a higher number, so each time the last minutes are looked at for numbers that are new.
 * ``airflow db clean`` deletes the oldest events. What is older than the oldest event that is left is forgotten.
 * The events of a DAG are shown to those who may read the DAG, see :mod:`~airflow_delta.monitoring.api`.
 
@@ -189,25 +189,29 @@ class Feed:
         since = horizon if known.until is None else max(horizon, known.until - _OVERLAP)
         oldest = session.scalar(select(func.min(AssetEvent.timestamp)).where(AssetEvent.asset_id == asset_id))
         known.forget_before(_ms(max(horizon, oldest or self._now())))
-        query = (
-            _events()
-            .where(AssetEvent.asset_id == asset_id, AssetEvent.timestamp >= since)
-            .order_by(AssetEvent.id)
-            .execution_options(yield_per=_ROWS_AT_ONCE)
-        )
-        until = known.until
+        window, until = (AssetEvent.asset_id == asset_id, AssetEvent.timestamp >= since), known.until
         last: deque[tuple[int, datetime]] = deque()
+        if until is not None:
+            # Most events of the last minutes are known. Their content is not read again.
+            marks = session.execute(select(AssetEvent.id, AssetEvent.timestamp).where(*window)).all()
+            unread_numbers = [number for number, _ in marks if number not in known.recent]
+            if not unread_numbers:
+                return
+            last.extend((number, moment) for number, moment in sorted(marks) if number in known.recent)
+            window = (*window, AssetEvent.id >= min(unread_numbers))
+        query = _events().where(*window).order_by(AssetEvent.id).execution_options(yield_per=_ROWS_AT_ONCE)
 
         def unread() -> Iterator[Sequence[Any]]:
             nonlocal until
             for row in session.execute(query):
                 number, moment = row[0], row[1]
+                if number in known.recent:
+                    continue
                 until = moment if until is None else max(until, moment)
                 last.append((number, moment))
                 while last[0][1] < until - _OVERLAP:
                     last.popleft()
-                if number not in known.recent:
-                    yield row
+                yield row
 
         # Most events are older than another one of the same kind, and are not parsed in full.
         newest: dict[tuple[str, str, str], Sequence[Any]] = {}

@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LateApp:
-    """An ASGI application that is made at its first request."""
+    """An ASGI application that is made at its first request. If it cannot be made, each request says so, and tries again."""
 
     def __init__(self) -> None:
         self._app: Callable[..., Awaitable[None]] | None = None
@@ -30,10 +30,23 @@ class LateApp:
         self, scope: MutableMapping[str, Any], receive: Callable[..., Any], send: Callable[..., Any]
     ) -> None:
         if self._app is None:
-            from airflow_delta.monitoring.api import configured_app
+            try:
+                from airflow_delta.monitoring.api import configured_app
 
-            self._app = configured_app()
+                self._app = configured_app()
+            except Exception:
+                _LOG.exception("The page Delta tables cannot start.")
+                await _refusal()(scope, receive, send)
+                return
         await self._app(scope, receive, send)
+
+
+def _refusal() -> Callable[..., Awaitable[None]]:
+    from starlette.responses import JSONResponse
+
+    # The reason is not for everybody: this answer needs no token.
+    detail = "The page Delta tables cannot start. The log of the API server says why."
+    return JSONResponse({"detail": detail}, 503, headers={"Content-Security-Policy": "default-src 'none'"})
 
 
 class AssetMaker:

@@ -1,0 +1,282 @@
+"""Who may ask the page Delta tables what, whatever a table's writers have named things, and that it never takes Airflow down.
+
+Within a real API server of Airflow on a metadata database of SQLite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from tests.support import ROOT
+from tests.support.records import HOSTILE, HOUR_MS, health_document
+from tests.support.runs.metadata_database import ApiServer, add_dags, add_event, start_api_server
+from tests.support.tables.written_log import add, write_log
+
+from airflow_delta.assets import MONITORING_ASSET
+from airflow_delta.monitoring.record import record_of_health
+
+pytestmark = pytest.mark.airflow
+
+PREFIX = "/delta-tables"
+TABLES = f"{PREFIX}/v1/tables"
+#: What a user sees who may not read assets: the description of the API, and the script, which hold nothing of any table.
+PUBLIC_TO_USERS = ("openapi.json", "delta-tables.js")
+
+
+@pytest.fixture(scope="module")
+def server() -> ApiServer:
+    return start_api_server()
+
+
+@pytest.fixture
+def api(server: ApiServer) -> Iterator[ApiServer]:
+    from airflow.models.asset import AssetActive, AssetEvent, AssetModel
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    add_dags("nightly")
+    yield server
+    with create_session() as session:
+        for model in (AssetEvent, AssetActive, AssetModel, DagModel):
+            session.execute(delete(model))
+
+
+def routes() -> list[tuple[str, str]]:
+    """Method and path of every route that the plugin serves, so that none can be forgotten here."""
+    from airflow_delta.monitoring.api import make_app
+    from airflow_delta.monitoring.feed import Feed
+
+    found = []
+    for route in make_app(Feed(1), 1).routes:
+        path = re.sub(r"\{identity\}", "0" * 24, getattr(route, "path", ""))
+        path = re.sub(r"\{\w+\}", "1", path)
+        found += [(method, f"{PREFIX}{path}") for method in sorted(getattr(route, "methods", None) or ())]
+    return found
+
+
+def ask(api: ApiServer, method: str, path: str, token: str | None, *, as_cookie: bool = False) -> int:
+    headers = {}
+    if token is not None:
+        headers = {"Cookie": f"_token={token}"} if as_cookie else {"Authorization": f"Bearer {token}"}
+    return int(api.client.request(method, path, headers=headers).status_code)
+
+
+def _part(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def tampered(api: ApiServer) -> dict[str, str]:
+    """Tokens that this Airflow has not made, by what is wrong with them."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    token = api.token("viewer")
+    head, _, signature = token.split(".")
+    claims = jwt.decode(token, options={"verify_signature": False})
+    raised = {**claims, "role": "admin", "sub": "admin"}
+    user = SimpleAuthManagerUser(username="admin", role="admin")
+    return {
+        "signature": f"{token[:-8]}AAAAAAAA",
+        "claims": f"{head}.{_part(raised)}.{signature}",
+        "no algorithm": f"{_part({'alg': 'none', 'typ': 'JWT'})}.{_part(raised)}.",
+        "another key": jwt.encode(raised, "k" * 64, algorithm="HS512"),
+        "expired": str(get_auth_manager().generate_jwt(user, expiration_time_in_seconds=-3_600)),
+        "no token": "Airflow",
+        "empty": "",
+    }
+
+
+def test_every_route_refuses_callers_without_a_token_or_with_a_tampered_one(api: ApiServer) -> None:
+    assert len(routes()) >= 5
+    bad = tampered(api)
+    for method, path in routes():
+        assert ask(api, method, path, None) == 401, (method, path)
+        for what, token in bad.items():
+            for as_cookie in (False, True):
+                status = ask(api, method, path, token, as_cookie=as_cookie)
+                assert status in (401, 403), (method, path, what, as_cookie)
+
+
+def test_every_route_answers_a_viewer_and_tells_a_stranger_nothing_of_a_table(api: ApiServer) -> None:
+    for method, path in routes():
+        # Nothing has been told, so that most answers are "not found"; 422 is a parameter that is missing.
+        assert ask(api, method, path, api.token("viewer")) in (200, 404, 422), (method, path)
+        as_stranger = ask(api, method, path, api.token("stranger"))
+        assert as_stranger == (200 if path.endswith(PUBLIC_TO_USERS) else 403), (method, path)
+
+
+def test_every_answer_also_a_refusal_forbids_to_be_run_framed_and_guessed(api: ApiServer) -> None:
+    for method, path in [*routes(), ("GET", f"{PREFIX}/absent"), ("GET", f"{TABLES}?limit=0")]:
+        for token in (None, api.token("viewer")):
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            answer = api.client.request(method, path, headers=headers)
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy, (path, answer.status_code)
+            assert "frame-ancestors 'none'" in policy, (path, answer.status_code)
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in a JSON value, names of members included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, held in value.items():
+            yield from (name, *texts(held))
+    elif isinstance(value, list):
+        for held in value:
+            yield from texts(held)
+
+
+def test_what_the_writers_of_a_table_chose_arrives_as_text(api: ApiServer, tmp_path: Path) -> None:
+    from delta_log import Table
+    from delta_log.runtime import Runtime
+    from delta_maintenance.health.document import health_of
+    from delta_maintenance.health.options import HealthOptions
+
+    write_log(tmp_path / "t", [add(f"{number}.parquet", 100) for number in range(20)])
+    for version, text in enumerate(HOSTILE, 1):
+        said = {"timestamp": version, "operation": text, "operationParameters": {text: text}}
+        said |= {"userName": text, "userId": text, "engineInfo": text, "operationMetrics": {text: text}}
+        (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").write_text(
+            json.dumps({"commitInfo": said}) + "\n"
+        )
+    # One that the reading looks for, by a writer with a name of its own choice.
+    optimize = {"timestamp": 9, "operation": "OPTIMIZE", "engineInfo": "<img src=x onerror=alert(1)>\u202e"}
+    (tmp_path / "t" / "_delta_log" / f"{len(HOSTILE) + 1:020d}.json").write_text(
+        json.dumps({"commitInfo": optimize}) + "\n"
+    )
+    options = HealthOptions.from_mapping({})
+    document = health_of(Table(tmp_path / "t"), str(tmp_path / "t"), options, Runtime())
+    add_event(MONITORING_ASSET.name, record_of_health(document), int(time.time() * 1000))
+    (row,) = api.get(TABLES).json()["tables"]
+    answer = api.get(f"{TABLES}/{row['id']}")
+    assert answer.headers["content-type"] == "application/json"
+    found = list(texts(answer.json()))
+    assert any("onerror" in text for text in found), "the engine of the last OPTIMIZE is shown"
+    assert [text for text in found if not text.isprintable()] == []
+
+
+def test_the_page_makes_no_html_of_texts() -> None:
+    sources = sorted((ROOT / "provider" / "airflow_delta" / "monitoring" / "page" / "src").rglob("*.ts*"))
+    assert len(sources) > 3
+    sinks = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|javascript:")
+    assert [path.name for path in sources if sinks.search(path.read_text())] == []
+
+
+# -- it never takes Airflow down -------------------------------------------------------------------------------------
+
+
+def test_a_page_that_cannot_start_says_so_and_starts_when_it_can(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastapi.testclient import TestClient
+
+    from airflow_delta.monitoring.plugin import LateApp
+
+    late = TestClient(LateApp())
+    monkeypatch.setenv("AIRFLOW__DELTA__MONITORING_DAYS", "many")
+    answer = late.get("/v1/tables")
+    assert answer.status_code == 503
+    assert answer.json()["detail"].endswith("The log of the API server says why.")
+    assert "many" not in answer.text
+    monkeypatch.setenv("AIRFLOW__DELTA__MONITORING_DAYS", "30")
+    assert late.get("/v1/tables").status_code == 401
+    assert late.get("/v1/tables", headers={"Authorization": f"Bearer {api.token()}"}).status_code == 200
+
+
+def test_a_crowd_that_waits_for_a_slow_page_takes_no_thread_from_airflow(api: ApiServer) -> None:
+    import anyio.to_thread
+    import httpx
+
+    from airflow_delta.monitoring.api import make_app
+    from airflow_delta.monitoring.feed import Feed
+
+    feed = Feed(90)
+    app, crowd = make_app(feed, 90), 60
+    headers = {"Authorization": f"Bearer {api.token('admin')}"}
+
+    async def visit() -> list[int]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
+            with feed._lock:  # as long as records are read for the first time
+                visits = [
+                    asyncio.create_task(client.get("/v1/tables", headers=headers)) for _ in range(crowd)
+                ]
+                await asyncio.sleep(0.5)
+                # Airflow's own routes run in these threads; it would wait for ever if none were free.
+                await asyncio.wait_for(anyio.to_thread.run_sync(threading.get_ident), 60)
+                assert not any(one.done() for one in visits)
+            return [answer.status_code for answer in await asyncio.gather(*visits)]
+
+    assert asyncio.run(visit()) == [200] * crowd
+
+
+# -- what Airflow forgets and renames --------------------------------------------------------------------------------
+
+
+def tell(table: str, dag_id: str = "nightly", age_hours: float = 0) -> None:
+    at_ms = int(time.time() * 1000 - age_hours * HOUR_MS)
+    add_event(MONITORING_ASSET.name, record_of_health(health_document(table)), at_ms, dag_id)
+
+
+def names(api: ApiServer) -> set[str]:
+    return {row["name"] for row in api.get(TABLES).json()["tables"]}
+
+
+def test_what_airflow_db_clean_deletes_is_not_shown_any_more(api: ApiServer) -> None:
+    from airflow.utils.db_cleanup import run_cleanup
+
+    tell("s3://lake/old", age_hours=72)
+    tell("s3://lake/new", age_hours=1)
+    assert names(api) == {"old", "new"}
+    run_cleanup(
+        clean_before_timestamp=datetime.now(timezone.utc) - timedelta(hours=48),  # type: ignore[arg-type]
+        table_names=["asset_event"],
+        confirm=False,
+        skip_archive=True,
+        error_on_cleanup_failure=True,
+    )
+    assert names(api) == {"new"}
+
+
+def test_after_a_dag_was_renamed_its_tables_come_back_with_its_next_run(api: ApiServer) -> None:
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    tell("s3://lake/one", age_hours=2)
+    tell("s3://lake/two", age_hours=2)
+    with create_session() as session:  # a user has deleted the DAG of the old name
+        session.execute(delete(DagModel).where(DagModel.dag_id == "nightly"))
+    add_dags("every_night")
+    assert names(api) == set()
+    tell("s3://lake/one", "every_night")
+    assert names(api) == {"one"}
+
+
+def test_whether_the_asset_is_active_makes_no_difference(api: ApiServer) -> None:
+    from airflow.models.asset import AssetActive, AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, select
+
+    tell("s3://lake/events")
+    with create_session() as session:
+        asset = session.scalar(select(AssetModel).where(AssetModel.name == MONITORING_ASSET.name))
+        session.add(AssetActive.for_asset(asset))
+    assert names(api) == {"events"}
+    with create_session() as session:
+        session.execute(delete(AssetActive))
+    assert names(api) == {"events"}
