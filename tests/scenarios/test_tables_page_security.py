@@ -159,7 +159,7 @@ def test_what_the_writers_of_a_table_chose_arrives_as_text(api: ApiServer, tmp_p
         json.dumps({"commitInfo": optimize}) + "\n"
     )
     options = HealthOptions.from_mapping({})
-    document = health_of(Table(tmp_path / "t"), str(tmp_path / "t"), options, Runtime())
+    document = health_of(Table(str(tmp_path / "t")), str(tmp_path / "t"), options, Runtime())
     add_event(MONITORING_ASSET.name, record_of_health(document), int(time.time() * 1000))
     (row,) = api.get(TABLES).json()["tables"]
     answer = api.get(f"{TABLES}/{row['id']}")

@@ -32,6 +32,7 @@ from airflow_delta.monitoring.fleet import (
     source_of,
 )
 from airflow_delta.monitoring.record import RUN
+from airflow_delta.monitoring.remembered_rows import RememberedRows
 from airflow_delta.monitoring.table_view import run_view, table_view
 
 #: Most tables of one answer.
@@ -81,6 +82,7 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         openapi_url=None,
     )
 
+    make_row = RememberedRows()
     places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     @app.middleware("http")
@@ -105,7 +107,7 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         """The tables that tasks have told of: counts by status, and a page of those that the query chooses."""
         wish = Wish(status, search, sort, order == "desc", offset, limit)
         tables, broken = feed.read(session)
-        rows = fleet_rows(tables, feed.failures(session), readable)
+        rows = fleet_rows(tables, feed.failures(session), readable, make_row=make_row)
         found = chosen(rows, wish)
         return answers.Fleet(
             counts=counts_of(rows),

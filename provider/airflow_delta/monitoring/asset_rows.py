@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from airflow.models.asset import AssetActive, AssetAliasModel, AssetModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from airflow_delta.assets import MONITORING_ALIAS, MONITORING_ASSET
 
@@ -31,8 +31,8 @@ def make_asset_rows(sessions: Sessions = create_session) -> None:
     """Make the rows of the asset, of its alias, and of what binds them, as far as they are missing."""
     try:
         _make(sessions)
-    except IntegrityError:
-        # Another process made some of them at the same time. They are there now.
+    except (IntegrityError, OperationalError):
+        # Another process made some of them at the same time, and MySQL may call that a deadlock. They are there now.
         _make(sessions)
 
 
