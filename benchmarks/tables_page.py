@@ -1,6 +1,6 @@
 """What the page *Delta tables* costs the API server, against Airflow's own list of assets. ``./dev bench tables_page``.
 
-Each table has a reading of health and an OPTIMIZE a day, so 3,000 tables × 90 days are 540,000 records, in PostgreSQL. A real API server of
+Each table has a reading of health and an OPTIMIZE a day, so 3,000 tables and 90 days are 540,000 records, in PostgreSQL. A real API server of
 Airflow with one worker answers. What counts are processor seconds of the API server and of PostgreSQL, and bytes:
 
 a. The first request after a start, which reads the records of all days.
@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +48,6 @@ def main(arguments: list[str] | None = None) -> None:
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url,
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
-            "NO_PROXY": "127.0.0.1",
         }
         subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True)
         _fill(given.tables, given.days)
@@ -148,17 +147,14 @@ class Server:
 
     def __init__(self, process: psutil.Process, port: int) -> None:
         self.process = process
-        self._address = f"http://127.0.0.1:{port}"
-        self._token = ""
+        self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=1_800, trust_env=False)
 
     def log_in(self) -> None:
-        self._token = json.loads(self.get("/auth/token"))["access_token"]
+        token = json.loads(self.get("/auth/token"))["access_token"]
+        self._client.headers["Authorization"] = f"Bearer {token}"
 
     def get(self, path: str) -> bytes:
-        request = urllib.request.Request(f"{self._address}{path}")
-        request.add_header("Authorization", f"Bearer {self._token}")
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            return bytes(answer.read())
+        return self._client.get(path).raise_for_status().content
 
     def megabytes(self) -> float:
         return float(sum(one.memory_info().rss for one in self._tree())) / (1 << 20)
@@ -191,15 +187,15 @@ def _api_server(home: Path) -> Iterator[Server]:
                 try:
                     server.log_in()
                     break
-                except OSError:
+                except httpx.TransportError:
                     if started.poll() is not None:
                         raise
                     time.sleep(0.5)
             yield server
         finally:
             for one in [*server.process.children(recursive=True), server.process]:
-                one.terminate()
-            started.wait(30)
+                one.kill()
+            started.wait()
 
 
 def _measure(server: Server, tables: int, rounds: int) -> None:
@@ -220,15 +216,21 @@ def _measure(server: Server, tables: int, rounds: int) -> None:
                 total[0] += cost[0] / rounds / 10
                 total[1] += cost[1] / rounds / 10
     for path, (api, database) in totals.items():
-        print(f"b. {path}: API server {api * 1000:.1f} ms, PostgreSQL {database * 1000:.1f} ms of processor a request")
+        print(
+            f"b. {path}: API server {api * 1000:.1f} ms, PostgreSQL {database * 1000:.1f} ms of processor a request"
+        )
     ours, theirs = (sum(totals[path]) for path in (_OURS, _AIRFLOWS))
     print(f"b. ratio, ours to Airflow's list of assets: {ours / theirs:.2f}")
     fleet = server.get(_OURS)
     table = json.loads(fleet)["tables"][0]["id"]
     _, cost, view = _costs(server, lambda: server.get(f"/delta-tables/v1/tables/{table}"), 10)
-    print(f"c. one table: API server {cost[0] * 100:.1f} ms, PostgreSQL {cost[1] * 100:.1f} ms, {len(view):,} bytes")
+    print(
+        f"c. one table: API server {cost[0] * 100:.1f} ms, PostgreSQL {cost[1] * 100:.1f} ms, {len(view):,} bytes"
+    )
     script = server.get(_SCRIPT)
-    print(f"c. first view: script {len(script):,} + tables {len(fleet):,} = {len(script) + len(fleet):,} bytes")
+    print(
+        f"c. first view: script {len(script):,} + tables {len(fleet):,} = {len(script) + len(fleet):,} bytes"
+    )
 
 
 def _costs(server: Server, call: Callable[[], Any], times: int) -> tuple[float, tuple[float, float], Any]:

@@ -172,7 +172,9 @@ def test_what_the_writers_of_a_table_chose_arrives_as_text(api: ApiServer, tmp_p
 def test_the_page_makes_no_html_of_texts() -> None:
     sources = sorted((ROOT / "provider" / "airflow_delta" / "monitoring" / "page" / "src").rglob("*.ts*"))
     assert len(sources) > 3
-    sinks = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|javascript:")
+    sinks = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|javascript:"
+    )
     assert [path.name for path in sources if sinks.search(path.read_text())] == []
 
 

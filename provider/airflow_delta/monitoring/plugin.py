@@ -34,7 +34,8 @@ class LateApp:
                 from airflow_delta.monitoring.api import configured_app
 
                 self._app = configured_app()
-            except Exception:
+            except Exception:  # noqa: BLE001
+                # Airflow's own routes go on.
                 _LOG.exception("The page Delta tables cannot start.")
                 await _refusal()(scope, receive, send)
                 return
