@@ -277,6 +277,7 @@ def test_whether_the_asset_is_active_makes_no_difference(api: ApiServer) -> None
     tell("s3://lake/events")
     with create_session() as session:
         asset = session.scalar(select(AssetModel).where(AssetModel.name == MONITORING_ASSET.name))
+        assert asset is not None
         session.add(AssetActive.for_asset(asset))
     assert names(api) == {"events"}
     with create_session() as session:

@@ -189,7 +189,8 @@ class Feed:
         since = horizon if known.until is None else max(horizon, known.until - _OVERLAP)
         oldest = session.scalar(select(func.min(AssetEvent.timestamp)).where(AssetEvent.asset_id == asset_id))
         known.forget_before(_ms(max(horizon, oldest or self._now())))
-        window, until = (AssetEvent.asset_id == asset_id, AssetEvent.timestamp >= since), known.until
+        window: tuple[Any, ...] = (AssetEvent.asset_id == asset_id, AssetEvent.timestamp >= since)
+        until = known.until
         last: deque[tuple[int, datetime]] = deque()
         if until is not None:
             # Most events of the last minutes are known. Their content is not read again.
