@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import BaseNotifier
 from tests.support.records import HOSTILE, health_document
+from tests.support.servers.smtp import running_mail_server
 from tests.support.tables.written_log import add, write_log
 
 from airflow_delta.monitoring.record import table_id
@@ -229,6 +230,25 @@ def test_one_that_cannot_send_does_not_silence_the_others(history: History) -> N
     with pytest.raises(ConnectionError, match="no chat"):
         read(history, DeltaTableAttentionNotifier([broken, Chat(room, "{{ delta.name }}")]), "critical")
     assert room == ["events"]
+
+
+def test_a_mail_arrives_with_the_name_of_the_table_escaped(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+
+    with running_mail_server() as server:
+        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", server.connection)
+        mail = SmtpNotifier(
+            from_email="airflow@example.org",
+            to="lakehouse@example.org",
+            subject="{{ delta.name }}: {{ delta.status }}",
+            html_content="<pre>{{ delta.text | e }}</pre>",
+        )
+        read(history, DeltaTableAttentionNotifier(mail), "critical", "s3://lake/<b>events<b>")
+    assert server.subjects() == ["<b>events<b>: critical"]
+    text = "\n".join(part.get_content() for part in server.mails[0].walk() if not part.is_multipart())
+    assert "<pre>s3://lake/&lt;b&gt;events&lt;b&gt;: critical" in text
 
 
 @pytest.mark.parametrize("name", HOSTILE)
