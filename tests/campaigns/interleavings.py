@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _pairs() -> Iterator[Kinds]:
     yield from combinations_with_replacement(actors.ACTORS, 2)
     yield from ((kind, actors.REPLACE) for kind in actors.ACTORS)
-    yield from ((actors.WAITING, kind) for kind in (*actors.ACTORS, actors.WAITING, actors.REPLACE))
+    for own in (actors.WAITING, actors.LAYOUT):
+        yield from ((own, kind) for kind in (*actors.ACTORS, own, actors.REPLACE))
 
 
 def _samples(runs: int, seed: int) -> Iterator[tuple[Kinds, int, int, int]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
@@ -11,6 +12,11 @@ import pytest
 from tests.support.runs.maintenance_runs import WatchedEngine, run
 
 from delta_log import Table
+from delta_maintenance.engine.engine import BinResult
+from delta_maintenance.engine.spark import SparkEngine
+from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.task import RewriteTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,9 +24,31 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(("rewrite", "row_tracking"), [("auto", True), ("copy", False)])
+class OnSpark(WatchedEngine):
+    """The same with the Spark engine."""
+
+    def __init__(self, session: SparkSession, after: Callable[[int], object]) -> None:
+        super().__init__(after)
+        self._session, self._then = session, after
+
+    def run(
+        self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
+    ) -> Generator[BinResult, None, None]:
+        yield from SparkEngine(lambda: self._session).run(tasks, progress, run_key)
+        self._then(len(tasks))
+
+
+@pytest.mark.parametrize(
+    ("options", "row_tracking"),
+    [
+        ({"rewrite": "auto"}, True),
+        ({"rewrite": "copy"}, False),
+        ({"layout": "hilbert", "by": ["name", "id"], "target_size_bytes": 600}, True),
+    ],
+    ids=["decoded", "copied", "laid out by Spark"],
+)
 def test_deletions_by_delta_spark_are_taken_over_for_every_reader(
-    *, rewrite: str, row_tracking: bool, tmp_path: Path, delta_spark_session: SparkSession
+    *, options: dict[str, Any], row_tracking: bool, tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
     session, table = delta_spark_session, tmp_path / "table"
     properties = "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'"
@@ -40,9 +68,11 @@ def test_deletions_by_delta_spark_are_taken_over_for_every_reader(
         session.sql(f"UPDATE delta.`{table}` SET name = 'new' WHERE id = 20")
         session.sql(f"INSERT INTO delta.`{table}` VALUES (100, 'late')")
 
-    report = run(table, engine=WatchedEngine(others), remap=True, rewrite=rewrite)
+    engine = OnSpark(session, others) if "layout" in options else WatchedEngine(others)
+    report = run(table, engine=engine, remap=True, **options)
     assert (report.status, report.dropped_bins, report.remapped_bins) == ("committed", 0, 1)
-    assert (report.metrics["numCopiedBytes"] > 0) == (rewrite == "copy")
+    assert (report.metrics["numCopiedBytes"] > 0) == (options.get("rewrite") == "copy")
+    assert (report.metrics["numAddedFiles"] > 1) == ("layout" in options)
     gone = {3, 5, 12, 39}
     expected = sorted(
         [(n, "new" if n == 20 else f"n{n}") for n in range(40) if n not in gone] + [(100, "late")]

@@ -198,7 +198,6 @@ def test_a_purge_leaves_files_in_their_cubes(tmp_path: Path) -> None:
         ({"where": "id = 1"}, "where does not go with that"),
         ({"zorder_by": ["id"]}, "clustered by id, and another layout would undo that"),
         ({"layout": "kd", "by": ["id"]}, "CLUSTER BY NONE"),
-        ({"remap": True}, "remap does not go with that"),
         ({"layout": "pack", "seal_size_bytes": 5}, "for clustered tables"),
     ],
 )
@@ -227,6 +226,18 @@ def test_a_clustering_that_names_no_column_is_refused(by: Any, tmp_path: Path) -
     with pytest.raises(CorruptLog, match=r"delta\.clustering"):
         run(table)
     assert keys(table) == ["f0", "f1"]
+
+
+def test_rows_deleted_while_a_cube_is_made_stay_deleted_in_it(tmp_path: Path) -> None:
+    table = clustered(tmp_path / "t", [NO_CUBE] * 3, {"clusteringColumns": [["s", "x"], ["id"]]})
+    engine = WatchedEngine(lambda _: mark_deleted(table, {"f1": [0, 50, 99], "f2": [7]}))
+    report = run(table, engine=engine, remap=True, target_size_bytes=3000)
+    assert (report.status, report.remapped_bins) == ("committed", 1)
+    assert ids(table) == [n for n in range(300) if n not in (100, 150, 199, 207)]
+    files = live(table)
+    assert {row["clustering_provider"] for row in files} == {"liquid"}
+    assert len({row["tags"][CUBE_TAG] for row in files}) == 1
+    assert sum(row["deletion_vector"]["cardinality"] for row in files if row["deletion_vector"]) == 4
 
 
 @pytest.mark.parametrize("columns", [[["s", "x"]], []])

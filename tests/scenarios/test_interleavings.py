@@ -60,6 +60,17 @@ def test_a_compaction_that_waits_for_a_gap_survives_a_fault_at_every_call() -> N
     assert {"die", "fail", "lost", "late"} <= found.faults.keys()
 
 
+@pytest.mark.parametrize("kind", ["delete", "update", "restore", "remapping", actors.REPLACE])
+def test_a_layout_carries_over_what_others_delete_or_gives_way(kind: str) -> None:
+    found = Search((actors.LAYOUT, kind), actors.table()).exhaustive(faults=0)
+    assert found.ends["TableReplaced" if kind == actors.REPLACE else "done"] > 0
+
+
+def test_a_layout_survives_a_fault_at_every_call() -> None:
+    found = Search((actors.LAYOUT, "delete"), actors.table()).exhaustive(faults=1)
+    assert {"die", "fail", "lost", "late"} <= found.faults.keys()
+
+
 def test_a_run_in_batches_goes_on_after_its_death_whatever_was_deleted_meanwhile() -> None:
     found = Search(("batches", "delete"), actors.table()).sampled(faults=2, runs=300, seed=1)
     assert found.faults["die"] > 50

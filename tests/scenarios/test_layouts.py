@@ -216,7 +216,7 @@ def test_row_ids_move_with_their_rows(tmp_path: Path) -> None:
         ({"layout": "kd"}, "by is not given"),
         ({"by": ["a"]}, "layout is not given"),
         ({"layout": "pack", "by": ["a"]}, "no other layout"),
-        ({"layout": "kd", "by": ["a"], "remap": True}, "remap does not go with that"),
+        ({"layout": "hilbert", "by": list("cdefghijkl")}, "Hilbert curve by 10 columns .* at most 9"),
         ({"layout": "kd", "by": ["a"], "max_file_size_bytes": 1 << 40}, "max_file_size does not go"),
         ({"zorder_by": ["a"], "seal_size_bytes": 1}, "for clustered tables"),
         ({"seal_size_bytes": 1}, "for clustered tables"),
@@ -225,8 +225,8 @@ def test_row_ids_move_with_their_rows(tmp_path: Path) -> None:
 def test_what_cannot_be_laid_out_is_refused_before_anything_is_written(
     options: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    rows = {"p": [1], "a": [1], "list": [[1]], "late": ["x"]}
-    properties = {"delta.dataSkippingNumIndexedCols": "2"}
+    rows = {"p": [1], "a": [1], **{name: [1] for name in "cdefghijkl"}, "list": [[1]], "late": ["x"]}
+    properties = {"delta.dataSkippingNumIndexedCols": "12"}
     write_deltalake(str(tmp_path), pa.table(rows), partition_by=["p"], configuration=properties)
     before = sorted(tmp_path.rglob("*"))
     for dry_run in (False, True):
@@ -235,7 +235,7 @@ def test_what_cannot_be_laid_out_is_refused_before_anything_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_bin_whose_rows_others_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
+def test_without_remap_a_bin_whose_rows_others_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
     table = write(tmp_path / "t", files=2)
     enable_deletion_vectors(table)
     first = min(keys(table))

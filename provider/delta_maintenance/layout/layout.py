@@ -14,6 +14,8 @@ from typing import Any
 KINDS = ZORDER, HILBERT, KD = "zorder", "hilbert", "kd"
 #: More columns than these leave less than two bits of the curve for each.
 MAX_COLUMNS = 32
+#: As in Spark. With more, the curve turns so often that neighbours on it share no bounds, and a run gains nothing by it.
+MAX_HILBERT_COLUMNS = 9
 
 
 @dataclass(frozen=True, slots=True)

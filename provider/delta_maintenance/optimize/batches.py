@@ -215,8 +215,9 @@ class Batches:
         groups = [_group(manifest, now_ms) for manifest in manifests]
         remapping = None
         if self.vectors is not None:
+            files = self.vectors
             remapping = Remapping(
-                self.vectors.storage.uri, groups, manifests, self.vectors.read, self.vectors.write
+                files.storage.uri, groups, manifests, files.read, files.write, files.new_places
             )
 
         def as_committed(number: int) -> BinManifest:

@@ -1,4 +1,4 @@
-"""Deletes manifests of abandoned runs: a manifest older than thirty days is deleted by the next run on the table.
+"""Deletes manifests of abandoned runs: a manifest older than thirty days is deleted by the next run on the table, and so is a row map.
 
 A run that fails for good leaves the files that its bins would have committed. VACUUM deletes those files once no manifest
 names them. The age of a manifest never decides whether it may be used; its content does.
@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING
 
 from delta_log.storage.storage import KeySpan
 from delta_log.storage.store_clock import require_store_clock
-from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY
+from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, ROW_MAP_SUFFIX
 from delta_maintenance.units import DAY_MS
 
 if TYPE_CHECKING:
     from delta_log.table import Table
 
 MANIFEST_DAYS = 30
-#: A manifest, named by its bin, in the directory of its run. Other files, and deeper ones, are not ours.
-_MANIFEST = re.compile(rf"{MANIFEST_DIRECTORY}/(?!\.)[^/\x00-\x1f\x7f]+/[0-9a-f]{{32}}\.json")
+#: A manifest or a row map, named by its bin, in the directory of its run. Other files, and deeper ones, are not ours.
+_MANIFEST = re.compile(
+    rf"{MANIFEST_DIRECTORY}/(?!\.)[^/\x00-\x1f\x7f]+/[0-9a-f]{{32}}(\.json|\.[0-9a-f]{{32}}{re.escape(ROW_MAP_SUFFIX)})"
+)
 
 
 def forget_old_manifests(table: Table, now_ms: int) -> int:
-    """Delete old manifests; return how many there were.
+    """Delete old manifests and row maps; return how many files there were.
 
     :raises StorageError: the store failed.
     :raises ClockAhead: by the store's clock they may be younger; nothing was deleted.

@@ -12,6 +12,8 @@ live then:
    copy.
 5. The new files have as many live rows as the sources.
 
+Where a layout has moved the rows, the bin's row map tells where they are (:mod:`delta_maintenance.rewrite.row_map`).
+
 The statistics of the new files become wide bounds. No row changes.
 """
 
@@ -21,6 +23,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -39,7 +42,8 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.properties import flag
 from delta_log.transaction.commit_body import FileGroup
 from delta_log.transaction.conflict import Head
-from delta_maintenance.rewrite.row_positions import NotRemappable, SourceRows, remapped
+from delta_maintenance.rewrite.row_map import new_places
+from delta_maintenance.rewrite.row_positions import NewPlaces, NotRemappable, SourceRows, remapped
 from delta_maintenance.rewrite.task import BinManifest, OutputFile
 from delta_maintenance.rewrite.task import SourceFile as Source
 
@@ -51,6 +55,8 @@ _WORTHLESS = 0.5
 
 #: The rows that a vector of the file with this key hides.
 ReadVector = Callable[[DeletionVector, str], RowBitmap]
+#: Where a layout has put the rows of a bin.
+PlacesOf = Callable[[BinManifest], NewPlaces]
 #: A vector for each of some outputs, none of them empty, in a file of its own where it needs one.
 WriteVectors = Callable[[Sequence[tuple[OutputFile, RowBitmap]]], Sequence[DeletionVector]]
 
@@ -86,6 +92,9 @@ class VectorFiles:
             for _ in map_ordered(lambda vector: self.read(vector, ""), vectors, self.storage.concurrency):
                 pass
 
+    def new_places(self, manifest: BinManifest) -> NewPlaces:
+        return partial(new_places, manifest, self.storage)
+
     def write(self, wanted: Sequence[tuple[OutputFile, RowBitmap]]) -> Sequence[DeletionVector]:
         bitmaps = [rows for _, rows in wanted]
         return write_deletion_vectors(self.storage, bitmaps, UUID(self.new_id()))
@@ -104,6 +113,7 @@ class Remapping:
     manifests: Sequence[BinManifest]
     read: ReadVector
     write: WriteVectors
+    new_places: PlacesOf
     done: dict[int, BinManifest] = field(default_factory=dict)
 
     def __call__(self, number: int, head: Head, live: Mapping[str, Sequence[Add | Remove]]) -> FileGroup:
@@ -132,12 +142,14 @@ class Remapping:
         live: Mapping[str, Sequence[Add | Remove]],
     ) -> FileGroup:
         _check_table(head)
-        if len(manifest.source_rows) != len(manifest.sources):
-            raise NotRemappable("an older release rewrote them, and did not note how many rows each has")
+        row_map = manifest.row_map
+        source_rows = manifest.source_rows if row_map is None else row_map.source_rows
+        if len(source_rows) != len(manifest.sources):
+            raise NotRemappable("the try that rewrote them did not note where their rows went")
         removes: list[Remove] = []
         sources: list[SourceRows] = []
         kept: list[Source] = []
-        for source, remove, rows in zip(manifest.sources, group.removes, manifest.source_rows, strict=True):
+        for source, remove, rows in zip(manifest.sources, group.removes, source_rows, strict=True):
             key = address_of(remove.path, self.table_uri)
             read = self._rows(remove, key)
             found = live.get(key, (remove,))
@@ -151,7 +163,8 @@ class Remapping:
             sources.append(SourceRows(rows, read, self._rows(now, key) if now is not remove else read))
             removes.append(_removal_of(now, remove))
             kept.append(replace(source, deletion_vector=msgspec.to_builtins(now.deletionVector)))
-        dead = remapped(sources, [output.num_records for output in manifest.outputs])
+        places = None if row_map is None else self.new_places(manifest)
+        dead = remapped(sources, [output.num_records for output in manifest.outputs], places)
         written, gone = sum(output.num_records for output in manifest.outputs), sum(map(len, dead))
         if not removes or gone > _WORTHLESS * written:
             raise NotRemappable(f"{gone} of the {written} rows that were written are deleted by now")

@@ -23,6 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -43,7 +44,7 @@ from delta_maintenance.rewrite.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
 from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.sources import Sources
-from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, BinManifest, RewriteTask
+from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, ROW_MAP_SUFFIX, BinManifest, RewriteTask
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 _SUFFIX = ".json"
@@ -117,15 +118,6 @@ def rewrite_bin(
     sources = Sources(task, storage, copied_files)
     with nullcontext(pool) if pool is not None else SegmentPool() as encoding:
         outputs = write_outputs(task, sources, live, settings, encoding, on_progress)
-    keys = [output.key for output in outputs.files]
-    with _removing(keys, storage):
-        if outputs.rows != sources.rows_in - sources.rows_deleted:
-            raise AssertionError(
-                f"bin {task.bin_id}: {sources.rows_in} rows read, {sources.rows_deleted} of them deleted, but "
-                f"{outputs.rows} written. This is a bug; nothing was committed."
-            )
-        if task.verify == "full":
-            _compare(task, storage, live.columns, outputs)
     manifest = BinManifest(
         bin_id=task.bin_id,
         run_id=task.run_id,
@@ -135,14 +127,24 @@ def rewrite_bin(
         rows_in=sources.rows_in,
         rows_deleted=sources.rows_deleted,
         rows_out=outputs.rows,
-        elapsed_ms=int((time.monotonic() - started) * 1000),
+        elapsed_ms=0,
         source_rows=tuple(sources.source_rows) if task.layout is None else (),
         rewrite_tag=task.rewrite_tag,
         num_outputs=task.num_outputs,
         bytes_copied=outputs.bytes_copied,
         clustering_provider=task.clustering_provider,
+        row_map=outputs.row_map,
     )
-    return publish(manifest, storage, run_key)
+    with _removing(manifest.keys_written, storage):
+        if outputs.rows != sources.rows_in - sources.rows_deleted:
+            raise AssertionError(
+                f"bin {task.bin_id}: {sources.rows_in} rows read, {sources.rows_deleted} of them deleted, but "
+                f"{outputs.rows} written. This is a bug; nothing was committed."
+            )
+        if task.verify == "full":
+            _compare(task, storage, live.columns, outputs)
+    elapsed_ms = int((time.monotonic() - started) * 1000)
+    return publish(replace(manifest, elapsed_ms=elapsed_ms), storage, run_key)
 
 
 @contextmanager
@@ -199,7 +201,7 @@ def publish(
     :raises NewerManifest: a newer release was faster.
     :raises ManifestReplaced: foreign files keep taking the manifest's place.
     """
-    keys = [output.key for output in manifest.outputs]
+    keys = manifest.keys_written
     with _removing(keys, storage, where=(NewerManifest, ManifestReplaced)):
         try:
             there = _put_manifest(manifest, storage, run_key, count_rows)
@@ -250,7 +252,7 @@ def _resolve_unknown_outcome(
         if there is not None and there.is_same_work(manifest):
             return there
         if is_over:
-            storage.delete([output.key for output in manifest.outputs])
+            storage.delete(manifest.keys_written)
     raise error
 
 
@@ -262,7 +264,11 @@ def manifests_of(storage: Storage, run_key: RunKey, run_id: str) -> tuple[list[B
     """
     directory = f"{MANIFEST_DIRECTORY}/{run_id}"
     # A name that begins with a dot is a manifest that is being written.
-    names = [info.name for info in storage.list_from(directory) if not info.name.startswith(".")]
+    names = [
+        info.name
+        for info in storage.list_from(directory)
+        if not info.name.startswith(".") and not info.name.endswith(ROW_MAP_SUFFIX)
+    ]
     bin_ids = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
     bin_ids = [bin_id for bin_id in bin_ids if BIN_ID.fullmatch(bin_id)]
     try:
@@ -311,8 +317,9 @@ def is_complete(manifest: BinManifest, storage: Storage, count_rows: CountRows =
 
 
 def forget(manifests: list[BinManifest], storage: Storage) -> None:
-    """Remove manifests that are no longer needed, and their directories where these become empty."""
+    """Remove manifests that are no longer needed, their row maps, and their directories where these become empty."""
     storage.delete([manifest_key(manifest.run_id, manifest.bin_id) for manifest in manifests])
+    storage.delete([manifest.row_map_key for manifest in manifests if manifest.row_map_key is not None])
     for run_id in {manifest.run_id for manifest in manifests}:
         storage.remove_dir(f"{MANIFEST_DIRECTORY}/{run_id}")
     storage.remove_dir(MANIFEST_DIRECTORY)

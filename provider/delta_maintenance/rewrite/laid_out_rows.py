@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from delta_log.arrow.row_hash import RowHash
 from delta_maintenance.layout.bucketing import Bucketing, random_noise
 from delta_maintenance.layout.layout import Layout
+from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.bucket_store import BucketStore
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.segment_pool import SegmentPool
@@ -37,8 +38,8 @@ _SAMPLED_ROWS = 1 << 18
 #: Decoded bytes that a thread takes at a time. Fewer would make too many small pieces.
 _CHUNK_BYTES = 32 << 20
 _MAX_BUCKETS = 1 << 14
-#: Where the numbers that order the rows of a bucket are kept beside the rows.
-_ORDER = "\0order"
+#: Where the numbers that order the rows of a bucket are kept beside the rows; and for a row map, the number of each row.
+_ORDER, _NUMBER = "\0order", "\0number"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,12 +49,15 @@ class Bucket:
     :param number: of the bucket, of so many (``count``).
     :param file: the number of the new file.
     :param batches: returns the sorted rows.
+    :param numbers: returns the numbers of these rows among the live rows of the sources, once, after the rows were taken; ``None``: the
+        task asks for no row map.
     """
 
     number: int
     count: int
     file: int
     batches: Callable[..., Iterator[pa.RecordBatch]]
+    numbers: Callable[[], Uint64s] | None
 
 
 @dataclass(slots=True)
@@ -87,12 +91,14 @@ class _Chunk:
     """Decoded rows of some sources, in their order.
 
     :param number: of the chunk in the bin.
+    :param first: the number of its first row among the live rows of the sources.
     """
 
     number: int
     segment: Segment
     rows: pa.RecordBatch
     read: RowHash
+    first: int = 0
 
     @property
     def bytes_in(self) -> int:
@@ -115,9 +121,12 @@ class LaidOutRows:
     read: RowHash = field(default_factory=RowHash)
     _store: BucketStore = field(init=False)
     _kept_bytes: int = 0
+    _numbers: dict[int, Uint64s] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         schema = self.live.schema.append(pa.field(_ORDER, pa.uint64()))
+        if self.task.keeps_row_map:
+            schema = schema.append(pa.field(_NUMBER, pa.uint64()))
         self._store = BucketStore(schema, self.pool.row_memory)
 
     def __enter__(self) -> LaidOutRows:
@@ -145,7 +154,8 @@ class LaidOutRows:
                     on_read(chunk.segment)
         count = self.task.num_outputs * buckets_of_a_file
         for number in range(count):
-            yield Bucket(number, count, number // buckets_of_a_file, partial(_sorted, self._store, number))
+            numbers = partial(self._numbers.pop, number) if self.task.keeps_row_map else None
+            yield Bucket(number, count, number // buckets_of_a_file, partial(self._sorted, number), numbers)
 
     @property
     def _layout(self) -> Layout:
@@ -155,9 +165,11 @@ class LaidOutRows:
     def _chunks(self) -> Generator[_Chunk, None, None]:
         """Decode the sources, a few chunks ahead."""
         numbered = enumerate(self._segments(self.sources))
+        first = 0
         with closing(self.pool.in_order(self._decoded, numbered, self.pool.threads + 1)) as found:
             for _, chunk in found:
-                yield chunk
+                yield replace(chunk, first=first)
+                first += chunk.rows.num_rows
 
     def _segments(self, sources: Sources) -> Iterator[Segment]:
         return segments(sources, self.task.bytes_in, _CHUNK_BYTES, self.pool.threads)
@@ -234,6 +246,9 @@ class LaidOutRows:
         buckets, order = rule(columns, random_noise(self.task.bin_id, chunk.number, chunk.rows.num_rows))
         by_bucket = np.argsort(buckets, kind="stable")
         rows = chunk.rows.append_column(pa.field(_ORDER, pa.uint64()), pa.array(order))
+        if self.task.keeps_row_map:
+            numbers = np.arange(chunk.first, chunk.first + len(order), dtype=np.uint64)
+            rows = rows.append_column(pa.field(_NUMBER, pa.uint64()), pa.array(numbers))
         rows = rows.take(pa.array(by_bucket))
         ascending = buckets[by_bucket]
         starts = np.flatnonzero(np.diff(ascending, prepend=-1))
@@ -242,6 +257,17 @@ class LaidOutRows:
             bucket: rows.slice(start, end - start)
             for bucket, start, end in zip(ascending[starts].tolist(), starts.tolist(), ends, strict=True)
         }
+
+    def _sorted(self, number: int, **_: object) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a bucket in their order."""
+        rows = self._store.take(number)
+        if not rows.num_rows:
+            return
+        order = np.argsort(rows.column(_ORDER).to_numpy(), kind="stable")
+        if self.task.keeps_row_map:
+            self._numbers[number] = rows.column(_NUMBER).to_numpy()[order]
+        rows = rows.select(self.live.schema.names)
+        yield from rows.combine_chunks().take(pa.array(order)).to_batches()
 
 
 def _one_batch(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
@@ -262,13 +288,3 @@ def _layout_columns(rows: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
         column = rows.column(top)
         columns.append(pc.struct_field(column, members) if members else column)
     return pa.record_batch(columns, names=[str(number) for number in range(len(columns))])
-
-
-def _sorted(store: BucketStore, number: int, **_: object) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a bucket in their order."""
-    rows = store.take(number)
-    if not rows.num_rows:
-        return
-    order = np.argsort(rows.column(_ORDER).to_numpy(), kind="stable")
-    rows = rows.drop_columns([_ORDER])
-    yield from rows.combine_chunks().take(pa.array(order)).to_batches()

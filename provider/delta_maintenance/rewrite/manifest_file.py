@@ -22,7 +22,7 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from delta_log.errors import InvalidRequest
@@ -32,11 +32,12 @@ from delta_maintenance.errors import BadManifest, NewerManifest
 from delta_maintenance.rewrite.manifest_members import (
     MANIFEST_MEMBERS,
     OUTPUT_MEMBERS,
+    ROW_MAP_MEMBERS,
     SOURCE_MEMBERS,
     checked,
     checked_counts,
 )
-from delta_maintenance.rewrite.task import MANIFEST_VERSION, BinManifest, OutputFile, SourceFile
+from delta_maintenance.rewrite.task import MANIFEST_VERSION, BinManifest, OutputFile, RowMap, SourceFile
 
 #: A larger file is not read. A bin of 100,000 files has a manifest of about half of that.
 MAX_BYTES = 64 << 20
@@ -137,6 +138,7 @@ def parsed(values: Any) -> BinManifest:
                 checked(OutputFile, item, OUTPUT_MEMBERS, "an output") for item in values["outputs"]
             ),
             "source_rows": checked_counts(values.get("source_rows", [])),
+            "row_map": _row_map(values.get("row_map")),
         },
         MANIFEST_MEMBERS,
         "it",
@@ -144,6 +146,13 @@ def parsed(values: Any) -> BinManifest:
     check_outputs(found)
     _check_rows(found)
     return found
+
+
+def _row_map(values: Any) -> RowMap | None:
+    if values is None:
+        return None
+    found = checked(RowMap, values, ROW_MAP_MEMBERS, "its row map")
+    return replace(found, source_rows=checked_counts(found.source_rows))
 
 
 def check_outputs(manifest: BinManifest) -> None:
@@ -184,10 +193,9 @@ def _check_rows(manifest: BinManifest) -> None:
     written = sum(output.num_records for output in manifest.outputs)
     if written != manifest.rows_out:
         raise BadManifest(f"{manifest.rows_out} rows came out, and its files hold {written}")
-    if manifest.source_rows and (
-        len(manifest.source_rows) != len(manifest.sources) or sum(manifest.source_rows) != manifest.rows_in
-    ):
-        raise BadManifest("the rows of its sources do not add up")
+    for rows in (manifest.source_rows, manifest.row_map.source_rows if manifest.row_map else ()):
+        if rows and (len(rows) != len(manifest.sources) or sum(rows) != manifest.rows_in):
+            raise BadManifest("the rows of its sources do not add up")
     for output in manifest.outputs:
         if output.stats is not None and _num_records_of(output.stats) != output.num_records:
             raise BadManifest(f"the statistics of {output.key!r} do not count its rows")

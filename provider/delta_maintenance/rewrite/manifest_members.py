@@ -12,6 +12,7 @@ from delta_maintenance.errors import BadManifest
 #: The id of a bin: a digest, see :mod:`delta_maintenance.optimize.plan.bin_id`.
 BIN_ID = re.compile(r"[0-9a-f]{32}")
 _INT64_END = 1 << 63
+_TOKEN, _SHA256 = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{64}")
 
 _T = TypeVar("_T")
 
@@ -95,6 +96,10 @@ MANIFEST_MEMBERS: dict[str, Callable[[object], bool]] = {
     "num_outputs": _is_count,
     "bytes_copied": _is_count,
     "clustering_provider": _or_null(_is_text),
+}
+ROW_MAP_MEMBERS: dict[str, Callable[[object], bool]] = {
+    "token": lambda value: isinstance(value, str) and _TOKEN.fullmatch(value) is not None,
+    "sha256": lambda value: isinstance(value, str) and _SHA256.fullmatch(value) is not None,
 }
 
 

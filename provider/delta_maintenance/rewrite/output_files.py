@@ -27,17 +27,19 @@ from delta_log.parquet.assembled_file import AssembledFile
 from delta_log.stats.file_stats import StatsCollector
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema
+from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.copied_part import CopiedPart
 from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
 from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
 from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.row_map import RowMapWriter
 from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.segments import Segment, segments
 from delta_maintenance.rewrite.sources import Sources, SourceSlice
 from delta_maintenance.rewrite.spark_metadata import spark_metadata
-from delta_maintenance.rewrite.task import OutputFile, RewriteTask
+from delta_maintenance.rewrite.task import OutputFile, RewriteTask, RowMap
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: Called with the bytes of each source after its rows were written.
@@ -55,12 +57,14 @@ class Outputs:
 
     :param read: the checksum of the rows that went in, if the task asks for ``verify="full"``.
     :param bytes_copied: of the row groups that were copied.
+    :param row_map: if the task asks for one.
     """
 
     files: tuple[OutputFile, ...]
     rows: int
     read: RowHash
     bytes_copied: int = 0
+    row_map: RowMap | None = None
 
 
 _Part = EncodedPart | CopiedPart
@@ -73,6 +77,7 @@ class _Work:
     :param file: the number of the new file that the rows belong to.
     :param sources_done: bytes of each source whose rows end with this segment.
     :param copied: the row groups to copy; their rows are needed for a checksum only.
+    :param numbers: returns what the row map says of these rows.
     """
 
     file: int
@@ -80,6 +85,7 @@ class _Work:
     bloom_filters: frozenset[str]
     sources_done: tuple[int, ...]
     copied: SourceSlice | None = None
+    numbers: Callable[[], Uint64s] | None = None
 
 
 def write_outputs(
@@ -137,6 +143,9 @@ def write_outputs(
         # Closed here, not when an error of the bin is forgotten, since threads open sources for it.
         undo.enter_context(contextlib.closing(work))
         parts = undo.enter_context(contextlib.closing(pool.in_order(encoded, work, ahead)))
+        row_map = undo.enter_context(
+            RowMapWriter(storage, task.run_id, task.bin_id, uuid4().hex, sources.source_rows)
+        )
         for _, of_one_file in groupby(_with_rows(parts, on_progress), lambda part: part[0].file):
             key = output_key(task)
             # Registered first, since a file may exist although closing it failed.
@@ -144,8 +153,10 @@ def write_outputs(
             stats, copied = settings.new_stats(), CopiedStats(settings.new_stats(), live.schema)
             with storage.open_write(key) as file:
                 target = AssembledFile(file, like)
-                for _, part in of_one_file:
+                for done, part in of_one_file:
                     part.append_to(target)
+                    if done.numbers is not None:
+                        row_map.add(done.numbers())
                     if isinstance(part, CopiedPart):
                         bytes_copied += part.num_bytes
                         part.add_stats_to(copied)
@@ -155,10 +166,12 @@ def write_outputs(
                 target.finish(key_values)
             stats.include(copied.finish())
             written.append((key, stats))
+        where_rows_went = row_map.finish()
         files = tuple(_output(task, storage, key, stats) for key, stats in written)
         undo.pop_all()
     rows = sum(stats.num_records for _, stats in written)
-    return Outputs(files, rows, read if laid_out is None else laid_out.read, bytes_copied)
+    hashed = read if laid_out is None else laid_out.read
+    return Outputs(files, rows, hashed, bytes_copied, where_rows_went)
 
 
 def _floats(part: SourceSlice, live: LiveRows, settings: WriterSettings) -> StatsCollector | None:
@@ -217,7 +230,8 @@ def _laid_out(rows: LaidOutRows, on_progress: OnProgress | None) -> Generator[_W
         for bucket in buckets:
             left = left or rows.task.bytes_in - reported
             start, end = (left * (bucket.number + more) // bucket.count for more in (0, 1))
-            yield _Work(bucket.file, bucket.batches, frozenset(bloom_filters), (end - start,))
+            done = (end - start,)
+            yield _Work(bucket.file, bucket.batches, frozenset(bloom_filters), done, numbers=bucket.numbers)
 
 
 def _bloom_filters(segment: Segment) -> frozenset[str]:

@@ -2,18 +2,23 @@
 
 A bin's live rows follow each other in its outputs in the order of its sources and of the rows in them. Row ``i`` of a
 source whose deletion vector hid ``D`` when it was read is therefore row ``start + i - |{d in D: d < i}|`` of the
-outputs taken together, ``start`` being the live rows of the sources before it.
+outputs taken together, ``start`` being the live rows of the sources before it. Where a layout has moved the rows, that number is
+looked up in the bin's row map (:mod:`delta_maintenance.rewrite.row_map`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from delta_log.data.row_bitmap import RowBitmap
+
+#: The places in the outputs, taken together, of live rows of the sources that are given by their numbers; both ascending.
+NewPlaces = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 
 
 class NotRemappable(ValueError):
@@ -34,11 +39,14 @@ class SourceRows:
     now: RowBitmap | None
 
 
-def remapped(sources: Sequence[SourceRows], output_rows: Sequence[int]) -> list[RowBitmap]:
+def remapped(
+    sources: Sequence[SourceRows], output_rows: Sequence[int], new_places: NewPlaces | None = None
+) -> list[RowBitmap]:
     """Return the rows of each output that are deleted now.
 
     :param sources: in the order in which the task read them.
     :param output_rows: the rows of each output, in the order in which the task wrote them.
+    :param new_places: where the rows went; ``None``: they kept their order.
     :raises NotRemappable: rows are live again that the outputs lack, or the counts do not add up.
     """
     dead = [np.empty(0, np.int64)]
@@ -59,6 +67,8 @@ def remapped(sources: Sequence[SourceRows], output_rows: Sequence[int]) -> list[
     if start != sum(output_rows):
         raise NotRemappable(f"{start} rows were live in the sources, and {sum(output_rows)} were written")
     places = np.concatenate(dead)
+    if new_places is not None:
+        places = new_places(places)
     bounds = np.concatenate(([0], np.cumsum(output_rows))).tolist()
     found = [
         RowBitmap(places[(places >= first) & (places < last)] - first) for first, last in pairwise(bounds)

@@ -26,6 +26,8 @@ from delta_maintenance.layout.layout import Layout
 
 #: Manifests lie in a directory of their run within this one, which readers and VACUUM pass over.
 MANIFEST_DIRECTORY = "_maintenance"
+#: Row maps lie beside the manifests.
+ROW_MAP_SUFFIX = ".rows"
 #: In ``add.tags`` of every file that we write: the digest of the settings under which it was written.
 REWRITE_TAG = "delta-maintenance.rewrite"
 #: In ``add.tags``, too: the bytes that the plan expected.
@@ -82,6 +84,20 @@ class OutputFile:
 
 
 @dataclass(frozen=True, slots=True)
+class RowMap:
+    """What a manifest says of the bin's row map (:mod:`delta_maintenance.rewrite.row_map`).
+
+    :param token: random part of the file's name.
+    :param sha256: of the file's content.
+    :param source_rows: physical rows of each source, in the order of the sources.
+    """
+
+    token: str
+    sha256: str
+    source_rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RewriteTask:
     """One bin to rewrite. Together with the storage it is all that ``rewrite_bin`` needs.
 
@@ -98,6 +114,7 @@ class RewriteTask:
     :param layout: how the rows are divided between the files and sorted; ``None``: they keep their order.
     :param clustering_columns: of the table, which get statistics in any case: physical names from the top down.
     :param clustering_provider: of the new files, and ``clustering_tags`` those of their cube.
+    :param keeps_row_map: where a layout moves rows, leave a file that tells where they went.
     """
 
     bin_id: str
@@ -121,6 +138,7 @@ class RewriteTask:
     clustering_columns: tuple[tuple[str, ...], ...] = ()
     clustering_provider: str | None = None
     clustering_tags: Mapping[str, str] = field(default_factory=dict)
+    keeps_row_map: bool = False
 
     @property
     def bytes_in(self) -> int:
@@ -160,6 +178,8 @@ class BinManifest:
     :param num_outputs: the number of files that the task asked for.
     :param bytes_copied: of row groups that were copied without decoding them.
     :param clustering_provider: of the outputs, for their ``add`` actions.
+    :param row_map: tells where the rows are if a layout has moved them, and the task asked for it. Then ``source_rows`` is empty, so
+        that an older release does not take the rows for ones in order.
     """
 
     bin_id: str
@@ -176,11 +196,23 @@ class BinManifest:
     num_outputs: int = 1
     bytes_copied: int = 0
     clustering_provider: str | None = None
+    row_map: RowMap | None = None
     manifest_version: int = MANIFEST_VERSION
 
     @property
     def bytes_in(self) -> int:
         return sum(source.size_bytes for source in self.sources)
+
+    @property
+    def row_map_key(self) -> str | None:
+        """The key of the row map; ``None``: there is none."""
+        return None if self.row_map is None else row_map_key(self.run_id, self.bin_id, self.row_map.token)
+
+    @property
+    def keys_written(self) -> list[str]:
+        """The keys of all files that the task has written, but for the manifest."""
+        row_map = [] if self.row_map_key is None else [self.row_map_key]
+        return [*(output.key for output in self.outputs), *row_map]
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
@@ -220,7 +252,8 @@ class BinManifest:
     def is_same_work(self, other: BinManifest) -> bool:
         """Tell whether both are results of one task. Their files differ in any case."""
         tags = [output.tags for output in (*self.outputs, *other.outputs)]
-        return replace(self, outputs=(), elapsed_ms=0) == replace(other, outputs=(), elapsed_ms=0) and all(
+        of_the_try: dict[str, Any] = {"outputs": (), "elapsed_ms": 0, "row_map": None}
+        return replace(self, **of_the_try) == replace(other, **of_the_try) and all(
             one == tags[0] for one in tags
         )
 
@@ -233,6 +266,11 @@ _WHAT_A_TASK_SAYS = (
     "num_outputs",
     "clustering_provider",
 )
+
+
+def row_map_key(run_id: str, bin_id: str, token: str) -> str:
+    """Return the key of a bin's row map, relative to the table's root. It is hidden from readers and from VACUUM."""
+    return f"{MANIFEST_DIRECTORY}/{run_id}/{bin_id}.{token}{ROW_MAP_SUFFIX}"
 
 
 def _known(cls: type, raw: dict[str, Any]) -> dict[str, Any]:

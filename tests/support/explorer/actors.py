@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.data.row_bitmap import RowBitmap
@@ -31,6 +34,8 @@ from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.row_map import RowMapWriter, new_places
+from delta_maintenance.rewrite.row_positions import NewPlaces
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 from delta_maintenance.vacuum.candidates import find_candidates
 from delta_maintenance.vacuum.execution import execute_plan
@@ -237,7 +242,36 @@ def remapping(context: Context) -> int | None:
     manifests = [
         _manifest(context, files, group) for files, group in zip(filter(None, bins), groups, strict=True)
     ]
+    remap = _remap(context, groups, manifests)
+    return commit(context, snapshot, tagged(context, "OPTIMIZE", groups, remap=remap))
 
+
+def layout(context: Context) -> int | None:
+    """Moves the rows of all files into two new ones, leaves a row map, and takes over what others delete meanwhile."""
+    snapshot = open_table(context)
+    files = list(live_files(snapshot).values())
+    rows = [row for file in files for row in rows_of(context, file).items()]
+    numbers = [*range(1, len(rows), 2), *range(0, len(rows), 2)]
+    half = len(rows) // 2
+    adds = [
+        write_file(context, snapshot, dict(rows[n] for n in part), changes_rows=False)
+        for part in (numbers[:half], numbers[half:])
+        if part
+    ]
+    group = FileGroup(adds, [removal(file, changes_rows=False) for file in files])
+    manifest = _manifest(context, files, group)
+    outputs = tuple(
+        replace(output, num_records=add.size) for output, add in zip(manifest.outputs, adds, strict=True)
+    )
+    source_rows, token = manifest.source_rows, context.runtime.new_id()
+    with RowMapWriter(context.storage, context.name, manifest.bin_id, token, source_rows) as row_map:
+        row_map.add(np.array(numbers, np.uint64))
+        manifest = replace(manifest, outputs=outputs, source_rows=(), row_map=row_map.finish())
+    remap = _remap(context, [group], [manifest])
+    return commit(context, snapshot, tagged(context, "OPTIMIZE", [group], remap=remap))
+
+
+def _remap(context: Context, groups: list[FileGroup], manifests: list[BinManifest]) -> Remapping:
     def read(vector: DeletionVector, key: str) -> RowBitmap:
         hidden = vector.pathOrInlineDv.split("+")
         return RowBitmap([at for at, row in enumerate(json.loads(context.contents[key])) if row in hidden])
@@ -246,8 +280,10 @@ def remapping(context: Context) -> int | None:
         names = [[json.loads(context.contents[output.key])[at] for at in rows] for output, rows in wanted]
         return [DeletionVector("i", "+".join(sorted(hidden)), 4, len(hidden)) for hidden in names]
 
-    remap = Remapping(context.storage.uri, groups, manifests, read, write)
-    return commit(context, snapshot, tagged(context, "OPTIMIZE", groups, remap=remap))
+    def places(manifest: BinManifest) -> NewPlaces:
+        return partial(new_places, manifest, context.storage)
+
+    return Remapping(context.storage.uri, groups, manifests, read, write, places)
 
 
 def waiting(context: Context) -> int | None:
@@ -566,6 +602,8 @@ ACTORS: dict[str, Actor] = {
 }
 #: Waits for a gap before it commits; searched beside some other actors, in searches of its own.
 WAITING = "waiting"
+#: Gives the rows another order; searched beside other actors in searches of its own, too.
+LAYOUT = "layout"
 #: Replaces the whole table; searched beside each other actor, in searches of its own.
 REPLACE = "replace"
 #: Actors that may be repeated: the explorer starts them again after their process died.

@@ -19,6 +19,7 @@ from delta_log.transaction import conflict, rebase, transaction
 from delta_log.transaction.commit_body import Remap
 from delta_log.transaction.conflict import Basis, Conflict, Head, WinningCommit
 from delta_maintenance.optimize import orphans, remapping, resume
+from delta_maintenance.rewrite.row_positions import remapped
 from delta_maintenance.rewrite.task import SourceFile
 from tests.support.explorer import actors
 from tests.support.explorer.history import Violation
@@ -174,6 +175,8 @@ BREAKS = [
           lambda: patch.object(remapping, "_removal_of", lambda now, read: read)),
     Break("a remapped source may have new row ids", ("remapping", "backfill"),
           lambda: patch.object(remapping, "_check_file", lambda *_: None)),
+    Break("the rows of a layout are taken for rows in order", (actors.LAYOUT, "delete"),
+          lambda: patch.object(remapping, "remapped", lambda sources, rows, _: remapped(sources, rows))),
     Break("a remapping is not made anew after a lost race", ("remapping", "delete", "update"),
           lambda: patch.object(rebase.Rebase, "remap", _remaps_once), samples=150),
     Break("a finished bin is committed although a source lost rows since", ("batches", "delete"),

@@ -19,10 +19,12 @@ from delta_log.testing import MemoryStorage
 from tests.support.explorer import history
 from tests.support.explorer.actors import (
     ACTORS,
+    LAYOUT,
     REPLACE,
     RESTARTED,
     WAITING,
     effect_of,
+    layout,
     replace_table,
     replacement,
     waiting,
@@ -77,7 +79,7 @@ class Search:
     def __init__(
         self, kinds: Sequence[str], objects: dict[str, bytes], *, honest: bool = True, torn: bool = False
     ) -> None:
-        known = {**ACTORS, WAITING: waiting, REPLACE: replace_table}
+        known = {**ACTORS, WAITING: waiting, LAYOUT: layout, REPLACE: replace_table}
         self._actors = [(f"{kind}.{number}", known[kind]) for number, kind in enumerate(kinds)]
         self._replacement = replacement() if REPLACE in kinds else None
         self._effects = {name: effect_of(name) for name, _ in self._actors}

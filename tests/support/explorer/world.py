@@ -16,6 +16,7 @@ from greenlet import greenlet
 from delta_log.errors import StorageError
 from delta_log.runtime import Runtime
 from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage
+from delta_maintenance.rewrite.task import ROW_MAP_SUFFIX
 
 NOW_MS = 1_800_000_000_000
 #: Everything is written at this time, so that the order of writes shows in nothing but the content.
@@ -326,9 +327,11 @@ class World:
         return commits if len(new) > len(commits) else []
 
     def _is_private(self, call: Call) -> bool:
-        """Looking at a commit, which never changes; writing a note, or data under a name of one's own."""
+        """Looking at a commit, which never changes; writing a note, or data under a name of one's own; one's own row map."""
         if self.store.replacement and not self.store.replaced:
             return False
+        if call.key.endswith(ROW_MAP_SUFFIX):
+            return True
         in_log = call.key.startswith("_delta_log/")
         if call.name in ("read", "head"):
             return in_log and _is_commit(call.key) and call.key in self.store.objects

@@ -19,7 +19,7 @@ from delta_log.table_config.clustering import (
     clustering_columns,
 )
 from delta_log.table_config.schema import StructField, StructType, to_arrow_type
-from delta_maintenance.layout.layout import HILBERT, MAX_COLUMNS, ZORDER, Layout
+from delta_maintenance.layout.layout import HILBERT, MAX_COLUMNS, MAX_HILBERT_COLUMNS, ZORDER, Layout
 from delta_maintenance.layout.ranks import has_order
 from delta_maintenance.optimize.options import OptimizeOptions
 
@@ -79,7 +79,7 @@ def table_layout(snapshot: Snapshot, options: OptimizeOptions) -> TableLayout | 
     asked = options.zorder_by or options.by or ()
     found = [_column(snapshot, name) for name in asked]
     paths = tuple(path for path, _ in found)
-    _require_columns(paths, asked)
+    _require_columns(options.sorts, paths, asked)
     _require_statistics(snapshot, paths, asked)
     return TableLayout(Layout(options.sorts, paths), tuple(name for _, name in found))
 
@@ -105,8 +105,8 @@ def _clustering(snapshot: Snapshot, paths: Sequence[tuple[str, ...]]) -> TableLa
                 f"{'.'.join(path)} is no column that rows can be sorted by",
             )
         names.append(".".join(field.name for field in found))
-    _require_columns(paths, names)
     kind = ZORDER if len(paths) == 1 else HILBERT
+    _require_columns(kind, paths, names)
     return TableLayout(Layout(kind, tuple(paths)), tuple(names), is_clustering=True)
 
 
@@ -120,10 +120,6 @@ def _require_options(options: OptimizeOptions, clusters: bool) -> None:
         "where": (
             clusters and options.where is not None,
             "a clustered table has no partitions to choose from. Leave it out",
-        ),
-        "remap": (
-            sorts and options.remap,
-            "rows change places, so deletions by others cannot be carried over. Leave it out",
         ),
         "max_file_size": (
             sorts and options.max_file_size_bytes is not None,
@@ -183,11 +179,12 @@ def _parts(name: str) -> list[str]:
     return parts
 
 
-def _require_columns(paths: Sequence[tuple[str, ...]], names: Sequence[str]) -> None:
-    if len(paths) > MAX_COLUMNS:
+def _require_columns(kind: str, paths: Sequence[tuple[str, ...]], names: Sequence[str]) -> None:
+    most, what = (MAX_HILBERT_COLUMNS, "Hilbert curve") if kind == HILBERT else (MAX_COLUMNS, "layout")
+    if len(paths) > most:
         raise InvalidRequest(
-            f"A layout by {len(paths)} columns would help queries on none of them; at most {MAX_COLUMNS} are allowed. Name the "
-            "few columns that most queries filter by. Nothing was written."
+            f"A {what} by {len(paths)} columns would help queries on none of them; at most {most} are allowed. Name the few "
+            "columns that most queries filter by. Nothing was written."
         )
     twice = sorted({name for path, name in zip(paths, names, strict=True) if paths.count(path) > 1})
     if twice:

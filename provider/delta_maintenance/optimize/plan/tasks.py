@@ -61,6 +61,7 @@ class PlannedTasks(Sequence[RewriteTask]):
             clustering_columns=self._plan.clustered_by,
             clustering_provider=planned.clustering[0] if planned.clustering is not None else None,
             clustering_tags=planned.clustering[1] if planned.clustering is not None else {},
+            keeps_row_map=self._plan.options.remap,
         )
 
 
