@@ -3,15 +3,19 @@
 A million rows of four columns are divided between a hundred files, in memory. A query asks for the value of a random row in one
 column; it reads the files whose bounds hold the value. The experiment with uniform values is that of the Delta Lake paper (section 6.2).
 No layout can skip more than ``1 - 100 ** (-1 / 4)``, 68.4 %, in four columns alike.
+
+``./dev bench layout_skipping --chart docs/images/layout-skipping.svg`` draws what the documentation shows.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import svg_chart
 
 from delta_maintenance.layout.bucketing import Bucketing, random_noise
 from delta_maintenance.layout.layout import KINDS
@@ -81,14 +85,21 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--range", type=float, default=0.0, help="share of the rows that a query asks for")
+    parser.add_argument("--chart", type=Path, help="write a chart to this SVG file")
     asked = parser.parse_args()
+    found: dict[str, dict[str, tuple[float, float]]] = {}
     for name, columns in tables(asked.rows, asked.seed).items():
         for kind in KINDS:
             shares = skipped(kind, columns, asked.range)
+            found.setdefault(name, {})[kind] = (float(np.mean(shares)), min(shares))
             each = " ".join(f"{share:5.1f}" for share in shares)
             print(
                 f"{name:12} {kind:8} average {np.mean(shares):5.1f}  worst {min(shares):5.1f}   by column {each}"
             )
+    if asked.chart is not None:
+        what = "one value" if not asked.range else f"{asked.range:.0%} of the rows"
+        title = f"Files that a query for {what} skips, on average; black: the worst column"
+        svg_chart.bars(asked.chart, title, " %", 100, found)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import optimize_tables
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
+from delta_spark_session import delta_session
 from process_tree import ProcessTree
 
 from delta_log import Table
@@ -28,16 +26,11 @@ from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.progress import SilentProgress
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from tests.support.environment.delta_spark import delta_spark_jars, start_delta_spark, stop_spark
-
 # The first conversion of a Python list imports pandas where it is installed; that is an import as well.
 pa.array([1])
 
 #: Where the copies are made, beside the table, by contender.
 COPIES = "copies"
-_HEAP = "6g"
 
 
 def copy_for(uri: str, contender: str) -> Path:
@@ -49,7 +42,7 @@ def spark_written(source: Path, table: Path, files: int) -> Path:
     if not table.exists():
         draft = table.with_suffix(".draft")
         shutil.rmtree(draft, ignore_errors=True)
-        with tempfile.TemporaryDirectory() as scratch, _delta_session(Path(scratch), 1 << 30) as spark:
+        with tempfile.TemporaryDirectory() as scratch, delta_session(Path(scratch), 1 << 30) as spark:
             # It does not know the property that names the codec, which ours and its own OPTIMIZE obey.
             spark.conf.set("spark.databricks.delta.allowArbitraryProperties.enabled", "true")
             rows = spark.read.format("delta").load(str(source)).repartition(files)
@@ -69,18 +62,6 @@ def our_purge(uri: str, target_bytes: int) -> dict[str, Any]:
 def our_spark(uri: str, target_bytes: int) -> dict[str, Any]:
     """The session's start and end are measured with it."""
     return _on_a_copy(uri, "ours-on-spark", lambda copy: _run(copy, "optimize", target_bytes, "spark"))
-
-
-def our_zorder_on_spark(uri: str, target_bytes: int, columns: list[str]) -> dict[str, Any]:
-    contender = "ours-on-spark"
-    return _on_a_copy(
-        uri, contender, lambda copy: _run(copy, "optimize", target_bytes, "spark", zorder_by=columns)
-    )
-
-
-def delta_spark_zorder(uri: str, target_bytes: int, columns: list[str]) -> dict[str, Any]:
-    statement = f"OPTIMIZE {{}} ZORDER BY ({', '.join(columns)})"
-    return _on_a_copy(uri, "delta-spark", lambda copy: _delta_spark(copy, statement, target_bytes))
 
 
 def our_far(uri: str, options: dict[str, Any], target_bytes: int) -> dict[str, Any]:
@@ -121,7 +102,7 @@ def delta_spark_purge(uri: str, target_bytes: int) -> dict[str, Any]:
 def delta_spark_warm(uri: str, target_bytes: int) -> dict[str, Any]:
     """In a session that has done the same to other copies before; only the statement counts."""
     copy = copy_for(uri, "delta-spark")
-    with tempfile.TemporaryDirectory() as scratch, _delta_session(Path(scratch), target_bytes) as spark:
+    with tempfile.TemporaryDirectory() as scratch, delta_session(Path(scratch), target_bytes) as spark:
         for _ in range(4):
             optimize_tables.linked(Path(uri), copy)
             spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -173,8 +154,8 @@ def _on_a_copy(uri: str, contender: str, work: Callable[[Path], object]) -> dict
     }
 
 
-def _run(copy: Path, operation: str, target_bytes: int, engine: str, **more: Any) -> None:
-    options = {"target_size_bytes": target_bytes, **more}
+def _run(copy: Path, operation: str, target_bytes: int, engine: str) -> None:
+    options = {"target_size_bytes": target_bytes}
     spec = JobSpec(operation, str(copy), "benchmark", options, engine=engine)
     report = run_job(spec, JobSite(spark_master="local[2]", can_use_spark=True), SilentProgress())
     assert report.status == "committed", report
@@ -187,19 +168,7 @@ def _run(copy: Path, operation: str, target_bytes: int, engine: str, **more: Any
 
 
 def _delta_spark(copy: Path, statement: str, target_bytes: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as scratch, _delta_session(Path(scratch), target_bytes) as spark:
+    with tempfile.TemporaryDirectory() as scratch, delta_session(Path(scratch), target_bytes) as spark:
         started = time.perf_counter()
         spark.sql(statement.format(f"delta.`{copy}`")).collect()
         return {"seconds_without_session": round(time.perf_counter() - started, 1)}
-
-
-@contextlib.contextmanager
-def _delta_session(scratch: Path, target_bytes: int) -> Iterator[Any]:
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {_HEAP} pyspark-shell"
-    spark = start_delta_spark(delta_spark_jars(), scratch)
-    try:
-        for size in ("minFileSize", "maxFileSize"):
-            spark.conf.set(f"spark.databricks.delta.optimize.{size}", str(target_bytes))
-        yield spark
-    finally:
-        stop_spark(spark)

@@ -133,6 +133,24 @@ def multiplied(source: Path, table: Path, times: int) -> Path:
     return table
 
 
+def clustered(source: Path, table: Path, columns: list[str]) -> Path:
+    """The same table, clustered by some columns, with files that are in no cube yet."""
+    if table.exists():
+        return table
+    draft = linked(source, table.with_suffix(".draft"))
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": _FEATURES,
+        "writerFeatures": [*_FEATURES, "clustering", "domainMetadata"],
+    }
+    by = json.dumps({"clusteringColumns": [[name] for name in columns]})
+    domain = {"domain": "delta.clustering", "configuration": by, "removed": False}
+    _commit(draft, 1, [{"protocol": protocol}, {"domainMetadata": domain}])
+    draft.rename(table)
+    return table
+
+
 def linked(table: Path, copy: Path) -> Path:
     """Makes a copy for one run. The data files are shared hard links, which no contender changes."""
     shutil.rmtree(copy, ignore_errors=True)

@@ -109,9 +109,13 @@ def _measure(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
     return _figures([str(Path(__file__)), contender.function, json.dumps(list(arguments))], contender.name)
 
 
-def run_program(command: Sequence[str]) -> dict[str, Any]:
-    """Run a program once and measure it whole, start-up and the processes that it waits for included."""
-    return _figures([str(HERE / "whole_process.py"), *command], " ".join(command))
+def run_program(command: Sequence[str], *, tree: bool = False) -> dict[str, Any]:
+    """Run a program once and measure it whole, start-up and the processes that it waits for included.
+
+    :param tree: add up the memory of all processes that it starts; else, its peak is that of the largest.
+    """
+    options = ["--tree"] if tree else []
+    return _figures([str(HERE / "whole_process.py"), *options, *command], " ".join(command))
 
 
 def _figures(arguments: Sequence[str], name: str) -> dict[str, Any]:
