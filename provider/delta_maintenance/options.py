@@ -233,6 +233,35 @@ class Columns(Kind):
         return list(found)
 
 
+def written_column(parts: Iterable[str]) -> str:
+    """Write the path of a column as :class:`Columns` reads it."""
+    return ".".join(part if part.isidentifier() else f"`{part.replace('`', '``')}`" for part in parts)
+
+
+class Queries(Kind):
+    """Predicates of typical queries: one text with semicolons between them, or a list of texts."""
+
+    annotation = "str | list[str]"
+    renderer = "sql"
+
+    def __init__(self) -> None:
+        self.metavar = "PREDICATES"
+
+    def checked(self, name: str, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, (list, tuple)) or not value or not all(map(_is_name, value)):
+            raise _refused(name, value, "a list of SQL predicates")
+        return tuple(value)
+
+    def read(self, value: Any) -> list[str]:
+        found = _literal_list(value) if isinstance(value, str) else value
+        found = [found] if isinstance(found, str) else found
+        if not isinstance(found, (list, tuple)) or not found or not all(map(_is_name, found)):
+            raise ValueError(
+                f"{shown(value)} holds no predicates. Write them as in \"day >= '2026-01-31'; id = 7\", or give a list."
+            )
+        return list(found)
+
+
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and not is_empty(value)
 

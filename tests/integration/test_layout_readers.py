@@ -23,7 +23,7 @@ from tests.support.runs.layout_columns import sortable
 from tests.support.runs.maintenance_runs import run
 
 from delta_log import Table
-from delta_log.table_config.clustering import CUBE_TAG
+from delta_log.table_config.clustering import CUBE_TAG, OWN_PROVIDER
 from delta_maintenance.layout.layout import KINDS
 
 if TYPE_CHECKING:
@@ -180,6 +180,26 @@ def test_delta_spark_takes_a_cube_for_open_that_a_smaller_seal_has_closed(cluste
     before = clustered.rows()
     assert clustered.spark()["clusteringStats"]["inputNumZCubes"] > 1
     assert len(clustered.cubes()) == 1
+    assert clustered.rows() == before
+
+
+@pytest.mark.spark
+def test_delta_spark_leaves_cubes_of_our_own_alone(clustered: Clustered) -> None:
+    for start in (0, 100):
+        clustered.insert(start, start + 100)
+        assert clustered.ours(seal_size_bytes=1, own_cubes=True).status == "committed"
+    ours = clustered.cubes()
+    assert {provider for provider, _ in ours} == {OWN_PROVIDER}
+    assert clustered.spark()["numFilesAdded"] == 0
+    clustered.insert(200, 300)
+    before = clustered.rows()
+    assert clustered.spark()["numFilesRemoved"] == 1
+    assert {cube for cube in clustered.cubes() if cube[0] == OWN_PROVIDER} == ours
+    assert clustered.rows() == before
+    # What it clustered is its own, until a full run of either takes everything.
+    assert clustered.ours(own_cubes=True).selection["left"].keys() >= {"clustered_otherwise"}
+    clustered.sql(f"OPTIMIZE delta.`{clustered.path}` FULL")
+    assert {provider for provider, _ in clustered.cubes()} == {"liquid"}
     assert clustered.rows() == before
 
 

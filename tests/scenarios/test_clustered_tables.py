@@ -13,7 +13,7 @@ from tests.support.runs.maintenance_runs import WatchedEngine, keys, mark_delete
 
 from delta_log import Table
 from delta_log.errors import CorruptLog, InvalidRequest, MetadataChanged
-from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG
+from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG, OWN_PROVIDER
 
 #: Of a file that is in no cube.
 NO_CUBE: dict[str, Any] = {}
@@ -157,6 +157,21 @@ def test_files_that_others_clustered_are_left_but_for_a_full_run(tmp_path: Path)
     assert ids(table) == list(range(300))
 
 
+def test_cubes_of_our_own_and_those_of_others_do_not_mix(tmp_path: Path) -> None:
+    files = [cube("a", provider=OWN_PROVIDER), cube("b", provider=OWN_PROVIDER), cube("c"), NO_CUBE]
+    table = clustered(tmp_path / "t", files)
+    assert selected(table) == (2, {"clustered_otherwise": 2})
+    assert selected(table, own_cubes=True) == (3, {"clustered_otherwise": 1})
+    size = max(row["size"] for row in live(table))
+    assert selected(table, own_cubes=True, seal_size_bytes=size - 10)[1]["clustered_otherwise"] == 1
+    run(table, own_cubes=True)
+    assert sorted(str(row["clustering_provider"]) for row in live(table)) == [OWN_PROVIDER, "liquid"]
+    assert run(table, run_id="again", own_cubes=True).status == "nothing_to_do"
+    run(table, run_id="full", own_cubes=True, full=True)
+    assert {row["clustering_provider"] for row in live(table)} == {OWN_PROVIDER}
+    assert ids(table) == list(range(400))
+
+
 def test_a_new_cube_is_closed_when_it_is_large_enough(tmp_path: Path) -> None:
     table = clustered(tmp_path / "t", [NO_CUBE] * 6)
     size = max(row["size"] for row in live(table))
@@ -199,6 +214,7 @@ def test_a_purge_leaves_files_in_their_cubes(tmp_path: Path) -> None:
         ({"zorder_by": ["id"]}, "clustered by id, and another layout would undo that"),
         ({"layout": "kd", "by": ["id"]}, "CLUSTER BY NONE"),
         ({"layout": "pack", "seal_size_bytes": 5}, "for clustered tables"),
+        ({"layout": "pack", "own_cubes": True}, "own_cubes is for clustered tables"),
     ],
 )
 def test_what_does_not_go_with_clustering_is_refused(

@@ -41,13 +41,13 @@ KINDS: dict[str, Callable[..., Any]] = {
 #: By operator or sensor, the attributes that refuse an empty text.
 REFUSING = {
     "optimize": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit where verify remap approved_plan full "
-    "max_bytes max_files max_duration quiet_minutes hot_partitions zorder_by layout by commit_when after_max_wait",
+    "max_bytes max_files max_duration quiet_minutes hot_partitions zorder_by layout by own_cubes commit_when after_max_wait",
     "purge": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit where verify remap approved_plan "
     "max_bytes max_files max_duration quiet_minutes hot_partitions commit_when after_max_wait",
     "vacuum": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit retain_hours retention_check lite where "
     "require_proof approved_plan quarantine",
     "checkpoint": "table delta_conn_id emit_data_asset engine executor_credentials dry_run full if_due compact_log cleanup_log repair_checksum",
-    "reading": "table delta_conn_id compact_log",
+    "reading": "table delta_conn_id compact_log queries",
     "doctor": "table delta_conn_id executor_credentials",
     "version": "table delta_conn_id start_from baseline version newer_than transaction data_change_only operations "
     "partitions on_cleaned",
@@ -59,7 +59,7 @@ ABSENT = {
     "optimize": "emit_events asset_alias target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary deploy_mode cluster_application min_file_size max_file_size rewrite seal_size max_wait",
     "vacuum": "inventory output_uri purge_quarantine_hours parallelism spark_conf spark_binary deploy_mode cluster_application",
     "checkpoint": "policy top_format",
-    "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files target_size min_file_size",
+    "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files layout_gain target_size min_file_size",
     "doctor": "spark_conn_id",
     "version": "min_rows",
     "ratio": "ratio files size",

@@ -44,6 +44,7 @@ class DeltaOptimizeOperator(DeltaJobOperator):
         layout: str | None
         by: str | list[str] | None
         seal_size: int | str | None
+        own_cubes: bool | str
         max_bytes: int | str | None
         max_files: int | str | None
         max_duration: int | str | None
@@ -88,6 +89,7 @@ class DeltaOptimizeOperator(DeltaJobOperator):
             layout: str | None = None,
             by: str | list[str] | None = None,
             seal_size: int | str | None = None,
+            own_cubes: bool | str = False,
             max_bytes: int | str | None = None,
             max_files: int | str | None = None,
             max_duration: int | str | None = None,

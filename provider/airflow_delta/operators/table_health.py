@@ -45,8 +45,10 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
         deleted_rows_ratio: float | str | None
         reclaimable_size: int | str | None
         expired_log_files: int | str | None
+        layout_gain: float | str | None
         target_size: int | str | None
         min_file_size: int | str | None
+        queries: str | list[str] | None
         compact_log: bool | str
 
         def __init__(
@@ -58,8 +60,10 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
             deleted_rows_ratio: float | str | None = None,
             reclaimable_size: int | str | None = None,
             expired_log_files: int | str | None = None,
+            layout_gain: float | str | None = None,
             target_size: int | str | None = None,
             min_file_size: int | str | None = None,
+            queries: str | list[str] | None = None,
             compact_log: bool | str = False,
             **kwargs: Any,
         ) -> None: ...

@@ -12,7 +12,7 @@ OPTIMIZE also does what a purge above the limit would do, so the two are not rec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from delta_maintenance.health.facts import HealthFacts, PlannedRewrite
@@ -160,6 +160,20 @@ def _deleted_rows(facts: HealthFacts, options: HealthOptions) -> Finding | None:
     )
 
 
+def _poor_layout(facts: HealthFacts, options: HealthOptions) -> Finding | None:
+    layout = facts.files.layout
+    if layout is None:
+        return None
+    return _over(
+        "poor_layout",
+        round(layout.gain, 3),
+        options.layout_gain,
+        f"Queries skip {layout.skipped_now:.0%} of the table, and would skip {layout.skipped_after:.0%} after a layout by "
+        f"{', '.join(layout.columns)}; the limit is a gain of {options.layout_gain:.0%}.",
+        layout.to_dict(),
+    )
+
+
 def _checkpoint_due(facts: HealthFacts, _options: HealthOptions) -> Finding | None:
     plan = facts.checkpoint
     if not plan.due:
@@ -238,6 +252,7 @@ FINDINGS: dict[str, Callable[[HealthFacts, HealthOptions], Finding | None]] = {
     "unsupported": _unsupported,
     "small_files": _small_files,
     "deleted_rows": _deleted_rows,
+    "poor_layout": _poor_layout,
     "checkpoint_due": _checkpoint_due,
     "log_compaction_due": _log_compaction_due,
     "reclaimable_files": _reclaimable_files,
@@ -250,16 +265,23 @@ FINDINGS: dict[str, Callable[[HealthFacts, HealthOptions], Finding | None]] = {
 
 
 def _optimize(facts: HealthFacts, codes: list[str]) -> Advice | None:
-    plan = facts.files.optimize
+    plan, layout = facts.files.optimize, facts.files.layout
+    cured = tuple(code for code in codes if code in ("small_files", "deleted_rows", "poor_layout"))
+    if layout is not None and "poor_layout" in codes:
+        # It rewrites every file that the other plan would, small ones and those with deleted rows.
+        advice = _rewrite("optimize", layout.rewrite, cured)
+        gain = {"skippedBefore": layout.skipped_now, "skippedAfter": layout.skipped_after}
+        return replace(advice, gain={**advice.gain, **{name: round(part, 3) for name, part in gain.items()}})
     if plan is None or "small_files" not in codes:
         return None
-    cured = tuple(code for code in codes if code in ("small_files", "deleted_rows"))
     return _rewrite("optimize", plan, cured)
 
 
 def _purge(facts: HealthFacts, codes: list[str]) -> Advice | None:
     plan = facts.files.purge
-    if plan is None or not plan.num_bins or "deleted_rows" not in codes or "small_files" in codes:
+    if plan is None or not plan.num_bins or "deleted_rows" not in codes:
+        return None
+    if "small_files" in codes or "poor_layout" in codes:
         return None
     return _rewrite("purge", plan, ("deleted_rows",))
 

@@ -106,5 +106,10 @@ def _command(operation: Operation, address: str, options: Mapping[str, Any]) -> 
     words = ["delta-maintenance", operation.name, address]
     for row in operation.options:
         if row.name in options and row.flag is not None:
-            words += [row.flag] if isinstance(row.kind, Switch) else [row.flag, str(options[row.name])]
+            words += [row.flag] if isinstance(row.kind, Switch) else [row.flag, _word(options[row.name])]
     return shlex.join(words)
+
+
+def _word(value: Any) -> str:
+    """A value as the command line takes it."""
+    return ",".join(value) if isinstance(value, list) else str(value)

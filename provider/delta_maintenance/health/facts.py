@@ -56,6 +56,37 @@ class PlannedRewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedLayout:
+    """What a layout would gain, by a forecast from statistics.
+
+    :param kind: of the layout; ``clustering``: that of the table.
+    :param columns: of the layout; ``unusable`` are columns of the queries that a layout cannot use, with the reason.
+    :param skipped_now: the part of the table that queries skip, and ``skipped_after`` the run.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    skipped_now: float
+    skipped_after: float
+    rewrite: PlannedRewrite
+    unusable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gain(self) -> float:
+        return self.skipped_after - self.skipped_now
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "columns": list(self.columns),
+            "skippedNow": round(self.skipped_now, 3),
+            "skippedAfter": round(self.skipped_after, 3),
+            "unusable": dict(self.unusable),
+            **self.rewrite.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class FileTotal:
     """A number of files, and their bytes as far as the log tells them."""
 
@@ -145,6 +176,7 @@ class FileFacts:
     :param checksum_differences: members of a wrong checksum that differ from the log.
     :param optimize: ``None``: OPTIMIZE refuses the table.
     :param purge: of files above the limit of deleted rows; ``None``: no partition is above it, or a purge is refused.
+    :param layout: ``None``: queries were not given and the table is not clustered, or no layout would change anything.
     :param deleted: of the whole table, and ``worst`` the partition with the highest ratio; ``None``: no row is deleted.
     :param partitions_over: partitions above the limit of deleted rows.
     :param num_foreign_files: files outside of the table's directory, which no operation touches.
@@ -159,6 +191,7 @@ class FileFacts:
     checksum_differences: tuple[str, ...] = ()
     optimize: PlannedRewrite | None = None
     purge: PlannedRewrite | None = None
+    layout: PlannedLayout | None = None
     deleted: DeletedRows | None = None
     worst: DeletedRows | None = None
     partitions_over: int = 0
@@ -177,6 +210,7 @@ class FileFacts:
             "worstDeletedRowsRatio": 0.0 if self.worst is None else round(self.worst.ratio, 6),
             "optimize": None if self.optimize is None else self.optimize.to_dict(),
             "purge": None if self.purge is None else self.purge.to_dict(),
+            "layout": None if self.layout is None else self.layout.to_dict(),
         }
 
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from delta_maintenance.optimize.options import OPTIMIZE, PURGE, OptimizeOptions
-from delta_maintenance.options import Count, Operation, Options, Ratio, Size, Switch, option, table_of
+from delta_maintenance.options import (
+    Count,
+    Operation,
+    Options,
+    Queries,
+    Ratio,
+    Size,
+    Switch,
+    option,
+    table_of,
+)
 
 _LIMITS = "limits; what exceeds one is a finding"
 
@@ -37,6 +47,12 @@ class HealthOptions(Options):
         default=100,
         group=_LIMITS,
     )
+    layout_gain: float = option(
+        Ratio(),
+        "least part of the table that queries must skip in addition after a layout",
+        default=0.2,
+        group=_LIMITS,
+    )
     target_size_bytes: int | None = option(
         Size(),
         "size of new files for which to plan an OPTIMIZE",
@@ -50,6 +66,12 @@ class HealthOptions(Options):
         otherwise="3/4 of the target size",
         flag="--min-file-size",
         argument="min_file_size",
+    )
+    queries: tuple[str, ...] | None = option(
+        Queries(),
+        "predicates of typical queries, with semicolons between them, for which to look for a layout",
+        otherwise="a clustered table is judged by its own columns, others are not",
+        absence="no layout would be looked for, for which to leave the argument out",
     )
     compact_log: bool = option(
         Switch(), "if no checkpoint is due, look whether a log compaction would help readers", default=False

@@ -65,8 +65,16 @@ def planned_rewrite(
     :raises InvalidRequest: the options make no sense for this table.
     """
     plan = plan_optimize(snapshot, OptimizeOptions.from_mapping(request, purge=purge), now_ms)
+    return rewrite_of(plan, snapshot, request), plan.foreign
+
+
+def rewrite_of(plan: OptimizePlan, snapshot: Snapshot, request: Mapping[str, Any]) -> PlannedRewrite:
+    """Return the numbers of a plan.
+
+    :param request: the options of the run's job spec.
+    """
     partitions = _partitions(plan, snapshot)
-    return _summary(plan, partitions, request, _where(partitions, snapshot)), plan.foreign
+    return _summary(plan, partitions, request, _where(partitions, snapshot))
 
 
 def _summary(

@@ -35,6 +35,7 @@ from delta_maintenance.health.facts import (
 )
 from delta_maintenance.health.last_runs import last_runs
 from delta_maintenance.health.options import HealthOptions
+from delta_maintenance.health.planned_layouts import looks_for_layout, planned_layout
 from delta_maintenance.health.planned_rewrites import has_no_vectors, most_files_to_merge, planned_rewrite
 from delta_maintenance.health.removed_files import removed_files
 from delta_maintenance.log_upkeep.log_cleanup import expired_version
@@ -119,7 +120,8 @@ def _file_facts(
     minimum = min_file_size(target, request)
     checksum, state = _checksum(storage, snapshot.version)
     can_optimize = "optimize" not in refused
-    if checksum is not None and has_no_vectors(checksum):
+    layout = can_optimize and looks_for_layout(snapshot, options)
+    if checksum is not None and has_no_vectors(checksum) and not layout:
         if not can_optimize or most_files_to_merge(checksum, minimum) <= 1:
             nothing = PlannedRewrite.nothing(target, minimum) if can_optimize else None
             return FileFacts(
@@ -143,6 +145,7 @@ def _file_facts(
         checksum="wrong" if differences else state,
         checksum_differences=differences,
         optimize=plan,
+        layout=planned_layout(snapshot, options, now_ms) if layout else None,
         num_foreign_files=num_foreign_files,
     )
     return facts if not counts.deleted_rows else _with_deleted_rows(facts, snapshot, options, now_ms, refused)

@@ -159,6 +159,12 @@ class OptimizeOptions(Options):
         flag="--seal-size",
         argument="seal_size",
     )
+    own_cubes: bool = option(
+        Switch(),
+        "cluster a table for ourselves: OPTIMIZE of Delta Lake on Spark leaves the new files alone, unless it is FULL",
+        default=False,
+        group=_LAYOUT,
+    )
     max_bytes: int | None = option(
         Size(),
         "read at most this much in one run; what removes most files for its bytes goes first",

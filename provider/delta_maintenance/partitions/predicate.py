@@ -39,6 +39,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from delta_log.errors import CorruptLog, InvalidRequest, brief
 from delta_log.table_config.partition_values import parse
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType, to_arrow_type
+from delta_maintenance.options import written_column
 
 #: So many terms make a chain.
 _CHAIN = 32
@@ -85,6 +86,46 @@ def partition_predicate(text: str, schema: StructType, partition_columns: Sequen
     :raises InvalidRequest: not a predicate, or not one on partition columns alone.
     """
     return _Translator(text, schema, partition_columns).translate()
+
+
+def filtered_columns(text: str) -> list[dict[str, bool]]:
+    """The columns by which some predicates of queries filter; of each, whether it asks for ranges of values only.
+
+    The predicates may be on data columns, and hold whatever Spark SQL allows: comparisons with anything else than one column do not
+    count.
+
+    :param text: predicates, with semicolons between them.
+    :return: for each predicate, the names of columns with dots between parts, and backticks where a part needs them.
+    :raises InvalidRequest: a text is no predicate, or filters by no column.
+    """
+    try:
+        statements = sqlglot.parse(text, read="spark")
+        found = [_filters(node) for node in statements if node is not None]
+    except (SqlglotError, RecursionError) as error:
+        raise InvalidRequest(
+            f"The predicates {brief(text)!r} cannot be used: they are not SQL predicates. Write them as in WHERE, with semicolons "
+            "between them."
+        ) from error
+    if not found or not all(found):
+        raise InvalidRequest(
+            f"The predicates {brief(text)!r} cannot be used: each must compare a column with a value. Write them as in WHERE, with "
+            "semicolons between them."
+        )
+    return found
+
+
+def _filters(predicate: exp.Expr) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    for node in predicate.find_all(*_COMPARISONS, exp.In, exp.Between, exp.Like):
+        if isinstance(node, exp.NEQ) or isinstance(node.parent, exp.Not):
+            continue
+        sides = [_bare(node.this), *([_bare(node.expression)] if type(node) in _COMPARISONS else [])]
+        columns = [side for side in sides if isinstance(side, (exp.Column, exp.Dot))]
+        if len(columns) != 1:
+            continue
+        name = written_column(part.name for part in columns[0].parts)
+        found[name] = found.get(name, True) and not isinstance(node, (exp.EQ, exp.NullSafeEQ, exp.In))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     rows = [
         ("files", _files(facts)),
         ("deleted rows", _deleted(facts)),
+        ("layout", _layout(facts.get("layout"))),
         ("log", _log(facts["log"])),
         ("removed", _removed(facts["removedFiles"])),
         *(("last", text) for text in _last_runs(facts)),
@@ -47,6 +48,17 @@ def _deleted(facts: Mapping[str, Any]) -> str:
     return (
         f"{facts['numDeletedRows']:,} in {counted(facts['numDeletionVectors'], 'file')}, {facts['deletedRowsRatio']:.1%}; "
         f"of the worst partition {facts['worstDeletedRowsRatio']:.1%}"
+    )
+
+
+def _layout(layout: Mapping[str, Any] | None) -> str:
+    if layout is None:
+        return ""
+    kind = "clustered" if layout["kind"] == "clustering" else layout["kind"]
+    unusable = "".join(f"; {name} cannot be used" for name in layout["unusable"])
+    return (
+        f"queries skip {layout['skippedNow']:.0%} of the table; {layout['skippedAfter']:.0%} if it were {kind} by "
+        f"{', '.join(layout['columns'])}{unusable}"
     )
 
 

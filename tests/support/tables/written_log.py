@@ -41,12 +41,14 @@ def write_log(
     *,
     partition_by: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Snapshot:
-    """Writes version 0 of a table with a data column ``value``; returns its snapshot.
+    """Writes version 0 of a table; returns its snapshot.
 
     :param partition_by: partition columns and their types.
+    :param columns: data columns and their types; else, there is one, ``value``.
     """
-    columns = {**(partition_by or {}), "value": "long"}
+    columns = {**(partition_by or {}), **(columns or {"value": "long"})}
     schema = {
         "type": "struct",
         "fields": [

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG, PROVIDER
+from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG
 from delta_maintenance.layout.layout import Layout
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.optimize.plan.file_bounds import FileBounds
@@ -52,7 +52,7 @@ class Cubes:
         """
         cubes, columns = (_tag(files, name) for name in (CUBE_TAG, CUBE_COLUMNS_TAG))
         provider = files.column("clustering_provider")
-        is_ours = pc.equal(pc.coalesce(provider, pa.scalar(PROVIDER)), PROVIDER)
+        is_ours = pc.equal(pc.coalesce(provider, pa.scalar(wanted.provider)), wanted.provider)
         is_by_these = pc.equal(pc.coalesce(columns, pa.scalar(wanted.cube_columns)), wanted.cube_columns)
         of_others = ~(_mask(is_ours) & _mask(is_by_these))
         numbers = _numbers(cubes)

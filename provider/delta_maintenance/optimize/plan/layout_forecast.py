@@ -6,6 +6,8 @@ would do it. So the forecast is good for columns that do not depend on each othe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from delta_maintenance.optimize.plan.plan import OptimizePlan, PlannedBin
 #: The share of the rows that a query for a range asks for.
 RANGE_SHARE = 0.02
 #: The largest bins tell enough.
-_BINS = 8
+BINS = 8
 #: More files than these would be skipped to nearly the same part.
 _MOST_FILES = 512
 _ROWS_OF_A_FILE, _LEAST_ROWS, _QUERIES = 64, 1 << 12, 256
@@ -37,7 +39,7 @@ def layout_forecast(plan: OptimizePlan, snapshot: Snapshot) -> dict[str, Any]:
     if plan.layout is None or not plan.bins:
         return {}
     bounds = FileBounds.of(snapshot, None, plan.files.column("key"), plan.layout.layout)
-    largest = plan.bins[:_BINS]
+    largest = plan.bins[:BINS]
     found = [_forecast(plan, planned, bounds) for planned in largest]
     weights = np.array([max(1, planned.bytes_in) for planned in largest], float)
     columns = []
@@ -53,35 +55,67 @@ def layout_forecast(plan: OptimizePlan, snapshot: Snapshot) -> dict[str, Any]:
     return {"skipping": columns}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnRows:
+    """Rows that are drawn between the bounds of a bin's files.
+
+    :param low: bounds of each column in the files as they are, and ``high``.
+    :param files: the number of new files.
+    :param known: numbers of the columns of which all files have bounds.
+    :param values: of these columns in the drawn rows.
+    """
+
+    low: _Floats
+    high: _Floats
+    files: int
+    known: tuple[int, ...]
+    values: _Floats
+
+    @classmethod
+    def of(cls, planned: PlannedBin, bounds: FileBounds) -> DrawnRows:
+        of_bin = slice(planned.start, planned.end)
+        low, high, rows = bounds.low[:, of_bin], bounds.high[:, of_bin], bounds.rows[of_bin]
+        known = np.flatnonzero(np.isfinite(low).all(axis=1) & np.isfinite(high).all(axis=1))
+        files = min(planned.num_outputs, _MOST_FILES)
+        count = max(_LEAST_ROWS, _ROWS_OF_A_FILE * files)
+        generator = np.random.default_rng(0)
+        of_file = generator.choice(len(rows), count, p=rows / rows.sum())
+        spread = generator.random((len(known), count)) * (high - low)[known][:, of_file]
+        return cls(low, high, files, tuple(known.tolist()), low[known][:, of_file] + spread)
+
+    def laid_out(self, kind: str, by: Sequence[int]) -> tuple[_Floats, _Floats]:
+        """Return the bounds of the known columns in the new files of a layout.
+
+        :param by: numbers of the layout's columns, which must be known.
+        """
+        columns = [pa.array(self.values[self.known.index(number)]) for number in by]
+        noise = random_noise("forecast", 0, self.values.shape[1])
+        buckets, _ = Bucketing.of(kind, columns, self.files, 1, noise)(columns, noise)
+        shape = (len(self.known), self.files)
+        least, most = np.full(shape, np.inf), np.full(shape, -np.inf)
+        for place, values in enumerate(self.values):
+            np.minimum.at(least[place], buckets, values)
+            np.maximum.at(most[place], buckets, values)
+        return least, most
+
+
 def _forecast(
     plan: OptimizePlan, planned: PlannedBin, bounds: FileBounds
 ) -> list[tuple[float, float, float, float] | None]:
     """The parts of a bin's files that are skipped, by column; ``None`` where bounds are missing."""
     assert plan.layout is not None
-    of_bin = slice(planned.start, planned.end)
-    low, high, rows = bounds.low[:, of_bin], bounds.high[:, of_bin], bounds.rows[of_bin]
-    known = np.flatnonzero(np.isfinite(low).all(axis=1) & np.isfinite(high).all(axis=1))
-    found: list[tuple[float, float, float, float] | None] = [None] * len(low)
-    if not len(known):
+    drawn = DrawnRows.of(planned, bounds)
+    found: list[tuple[float, float, float, float] | None] = [None] * len(drawn.low)
+    if not drawn.known:
         return found
-    files = min(planned.num_outputs, _MOST_FILES)
-    count = max(_LEAST_ROWS, _ROWS_OF_A_FILE * files)
-    generator = np.random.default_rng(0)
-    of_file = generator.choice(len(rows), count, p=rows / rows.sum())
-    values = low[known][:, of_file] + generator.random((len(known), count)) * (high - low)[known][:, of_file]
-    columns = [pa.array(column) for column in values]
-    noise = random_noise("forecast", 0, count)
-    buckets, _ = Bucketing.of(plan.layout.layout.kind, columns, files, 1, noise)(columns, noise)
-    for place, number in enumerate(known.tolist()):
-        least, most = np.full(files, np.inf), np.full(files, -np.inf)
-        np.minimum.at(least, buckets, values[place])
-        np.maximum.at(most, buckets, values[place])
-        asked = _queries(values[place])
+    least, most = drawn.laid_out(plan.layout.layout.kind, drawn.known)
+    for place, number in enumerate(drawn.known):
+        asked = _queries(drawn.values[place])
         found[number] = (
-            _skipped(asked[0], asked[0], low[number], high[number]),
-            _skipped(asked[0], asked[0], least, most),
-            _skipped(*asked, low[number], high[number]),
-            _skipped(*asked, least, most),
+            _skipped(asked[0], asked[0], drawn.low[number], drawn.high[number]),
+            _skipped(asked[0], asked[0], least[place], most[place]),
+            _skipped(*asked, drawn.low[number], drawn.high[number]),
+            _skipped(*asked, least[place], most[place]),
         )
     return found
 

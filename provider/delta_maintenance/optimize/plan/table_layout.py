@@ -15,6 +15,7 @@ from delta_log.table_config.clustering import (
     CLUSTERING_DOMAIN,
     CUBE_COLUMNS_TAG,
     CUBE_TAG,
+    OWN_PROVIDER,
     PROVIDER,
     clustering_columns,
 )
@@ -22,6 +23,7 @@ from delta_log.table_config.schema import StructField, StructType, to_arrow_type
 from delta_maintenance.layout.layout import HILBERT, MAX_COLUMNS, MAX_HILBERT_COLUMNS, ZORDER, Layout
 from delta_maintenance.layout.ranks import has_order
 from delta_maintenance.optimize.options import OptimizeOptions
+from delta_maintenance.options import written_column
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _WHY_STATISTICS = "Readers skip files by the statistics of the log, so a layout by it would gain nothing"
@@ -32,12 +34,16 @@ class TableLayout:
     """The layout that a run gives the files.
 
     :param names: the columns as people know them.
-    :param is_clustering: the table's own clustering, and not a request, asks for it.
+    :param provider: of the clustered files, where the table's own clustering asks for the layout, and not a request.
     """
 
     layout: Layout
     names: tuple[str, ...]
-    is_clustering: bool = False
+    provider: str | None = None
+
+    @property
+    def is_clustering(self) -> bool:
+        return self.provider is not None
 
     @property
     def cube_columns(self) -> str:
@@ -54,10 +60,6 @@ class TableLayout:
         kind = "clustering" if self.is_clustering else self.layout.kind
         return {"kind": kind, "columns": list(self.names)}
 
-    @property
-    def provider(self) -> str | None:
-        return PROVIDER if self.is_clustering else None
-
 
 def table_layout(snapshot: Snapshot, options: OptimizeOptions) -> TableLayout | None:
     """The layout for a run; ``None``: files keep the order of their rows.
@@ -68,10 +70,11 @@ def table_layout(snapshot: Snapshot, options: OptimizeOptions) -> TableLayout | 
     if options.sorts is None:
         clusters = bool(clustered_by) and options.layout is None and not options.purge
         _require_options(options, clusters)
-        return _clustering(snapshot, clustered_by) if clusters else None
+        provider = OWN_PROVIDER if options.own_cubes else PROVIDER
+        return _clustering(snapshot, clustered_by, provider) if clusters else None
     if clustered_by:
         raise InvalidRequest(
-            f"The table is clustered by {', '.join(_clustering(snapshot, clustered_by).names)}, and another layout would undo "
+            f"The table is clustered by {', '.join(_clustering(snapshot, clustered_by, PROVIDER).names)}, and another layout would undo "
             "that. Leave the layout out to cluster it, or end the clustering with ALTER TABLE … CLUSTER BY NONE. Nothing was "
             "written."
         )
@@ -82,6 +85,18 @@ def table_layout(snapshot: Snapshot, options: OptimizeOptions) -> TableLayout | 
     _require_columns(options.sorts, paths, asked)
     _require_statistics(snapshot, paths, asked)
     return TableLayout(Layout(options.sorts, paths), tuple(name for _, name in found))
+
+
+def usable_column(snapshot: Snapshot, name: str) -> tuple[tuple[str, ...], str]:
+    """Find a column that a layout may use; return its physical names, and its name as options have it.
+
+    :raises InvalidRequest: it cannot be used.
+    """
+    path, full = _column(snapshot, name)
+    _require_statistics(snapshot, [path], [full])
+    fields = _physical(snapshot.schema, path)
+    assert fields is not None
+    return path, written_column(field.name for field in fields)
 
 
 def clustered_columns(snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
@@ -95,7 +110,7 @@ def clustered_columns(snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
-def _clustering(snapshot: Snapshot, paths: Sequence[tuple[str, ...]]) -> TableLayout:
+def _clustering(snapshot: Snapshot, paths: Sequence[tuple[str, ...]], provider: str) -> TableLayout:
     names = []
     for path in paths:
         found = _physical(snapshot.schema, path)
@@ -107,7 +122,7 @@ def _clustering(snapshot: Snapshot, paths: Sequence[tuple[str, ...]]) -> TableLa
         names.append(".".join(field.name for field in found))
     kind = ZORDER if len(paths) == 1 else HILBERT
     _require_columns(kind, paths, names)
-    return TableLayout(Layout(kind, tuple(paths)), tuple(names), is_clustering=True)
+    return TableLayout(Layout(kind, tuple(paths)), tuple(names), provider)
 
 
 def _require_options(options: OptimizeOptions, clusters: bool) -> None:
@@ -129,10 +144,14 @@ def _require_options(options: OptimizeOptions, clusters: bool) -> None:
     for name, (is_refused, why) in refused.items():
         if is_refused:
             raise InvalidRequest(f"{what}, and {name} does not go with that: {why}. Nothing was written.")
-    if options.seal_size_bytes is not None and not clusters:
-        raise InvalidRequest(
-            "seal_size is for clustered tables, and this run clusters none. Leave it out. Nothing was written."
-        )
+    for name, is_given in (
+        ("seal_size", options.seal_size_bytes is not None),
+        ("own_cubes", options.own_cubes),
+    ):
+        if is_given and not clusters:
+            raise InvalidRequest(
+                f"{name} is for clustered tables, and this run clusters none. Leave it out. Nothing was written."
+            )
 
 
 def _column(snapshot: Snapshot, name: str) -> tuple[tuple[str, ...], str]:

@@ -13,6 +13,7 @@ from delta_maintenance.health.facts import (
     FileTotal,
     HealthFacts,
     LogFacts,
+    PlannedLayout,
     PlannedRewrite,
     Refusal,
     RemovedFiles,
@@ -33,6 +34,12 @@ def deleted(num_deleted_rows: int) -> FileFacts:
     rows = DeletedRows(100, num_deleted_rows, 5, 0, 0, {})
     purge = rewrite(0, num_files=2, options={"max_deleted_rows_ratio": 0.1})
     return FileFacts(5, 1000, deleted=rows, worst=rows, partitions_over=1, optimize=rewrite(0), purge=purge)
+
+
+def laid_out(after: float) -> FileFacts:
+    options = {"layout": "kd", "by": ["a", "`b.c`"]}
+    layout = PlannedLayout("kd", ("a", "b.c"), 0.1, after, rewrite(9, options=options))
+    return FileFacts(9, 1000, optimize=rewrite(0), layout=layout)
 
 
 def facts(
@@ -78,6 +85,7 @@ def test_a_table_within_its_limits_is_healthy() -> None:
     [
         ({"files": FileFacts(99, 1, optimize=rewrite(11))}, "small_files", "optimize"),
         ({"files": deleted(11)}, "deleted_rows", "purge"),
+        ({"files": laid_out(0.35)}, "poor_layout", "optimize"),
         ({"commits": 10}, "checkpoint_due", "checkpoint"),
         ({"reclaimable_bytes": GIB + 1}, "reclaimable_files", "vacuum"),
         ({"expired": 101}, "expired_log_files", "cleanup-log"),
@@ -101,6 +109,7 @@ def test_what_exceeds_a_limit_is_a_finding_and_leads_to_an_operation(
     [
         {"files": FileFacts(99, 1, optimize=rewrite(10))},
         {"files": deleted(10)},
+        {"files": laid_out(0.3)},
         {"commits": 9},
         {"reclaimable_bytes": GIB},
         {"expired": 100},
@@ -134,6 +143,18 @@ def test_optimize_does_what_a_purge_would_do() -> None:
     # OPTIMIZE rewrites files with more than 5% of deleted rows. A lower limit is its argument.
     assert HealthOptions().optimize_request == {}
     assert HealthOptions(deleted_rows_ratio=0.01).optimize_request == {"max_deleted_rows_ratio": 0.01}
+
+
+def test_one_run_gives_the_layout_and_does_what_others_would_do() -> None:
+    files = replace(deleted(20), optimize=rewrite(50), layout=laid_out(0.9).layout)
+    given = facts(files)
+    diagnosis = diagnose(given, HealthOptions())
+    assert outcome(diagnosis)[2] == ["optimize"]
+    (advice,) = document_of("/t", given, diagnosis)["recommendations"]
+    assert advice["findings"] == ["small_files", "deleted_rows", "poor_layout"]
+    assert advice["command"] == "delta-maintenance optimize /t --layout kd --by 'a,`b.c`'"
+    assert advice["arguments"] == {"layout": "kd", "by": ["a", "`b.c`"]}
+    assert (advice["gain"]["skippedBefore"], advice["gain"]["skippedAfter"]) == (0.1, 0.9)
 
 
 def test_a_table_that_optimize_refuses_is_unsupported_and_may_need_other_operations() -> None:
