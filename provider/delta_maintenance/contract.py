@@ -318,6 +318,8 @@ class JobReport:
     :param earlier_tries: ``bins``, ``files`` and ``bytes`` that earlier tries of the run had finished, and this one took over.
     :param table_size: what the run changed about the whole table, apart from other writers: ``files_before``,
         ``files_after``, ``bytes_before`` and ``bytes_after``.
+    :param skipping: of a run with a layout, for each of its columns, the parts of the rewritten files that a query for one value
+        skipped ``before`` and skips ``after``; ``rangeBefore`` and ``rangeAfter`` likewise for 2 % of the rows. By statistics.
     :param columns: the table's top-level columns, of a rewrite that committed; absent if there are more than
         :data:`MAX_COLUMNS`.
     :param spark: the Spark application that did work: ``application_id``, ``ui_url`` (of its web UI, while it runs) and
@@ -351,6 +353,7 @@ class JobReport:
     selection: Mapping[str, Any] | None = None
     earlier_tries: Mapping[str, int] | None = None
     table_size: Mapping[str, int] | None = None
+    skipping: Sequence[Mapping[str, Any]] | None = None
     columns: Sequence[str] | None = None
     spark: Mapping[str, Any] | None = None
     rewrite: Mapping[str, Any] | None = None
@@ -441,6 +444,7 @@ REPORT_MEMBERS: Mapping[str, Kind] = {
     "selection": OBJECT.or_none(),
     "earlier_tries": INTEGERS.or_none(),
     "table_size": INTEGERS.or_none(),
+    "skipping": OBJECTS.or_none(),
     "columns": NAMES.or_none(),
     "spark": SPARK_APPLICATION.or_none(),
     "rewrite": OBJECT.or_none(),

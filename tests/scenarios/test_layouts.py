@@ -33,6 +33,7 @@ from delta_maintenance.errors import TaskFailed
 from delta_maintenance.layout.layout import KINDS
 from delta_maintenance.rewrite.task import LAYOUT_TAG
 from delta_maintenance.text.plan import render_plan, rewrite_lines
+from delta_maintenance.text.report import render_report
 
 #: Everything goes through the disk.
 SPILLING = LocalEngine({}, memory_limit_bytes=1)
@@ -294,9 +295,15 @@ def test_the_forecast_agrees_with_what_is_skipped_afterwards(kind: str, tmp_path
     plan = run(table, dry_run=True, **options).plan
     assert plan is not None
     before = {one["column"]: skipped_by_one_value(table, one["column"], rows) for one in plan["skipping"]}
-    run(table, **options)
-    for one in plan["skipping"]:
+    report = run(table, **options)
+    assert report.skipping is not None
+    assert "a query for one text skips" in render_report(report.to_dict())
+    for one, measured in zip(plan["skipping"], report.skipping, strict=True):
         after = skipped_by_one_value(table, one["column"], rows)
+        assert measured["column"] == one["column"]
+        assert measured["before"] == pytest.approx(before[one["column"]], abs=0.02)
+        assert measured["after"] == pytest.approx(after, abs=0.02)
+        assert measured["rangeAfter"] < measured["after"]
         assert one["now"] == pytest.approx(before[one["column"]], abs=0.02)
         assert one["after"] == pytest.approx(after, abs=0.06)
         assert one["rangeAfter"] < one["after"]

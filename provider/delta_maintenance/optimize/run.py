@@ -50,7 +50,7 @@ from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.optimize.plan.candidates import candidates_for_footers
 from delta_maintenance.optimize.plan.forecast import forecast
-from delta_maintenance.optimize.plan.layout_forecast import layout_forecast
+from delta_maintenance.optimize.plan.layout_forecast import layout_forecast, measured_skipping
 from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_tag
@@ -133,6 +133,8 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     _clean_up(context, spent, lost, options)
     if batches.already_done:
         return report("already_done", **facts, **work.facts(rewrite))
+    written = {m.bin_id: [output.stats for output in m.outputs] for m in batches.committed}
+    facts["skipping"] = measured_skipping(plan, snapshot, written)
     return report("committed", columns=_columns(snapshot), **facts, **work.facts(rewrite))
 
 

@@ -135,6 +135,11 @@ def render_rewrite(report: Mapping[str, Any]) -> str:
     batches = report.get("num_batches")
     within = f", the last of {batches:,} batches" if batches and batches > 1 else ""
     lines = [f"Committed version {report['version']}{_in_time(report)}{within}", *_gained_lines(report)]
+    lines += [
+        f"  a query for one {column['column']} skips {column['after']:.0%} of these files; before, {column['before']:.0%}"
+        for column in report.get("skipping") or ()
+        if "after" in column
+    ]
     earlier = report.get("earlier_tries")
     if earlier:
         chosen = (report.get("selection") or {}).get("chosen", {})

@@ -38,6 +38,7 @@ FULL_REPORT = JobReport(
     selection={"files": 3},
     earlier_tries={"bins": 1},
     table_size={"files_before": 3},
+    skipping=[{"column": "id", "before": 0.1}],
     rewrite={"session_id": "s"},
     columns=["id"],
     spark={"application_id": None, "ui_url": "http://h:4040", "version": "4.2"},

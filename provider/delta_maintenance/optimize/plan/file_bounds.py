@@ -41,11 +41,18 @@ class FileBounds:
         """
         :param keys: of the files, which `where` selects.
         """
-        columns = [StatsColumn(path, _type_of(snapshot.schema, path)) for path in layout.columns]
         texts = snapshot.files(["key", "stats"], where)
         places = pc.index_in(keys, value_set=texts.column("key").combine_chunks()).combine_chunks()
-        stats = parse_stats_column(texts.column("stats").combine_chunks(), columns).take(places)
-        shape = (len(columns), len(keys))
+        return cls.of_stats(snapshot.schema, texts.column("stats").combine_chunks().take(places), layout)
+
+    @classmethod
+    def of_stats(cls, schema: StructType, texts: pa.Array, layout: Layout) -> FileBounds:
+        """
+        :param texts: the statistics of each file.
+        """
+        columns = [StatsColumn(path, _type_of(schema, path)) for path in layout.columns]
+        stats = parse_stats_column(texts, columns)
+        shape = (len(columns), len(texts))
         low, high = np.full(shape, -np.inf), np.full(shape, np.inf)
         for number, column in enumerate(columns):
             try:
@@ -55,7 +62,7 @@ class FileBounds:
             except (pa.ArrowInvalid, KeyError):
                 continue  # values of this type have no bounds
             numbers = _as_numbers(pa.concat_arrays([least, most]))
-            for found, of_side in ((low, numbers[: len(keys)]), (high, numbers[len(keys) :])):
+            for found, of_side in ((low, numbers[: len(texts)]), (high, numbers[len(texts) :])):
                 found[number] = np.where(np.isnan(of_side), found[number], of_side)
         rows = pc.fill_null(pc.struct_field(stats, "numRecords"), 1).to_numpy(zero_copy_only=False)
         return cls(low, high, np.maximum(1, rows.astype(np.int64)))

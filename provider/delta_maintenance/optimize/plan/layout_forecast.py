@@ -1,4 +1,5 @@
-"""Foretells, for a dry run, which part of the files queries will skip after a layout, and which they skip now. Pure.
+"""Foretells, for a dry run, which part of the files queries will skip after a layout, and which they skip now; and measures it after
+the run. Pure.
 
 Only statistics are read. Rows are drawn at random between the bounds of their files, each column by itself, and laid out as the run
 would do it. So the forecast is good for columns that do not depend on each other within a file, and too low for others.
@@ -6,7 +7,7 @@ would do it. So the forecast is good for columns that do not depend on each othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.layout.bucketing import Bucketing, random_noise
+from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.optimize.plan.file_bounds import FileBounds
 from delta_maintenance.optimize.plan.plan import OptimizePlan, PlannedBin
 
@@ -27,6 +29,7 @@ BINS = 8
 _MOST_FILES = 512
 _ROWS_OF_A_FILE, _LEAST_ROWS, _QUERIES = 64, 1 << 12, 256
 _Floats = npt.NDArray[np.float64]
+_Parts = tuple[float, float, float, float]
 
 
 def layout_forecast(plan: OptimizePlan, snapshot: Snapshot) -> dict[str, Any]:
@@ -41,18 +44,60 @@ def layout_forecast(plan: OptimizePlan, snapshot: Snapshot) -> dict[str, Any]:
     bounds = FileBounds.of(snapshot, None, plan.files.column("key"), plan.layout.layout)
     largest = plan.bins[:BINS]
     found = [_forecast(plan, planned, bounds) for planned in largest]
-    weights = np.array([max(1, planned.bytes_in) for planned in largest], float)
+    keys = ("now", "after", "rangeNow", "rangeAfter")
+    return {"skipping": _averages(plan.layout.names, keys, largest, found)}
+
+
+def measured_skipping(
+    plan: OptimizePlan, snapshot: Snapshot, written: Mapping[str, Sequence[str | None]]
+) -> list[dict[str, Any]] | None:
+    """Return the member ``skipping`` of a report: what queries skip of the files that a run wrote, and skipped of those that these
+    replace; ``None`` without a layout.
+
+    :param written: by bin, the statistics of its new files.
+    """
+    largest = [planned for planned in plan.bins if written.get(planned.bin_id)][:BINS]
+    if plan.layout is None or not largest:
+        return None
+    layout = plan.layout.layout
+    sources = FileBounds.of(snapshot, None, plan.files.column("key"), layout)
+    found: list[list[_Parts | None]] = []
+    for planned in largest:
+        texts = pa.array(written[planned.bin_id], pa.string())
+        new = FileBounds.of_stats(snapshot.schema, texts, layout)
+        of_bin = slice(planned.start, planned.end)
+        drawn = DrawnRows.between(new.low, new.high, new.rows, len(texts))
+        found.append([None] * len(new.low))
+        for place, number in enumerate(drawn.known):
+            low, high = sources.low[number, of_bin], sources.high[number, of_bin]
+            if np.isfinite(low).all() and np.isfinite(high).all():
+                found[-1][number] = _parts(
+                    drawn.values[place], (low, high), (new.low[number], new.high[number])
+                )
+    keys = ("before", "after", "rangeBefore", "rangeAfter")
+    return _averages(plan.layout.names, keys, largest, found)
+
+
+def _averages(
+    names: Sequence[str],
+    keys: Sequence[str],
+    bins: Sequence[PlannedBin],
+    found: Sequence[Sequence[_Parts | None]],
+) -> list[dict[str, Any]]:
+    """Average the parts of each column over the bins.
+
+    :param keys: names of the parts.
+    """
+    weights = np.array([max(1, planned.bytes_in) for planned in bins], float)
     columns = []
-    for number, name in enumerate(plan.layout.names):
-        parts = [one[number] for one in found]
-        known = [part for part in parts if part is not None]
+    for number, name in enumerate(names):
+        known = [part for part in (one[number] for one in found) if part is not None]
         entry: dict[str, Any] = {"column": name}
-        if len(known) == len(parts):
+        if len(known) == len(found):
             shares = np.average(np.array(known), axis=0, weights=weights)
-            names = ("now", "after", "rangeNow", "rangeAfter")
-            entry |= {key: round(float(share), 3) for key, share in zip(names, shares, strict=True)}
+            entry |= {key: round(float(share), 3) for key, share in zip(keys, shares, strict=True)}
         columns.append(entry)
-    return {"skipping": columns}
+    return columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,8 +120,12 @@ class DrawnRows:
     def of(cls, planned: PlannedBin, bounds: FileBounds) -> DrawnRows:
         of_bin = slice(planned.start, planned.end)
         low, high, rows = bounds.low[:, of_bin], bounds.high[:, of_bin], bounds.rows[of_bin]
+        return cls.between(low, high, rows, planned.num_outputs)
+
+    @classmethod
+    def between(cls, low: _Floats, high: _Floats, rows: Int64s, num_outputs: int) -> DrawnRows:
         known = np.flatnonzero(np.isfinite(low).all(axis=1) & np.isfinite(high).all(axis=1))
-        files = min(planned.num_outputs, _MOST_FILES)
+        files = min(num_outputs, _MOST_FILES)
         count = max(_LEAST_ROWS, _ROWS_OF_A_FILE * files)
         generator = np.random.default_rng(0)
         of_file = generator.choice(len(rows), count, p=rows / rows.sum())
@@ -99,25 +148,33 @@ class DrawnRows:
         return least, most
 
 
-def _forecast(
-    plan: OptimizePlan, planned: PlannedBin, bounds: FileBounds
-) -> list[tuple[float, float, float, float] | None]:
+def _forecast(plan: OptimizePlan, planned: PlannedBin, bounds: FileBounds) -> list[_Parts | None]:
     """The parts of a bin's files that are skipped, by column; ``None`` where bounds are missing."""
     assert plan.layout is not None
     drawn = DrawnRows.of(planned, bounds)
-    found: list[tuple[float, float, float, float] | None] = [None] * len(drawn.low)
+    found: list[_Parts | None] = [None] * len(drawn.low)
     if not drawn.known:
         return found
     least, most = drawn.laid_out(plan.layout.layout.kind, drawn.known)
     for place, number in enumerate(drawn.known):
-        asked = _queries(drawn.values[place])
-        found[number] = (
-            _skipped(asked[0], asked[0], drawn.low[number], drawn.high[number]),
-            _skipped(asked[0], asked[0], least[place], most[place]),
-            _skipped(*asked, drawn.low[number], drawn.high[number]),
-            _skipped(*asked, least[place], most[place]),
-        )
+        now, after = (drawn.low[number], drawn.high[number]), (least[place], most[place])
+        found[number] = _parts(drawn.values[place], now, after)
     return found
+
+
+def _parts(values: _Floats, before: tuple[_Floats, _Floats], after: tuple[_Floats, _Floats]) -> _Parts:
+    """The parts of files that queries skip, before and after, for one value and for a range.
+
+    :param values: that are asked for.
+    :param before: the bounds of the files.
+    """
+    asked = _queries(values)
+    return (
+        _skipped(asked[0], asked[0], *before),
+        _skipped(asked[0], asked[0], *after),
+        _skipped(*asked, *before),
+        _skipped(*asked, *after),
+    )
 
 
 def _queries(values: _Floats) -> tuple[_Floats, _Floats]:

@@ -23,7 +23,8 @@ def table(path: Path, files: int = 64) -> Path:
     adds = []
     rng = np.random.default_rng(1)
     for number in range(files):
-        low = {"at": 1000 * number, "text": "a"} | {name: int(rng.integers(0, 50)) for name in COLUMNS[1:4]}
+        low: dict[str, Any] = {"at": 1000 * number, "text": "a"}
+        low |= {name: int(rng.integers(0, 50)) for name in COLUMNS[1:4]}
         high = {"at": 1000 * number + 999, "text": "z"} | {name: 10_000 - low[name] for name in COLUMNS[1:4]}
         stats = {"numRecords": 1000, "minValues": low, "maxValues": high}
         adds.append(add(f"{number}.parquet", 10 * MIB, {"p": "x"}, stats=json.dumps(stats)))
