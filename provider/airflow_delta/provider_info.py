@@ -138,6 +138,22 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "30",
                         "default": "90",
                     },
+                    "maintenance_dag": {
+                        "description": "Id of a DAG that users may start for a table from the page Delta tables, with the table's "
+                        "address as the param table. Airflow decides who may start it. Not set: the page starts nothing.",
+                        "version_added": "0.2.0",
+                        "type": "string",
+                        "example": "adhoc_maintenance",
+                        "default": None,
+                    },
+                    "page_places": {
+                        "description": "Where Airflow's UI shows the page Delta tables, with commas between: nav (navigation), dag "
+                        "and task_instance (a tab of each DAG and of each task instance), dashboard (a panel of the home page).",
+                        "version_added": "0.2.0",
+                        "type": "string",
+                        "example": "nav, dashboard",
+                        "default": "nav, dag, task_instance, dashboard",
+                    },
                     "spark_history_url": {
                         "description": "Address of an application's page in the Spark history server, with {application_id} in "
                         "it; for the link of a task to its Spark application. Not set: the link leads to the "

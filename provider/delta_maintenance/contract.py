@@ -111,6 +111,9 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 #: How many of the bins that were left out a report describes.
 MAX_DROPPED = 20
 
+#: How many partitions the report of a rewrite describes.
+MAX_PARTITIONS = 10
+
 #: Of a wider table a report does not name the columns: an XCom is kept for every run.
 MAX_COLUMNS = 500
 
@@ -320,6 +323,11 @@ class JobReport:
         ``files_after``, ``bytes_before`` and ``bytes_after``.
     :param skipping: of a run with a layout, for each of its columns, the parts of the rewritten files that a query for one value
         skipped ``before`` and skips ``after``; ``rangeBefore`` and ``rangeAfter`` likewise for 2 % of the rows. By statistics.
+    :param partitions: of a rewrite that committed, what it changed in those :data:`MAX_PARTITIONS` partitions that lost the most
+        files: ``partition`` (raw values), and ``files_before``, ``files_after``, ``bytes_before`` and ``bytes_after`` of the files
+        that it read and wrote.
+    :param phases: how long the run took to ``plan_ms``, to ``rewrite_ms`` and to ``commit_ms``, and how long it waited for a moment to
+        commit (``wait_ms``).
     :param columns: the table's top-level columns, of a rewrite that committed; absent if there are more than
         :data:`MAX_COLUMNS`.
     :param spark: the Spark application that did work: ``application_id``, ``ui_url`` (of its web UI, while it runs) and
@@ -354,6 +362,8 @@ class JobReport:
     earlier_tries: Mapping[str, int] | None = None
     table_size: Mapping[str, int] | None = None
     skipping: Sequence[Mapping[str, Any]] | None = None
+    partitions: Sequence[Mapping[str, Any]] | None = None
+    phases: Mapping[str, int] | None = None
     columns: Sequence[str] | None = None
     spark: Mapping[str, Any] | None = None
     rewrite: Mapping[str, Any] | None = None
@@ -445,6 +455,8 @@ REPORT_MEMBERS: Mapping[str, Kind] = {
     "earlier_tries": INTEGERS.or_none(),
     "table_size": INTEGERS.or_none(),
     "skipping": OBJECTS.or_none(),
+    "partitions": OBJECTS.or_none(),
+    "phases": INTEGERS.or_none(),
     "columns": NAMES.or_none(),
     "spark": SPARK_APPLICATION.or_none(),
     "rewrite": OBJECT.or_none(),

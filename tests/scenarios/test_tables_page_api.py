@@ -27,10 +27,12 @@ from delta_maintenance.contract import ErrorReport, JobReport
 pytestmark = pytest.mark.airflow
 
 TABLES = "/delta-tables/v1/tables"
+TASK = "/delta-tables/v1/task?dag_id=nightly&run_id=run&task_id=task"
 ROUTES = (
     TABLES,
     f"{TABLES}/{'0' * 24}",
     "/delta-tables/v1/runs/1",
+    TASK,
     "/delta-tables/openapi.json",
     "/delta-tables/delta-tables.js",
 )
@@ -101,7 +103,7 @@ def test_no_route_answers_without_a_token_or_with_one_that_was_changed(api: ApiS
     assert api.client.get(path, headers={"Cookie": f"_token={changed}"}).status_code in (401, 403)
 
 
-@pytest.mark.parametrize("path", ROUTES[:3])
+@pytest.mark.parametrize("path", ROUTES[:4])
 def test_a_user_without_the_permission_for_assets_reads_nothing(api: ApiServer, path: str) -> None:
     assert api.get(path, role="stranger").status_code == 403
 

@@ -42,11 +42,28 @@ class Failure(Work):
     message: str | None
 
 
+class Sight(Work):
+    """What a sensor has waited for."""
+
+    version: float | None
+
+
+class Trend(BaseModel):
+    """Figures of the newest readings, oldest first."""
+
+    num_files: list[int | None]
+    small_files: list[int | None]
+
+
 class Row(BaseModel):
-    """One table. A figure is null where no task has told it."""
+    """One table. A figure is null where no task has told it.
+
+    :param is_exact: `table` is the whole address, as tasks have it.
+    """
 
     id: str
     table: str
+    is_exact: bool
     name: str
     status: str
     version: float | None
@@ -64,6 +81,8 @@ class Row(BaseModel):
     last_runs: dict[str, LastRun]
     last_work: Work | None
     failure: Failure | None
+    sight: Sight | None
+    trend: Trend
 
 
 class BrokenEvent(TaskInstanceName):
@@ -78,6 +97,7 @@ class Fleet(BaseModel):
 
     :param counts: tables by status before any choice, and those whose newest run of an operation failed.
     :param total: tables that the choice leaves, of which `tables` is a page.
+    :param maintenance_dag: the DAG that the caller may start for a table; null: none is configured, or they may not.
     """
 
     counts: dict[str, int]
@@ -86,6 +106,7 @@ class Fleet(BaseModel):
     tables: list[Row]
     broken: list[BrokenEvent]
     days: int
+    maintenance_dag: str | None
 
 
 class Point(BaseModel):
@@ -126,15 +147,69 @@ class RunLine(Work):
     deleted_bytes: float | None
     dropped_bins: float | None
     left_files: float | None
+    left_by_reason: dict[str, float]
+    taken_over_bins: float | None
+
+
+class Version(BaseModel):
+    """A version of a table, by what its writer noted.
+
+    :param writer: the program, in short; null: it is not noted.
+    :param is_maintenance: it changed files, not rows.
+    """
+
+    version: float
+    time_ms: float | None
+    operation: str | None
+    engine: str | None
+    writer: str | None
+    is_maintenance: bool
+
+
+class FeatureNote(BaseModel):
+    """A feature of a table, and what it means for maintenance.
+
+    :param refused: operations that refuse a table with it.
+    """
+
+    name: str
+    note: str
+    refused: list[str]
+
+
+class Plan(BaseModel):
+    """The newest plan of a dry run."""
+
+    run: RunLine
+    lines: list[str]
 
 
 class TableView(BaseModel):
-    """One table: its newest reading, the readings over time (oldest first), and its runs (newest first)."""
+    """One table: its newest reading, the readings over time (oldest first), its runs and versions (newest first)."""
 
     row: Row
     health: Health | None
     trend: list[Point]
     runs: list[RunLine]
+    versions: list[Version]
+    features: list[FeatureNote]
+    plan: Plan | None
+    maintenance_dag: str | None = None
+
+
+class Told(BaseModel):
+    """What a task instance has told of one table.
+
+    :param kind: `run`, `health` or `sight`.
+    """
+
+    kind: str
+    row: Row
+    run: RunLine | None
+
+
+class TaskView(BaseModel):
+    told: list[Told]
 
 
 class RunView(BaseModel):

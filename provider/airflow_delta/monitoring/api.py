@@ -21,19 +21,27 @@ from fastapi.responses import JSONResponse, Response
 from sqlalchemy.orm import Session
 
 from airflow_delta.monitoring import answers
-from airflow_delta.monitoring.access import AUTHENTICATED, MAY_READ_ASSETS, metadata_session, readable_dags
+from airflow_delta.monitoring.access import (
+    AUTHENTICATED,
+    MAY_READ_ASSETS,
+    maintenance_dag,
+    metadata_session,
+    readable_dags,
+)
 from airflow_delta.monitoring.feed import Feed
 from airflow_delta.monitoring.fleet import (
+    TableRecords,
     Wish,
     chosen,
     counts_of,
     fleet_rows,
     page_of,
+    row_of,
     source_of,
 )
-from airflow_delta.monitoring.record import RUN
+from airflow_delta.monitoring.record import RUN, Source, table_id
 from airflow_delta.monitoring.remembered_rows import RememberedRows
-from airflow_delta.monitoring.table_view import run_view, table_view
+from airflow_delta.monitoring.table_view import run_line, run_view, table_view
 
 #: Most tables of one answer.
 MAX_LIMIT = 100
@@ -51,6 +59,8 @@ _HEADERS = {
 
 SessionOfRequest = Annotated[Session, Depends(metadata_session)]
 Readable = Annotated[Callable[[str], bool], Depends(readable_dags)]
+MaintenanceDag = Annotated[str | None, Depends(maintenance_dag)]
+Name = Annotated[str, Query(min_length=1, max_length=250)]
 Identity = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`id` of a table, from the fleet")]
 EventNumber = Annotated[int, Path(ge=1, le=2**63 - 1, description="`number` of a run, from its table")]
 StatusName = Literal["critical", "attention", "unsupported", "unknown", "healthy", "failing"]
@@ -97,17 +107,19 @@ def make_app(feed: Feed, days: int) -> FastAPI:
     def read_tables(
         session: SessionOfRequest,
         readable: Readable,
+        startable: MaintenanceDag,
         status: StatusName | None = None,
         search: Annotated[str, Query(max_length=500, description="part of the address")] = "",
         sort: SortName = "urgency",
         order: Literal["asc", "desc"] = "asc",
         offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
         limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+        dag_id: Annotated[str | None, Query(max_length=250, description="tables that this DAG has told of")] = None,
     ) -> answers.Fleet:
         """The tables that tasks have told of: counts by status, and a page of those that the query chooses."""
         wish = Wish(status, search, sort, order == "desc", offset, limit)
         tables, broken = feed.read(session)
-        rows = fleet_rows(tables, feed.failures(session), readable, make_row=make_row)
+        rows = fleet_rows(tables, feed.failures(session), readable, dag_id, make_row=make_row)
         found = chosen(rows, wish)
         return answers.Fleet(
             counts=counts_of(rows),
@@ -120,10 +132,13 @@ def make_app(feed: Feed, days: int) -> FastAPI:
                 if not one.source.dag_id or readable(one.source.dag_id)
             ],
             days=days,
+            maintenance_dag=startable,
         )
 
     @app.get("/v1/tables/{identity}", dependencies=[MAY_READ_ASSETS])
-    def read_table(identity: Identity, session: SessionOfRequest, readable: Readable) -> answers.TableView:
+    def read_table(
+        identity: Identity, session: SessionOfRequest, readable: Readable, startable: MaintenanceDag
+    ) -> answers.TableView:
         """One table: its newest reading of health, the readings over time, and its runs."""
         failures = [record for record in feed.failures(session) if readable(record.source.dag_id)]
         table = feed.table_of(session, identity, (record.table for record in failures))
@@ -133,7 +148,7 @@ def make_app(feed: Feed, days: int) -> FastAPI:
             failures = [record for record in failures if record.table == table]
         if table is None or not (records or failures):
             raise HTTPException(404, "No task has told of such a table, or you may not read its DAG.")
-        return answers.TableView(**table_view(table, records, failures))
+        return answers.TableView(**table_view(table, records, failures), maintenance_dag=startable)
 
     @app.get("/v1/runs/{number}", dependencies=[MAY_READ_ASSETS])
     def read_run(number: EventNumber, session: SessionOfRequest, readable: Readable) -> answers.RunView:
@@ -143,6 +158,35 @@ def make_app(feed: Feed, days: int) -> FastAPI:
             raise HTTPException(404, "There is no such run, or you may not read its DAG.")
         around = [one for one in feed.history(session, record.table) if readable(one.source.dag_id)]
         return answers.RunView(**run_view(record, around))
+
+    @app.get("/v1/task", dependencies=[MAY_READ_ASSETS])
+    def read_task(
+        session: SessionOfRequest,
+        readable: Readable,
+        dag_id: Name,
+        run_id: Name,
+        task_id: Name,
+        map_index: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
+    ) -> answers.TaskView:
+        """What one task instance has told: its runs and readings, with the state of their tables."""
+        if not readable(dag_id):
+            raise HTTPException(404, "There is no such DAG, or you may not read it.")
+        told = feed.of_task(session, Source(dag_id, run_id, task_id, map_index))
+        tables, _ = feed.read(session)
+        rows = fleet_rows(
+            {one.table: tables.get(one.table, TableRecords()) for one in told}, feed.failures(session), readable
+        )
+        by_table = {row["id"]: row for row in rows}
+        return answers.TaskView(
+            told=[
+                answers.Told(
+                    kind=one.kind,
+                    row=answers.Row(**(by_table.get(table_id(one.table)) or row_of(one.table, [one], []))),
+                    run=answers.RunLine(**run_line(one)) if one.kind == RUN else None,
+                )
+                for one in told
+            ]
+        )
 
     @app.get("/openapi.json", dependencies=[AUTHENTICATED], include_in_schema=False)
     def read_description() -> JSONResponse:

@@ -28,10 +28,9 @@ from airflow.models.xcom import XComModel
 from sqlalchemy import Text, cast, func, select
 
 from airflow_delta.assets import MONITORING_ASSET
-from airflow_delta.monitoring.fleet import TableRecords, shown
+from airflow_delta.monitoring.fleet import TableRecords, TrendPoint, shown
 from airflow_delta.monitoring.record import (
     FAILURE_KEY,
-    HEALTH,
     ForeignRecord,
     Record,
     Source,
@@ -49,6 +48,8 @@ MAX_FAILURES = 2_000
 #: Records of one table that its page shows: the newest.
 MAX_HISTORY = 300
 _MAX_BROKEN = 20
+#: Readings of one table that its row in the fleet shows: the newest.
+_MAX_TREND = 20
 _ROWS_AT_ONCE = 5_000
 
 
@@ -56,15 +57,38 @@ class _Report(msgspec.Struct):
     operation: str
 
 
+class _Merge(msgspec.Struct):
+    numFilesToMerge: int | None = None
+
+
+class _Facts(msgspec.Struct):
+    numFiles: int | None = None
+    optimize: _Merge | None = None
+
+
+class _Reading(msgspec.Struct):
+    facts: _Facts | None = None
+
+
 class _Head(msgspec.Struct):
-    """As much of an event as tells which others it replaces."""
+    """As much of an event as tells which others it replaces, and the figures of which the fleet shows a trend."""
 
     table: str
+    kind: str
     report: _Report | None = None
+    health: _Reading | None = None
 
     @property
     def operation(self) -> str:
-        return HEALTH if self.report is None else self.report.operation
+        return self.kind if self.report is None else self.report.operation
+
+    def trend_point(self, time_ms: int, dag_id: str) -> TrendPoint | None:
+        """``None``: it is no reading of health."""
+        facts = None if self.health is None else self.health.facts
+        if facts is None:
+            return None
+        small = None if facts.optimize is None else facts.optimize.numFilesToMerge
+        return TrendPoint(time_ms, dag_id, facts.numFiles, small)
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -93,6 +117,7 @@ class Known:
     numbers: dict[str, array[int]] = field(default_factory=dict)
     broken: deque[Broken] = field(default_factory=lambda: deque(maxlen=_MAX_BROKEN))
     recent: set[int] = field(default_factory=set)
+    trends: dict[str, deque[TrendPoint]] = field(default_factory=dict)
 
     def note(self, table: str, number: int) -> None:
         """Remember the number of an event of a table."""
@@ -101,6 +126,11 @@ class Known:
         if len(numbers) > 2 * MAX_HISTORY:
             del numbers[:-MAX_HISTORY]
 
+    def note_trend(self, table: str, point: TrendPoint | None) -> None:
+        """Remember two figures of a reading."""
+        if point is not None:
+            self.trends.setdefault(table, deque(maxlen=_MAX_TREND)).append(point)
+
     def forget_before(self, time_ms: int) -> None:
         """Drop what is older, and the tables of which nothing is left."""
         for table, records in list(self.tables.items()):
@@ -108,6 +138,10 @@ class Known:
             if not records.newest:
                 del self.tables[table]
                 self.numbers.pop(table, None)
+                self.trends.pop(table, None)
+        for points in self.trends.values():
+            while points and points[0].time_ms < time_ms:
+                points.popleft()
         self.broken = deque((held for held in self.broken if held.time_ms >= time_ms), self.broken.maxlen)
 
 
@@ -128,7 +162,8 @@ class Feed:
         with self._lock:
             self._refresh(session)
             tables = {
-                table: TableRecords(dict(records.newest)) for table, records in self._known.tables.items()
+                table: TableRecords(dict(records.newest), list(self._known.trends.get(table, ())))
+                for table, records in self._known.tables.items()
             }
             return tables, list(self._known.broken)
 
@@ -160,6 +195,24 @@ class Feed:
             .where(AssetEvent.id == event_number, AssetModel.name == MONITORING_ASSET.name)
         )
         return next(_records(session.execute(query), lambda _: None), None)
+
+    def of_task(self, session: Session, source: Source) -> list[Record]:
+        """What one task instance has told, oldest first, failures last."""
+        query = (
+            _events()
+            .join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+            .where(
+                AssetModel.name == MONITORING_ASSET.name,
+                AssetEvent.timestamp >= self._now() - self._days,
+                AssetEvent.source_dag_id == source.dag_id,
+                AssetEvent.source_run_id == source.run_id,
+                AssetEvent.source_task_id == source.task_id,
+                AssetEvent.source_map_index == source.map_index,
+            )
+            .order_by(AssetEvent.id)
+        )
+        told = list(_records(session.execute(query), lambda _: None))
+        return [*told, *(one for one in self.failures(session) if one.source == source)]
 
     def failures(self, session: Session) -> list[Record]:
         """The newest runs that failed. An XCom that is no record, such as one of a custom backend, is left out."""
@@ -226,6 +279,7 @@ class Feed:
                     newest[record.table, record.operation, row[2]] = row
                 continue
             known.note(head.table, row[0])
+            known.note_trend(head.table, head.trend_point(_ms(row[1]), row[2] or ""))
             newest[head.table, head.operation, row[2]] = row
         for record in _records(newest.values(), known.broken.append):
             known.tables.setdefault(record.table, TableRecords()).add(record)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from airflow_delta.monitoring.record import HEALTH, Record, Source, table_id
+from airflow_delta.monitoring.record import HEALTH, SIGHT, Record, Source, table_id
 from delta_log.printable import printable
 
 #: In the order of urgency. ``unknown``: no task has read the table's health.
@@ -18,14 +18,26 @@ STATUSES = ("critical", "attention", "unsupported", "unknown", "healthy")
 MAX_TEXT = 1_000
 
 
+class TrendPoint(NamedTuple):
+    """Two figures of one reading of health."""
+
+    time_ms: int
+    dag_id: str
+    num_files: int | None
+    small_files: int | None
+
+
 @dataclass(slots=True)
 class TableRecords:
     """The newest records of one table, by operation and DAG.
 
     A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG.
+
+    :param trend: the newest readings of any DAG, oldest first.
     """
 
     newest: dict[tuple[str, str], Record] = field(default_factory=dict)
+    trend: Sequence[TrendPoint] = ()
 
     def add(self, record: Record) -> None:
         key = (record.operation, record.source.dag_id)
@@ -38,12 +50,14 @@ def fleet_rows(
     tables: Mapping[str, TableRecords],
     failures: Iterable[Record],
     readable: Callable[[str], bool],
+    dag_id: str | None = None,
     *,
     make_row: Callable[..., dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """
     :param failures: records of runs that failed.
     :param readable: whether the reader may see what a DAG has told.
+    :param dag_id: only the tables that this DAG has told of.
     :param make_row: instead of :func:`row_of`.
     :return: one row for each table with a record that the reader may see.
     """
@@ -51,24 +65,26 @@ def fleet_rows(
     for table, records in tables.items():
         for record in records.newest.values():
             if readable(record.source.dag_id):
-                visible.setdefault(table, TableRecords()).newest[record.operation, record.source.dag_id] = (
-                    record
-                )
+                found = visible.setdefault(table, TableRecords())
+                found.newest[record.operation, record.source.dag_id] = record
+        if table in visible:
+            visible[table].trend = [point for point in records.trend if readable(point.dag_id)]
     failed: dict[str, TableRecords] = {}
     for record in failures:
         if readable(record.source.dag_id):
             failed.setdefault(record.table, TableRecords()).add(record)
-    return [
-        (make_row or row_of)(
-            table,
-            visible.get(table, TableRecords()).newest.values(),
-            failed.get(table, TableRecords()).newest.values(),
-        )
-        for table in {**visible, **failed}
-    ]
+    rows = []
+    for table in {**visible, **failed}:
+        ended, broken = visible.get(table, TableRecords()), failed.get(table, TableRecords())
+        if dag_id is None or any(dag == dag_id for _, dag in (*ended.newest, *broken.newest)):
+            told = ended.newest.values(), broken.newest.values(), ended.trend
+            rows.append((make_row or row_of)(table, *told))
+    return rows
 
 
-def row_of(table: str, records: Iterable[Record], failures: Iterable[Record]) -> dict[str, Any]:
+def row_of(
+    table: str, records: Iterable[Record], failures: Iterable[Record], trend: Sequence[TrendPoint] = ()
+) -> dict[str, Any]:
     """The row of one table.
 
     :param records: at least the newest of each operation and DAG.
@@ -81,17 +97,23 @@ def row_of(table: str, records: Iterable[Record], failures: Iterable[Record]) ->
         for name, failure in failed.items()
         if name not in ended or ended[name].time_ms < failure.time_ms
     ]
-    reading = ended.pop(HEALTH, None)
+    reading, sight = ended.pop(HEALTH, None), ended.pop(SIGHT, None)
     work = max(ended.values(), key=lambda record: record.time_ms, default=None)
     return {
         "id": table_id(table),
         "table": shown(table),
+        "is_exact": shown(table) == table,
         "name": shown(table.rstrip("/").rpartition("/")[2] or table),
         **_health(reading),
         "is_older_than_work": _is_outdated(reading, ended.values()),
         "last_runs": _last_runs(reading, ended),
         "last_work": None if work is None else _run(work),
         "failure": _failure(max(open_failures, key=lambda record: record.time_ms, default=None)),
+        "sight": None if sight is None else {**_run(sight), "version": number(sight.body, "version")},
+        "trend": {
+            "num_files": [point.num_files for point in trend],
+            "small_files": [point.small_files for point in trend],
+        },
     }
 
 

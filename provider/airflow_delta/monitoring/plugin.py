@@ -17,6 +17,9 @@ from airflow.sdk.configuration import conf
 from airflow_delta.links import PAGE_ROUTE, path_of_airflow
 
 URL_PREFIX = "/delta-tables"
+#: Where Airflow's UI can show the page: its own page, a tab, or a panel.
+PLACES = ("nav", "dag", "task_instance", "dashboard")
+_NAME = "Delta tables"
 _LOG = logging.getLogger(__name__)
 
 
@@ -71,18 +74,30 @@ class AssetMaker:
             _LOG.warning("The asset of the page Delta tables could not be made.", exc_info=True)
 
 
+def react_apps(places: str) -> list[dict[str, str]]:
+    """
+    :param places: some of :data:`PLACES`, with commas between them. Others are left out with a warning, since a plugin that raises
+        takes its API with it.
+    """
+    wanted = [place for place in (one.strip() for one in places.split(",")) if place]
+    unknown = sorted(set(wanted) - set(PLACES))
+    if unknown:
+        _LOG.warning("[delta] page_places: %s is not one of %s.", ", ".join(unknown), ", ".join(PLACES))
+    return [_app(place) for place in PLACES if place in wanted]
+
+
+def _app(place: str) -> dict[str, str]:
+    # Airflow's UI takes the component of a name from where the script has put it, see page/src/main.tsx.
+    app = {"name": _NAME, "bundle_url": f"{path_of_airflow()}{URL_PREFIX}/delta-tables.js", "destination": place}
+    if place == "dashboard":
+        return {**app, "name": f"{_NAME} panel"}
+    return {**app, "url_route": PAGE_ROUTE, **({"category": "browse"} if place == "nav" else {})}
+
+
 class DeltaTablesPlugin(AirflowPlugin):
     name = "delta_tables"
     listeners = [AssetMaker()]  # noqa: RUF012 - as the base class declares it
     fastapi_apps = [  # noqa: RUF012 - as the base class declares it
-        {"app": LateApp(), "url_prefix": URL_PREFIX, "name": "Delta tables"}
+        {"app": LateApp(), "url_prefix": URL_PREFIX, "name": _NAME}
     ]
-    react_apps = [  # noqa: RUF012
-        {
-            "name": "Delta tables",
-            "bundle_url": f"{path_of_airflow()}{URL_PREFIX}/delta-tables.js",
-            "destination": "nav",
-            "category": "browse",
-            "url_route": PAGE_ROUTE,
-        }
-    ]
+    react_apps = react_apps(conf.get("delta", "page_places", fallback=", ".join(PLACES)))

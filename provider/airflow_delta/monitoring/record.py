@@ -23,9 +23,9 @@ RECORD_VERSION = 1
 MAX_RECORD_BYTES = 16_384
 #: The XCom of a task that failed.
 FAILURE_KEY = "delta_failure"
-HEALTH, RUN = "health", "run"
+HEALTH, RUN, SIGHT = "health", "run", "sight"
 #: By kind, the member of the record that holds what the task found or did.
-_BODIES = {HEALTH: "health", RUN: "report"}
+_BODIES = {HEALTH: "health", RUN: "report", SIGHT: "sight"}
 #: Members of a report that the page does not show.
 _NOT_SHOWN = ("columns", "contract_version", "rewrite", "table", "transaction")
 
@@ -50,7 +50,7 @@ class Record:
 
     :param number: of the event; ``None``: it was an XCom.
     :param time_ms: when Airflow noted it.
-    :param operation: of the report, or ``health``.
+    :param operation: of the report, or ``health``, or ``sight``: a sensor has seen the table.
     :param body: the report, or the document of a reading.
     """
 
@@ -81,6 +81,13 @@ def record_of_health(document: Mapping[str, Any]) -> dict[str, Any]:
     :param document: of :func:`~delta_maintenance.health.document.health_of`.
     """
     return _record(HEALTH, str(document["table"]), dict(document))
+
+
+def record_of_sight(table: str, version: int | None) -> dict[str, Any]:
+    """
+    :param version: that a sensor has waited for; ``None``: it waits for something else.
+    """
+    return _record(SIGHT, table, {"status": "seen", "version": version})
 
 
 def _record(kind: str, table: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +132,7 @@ def read_record(raw: Any, source: Source, time_ms: int, number: int | None = Non
         raise ForeignRecord("it names no table")
     if not isinstance(kind, str) or not isinstance(body, Mapping):
         raise ForeignRecord("it has neither a report nor a reading of health")
-    operation = HEALTH if kind == HEALTH else body.get("operation")
+    operation = body.get("operation") if kind == RUN else kind
     if not isinstance(operation, str) or not isinstance(body.get("status"), str):
         raise ForeignRecord("its report names no operation and status")
     return Record(number, time_ms, source, kind, table, operation, body, tuple(_texts(raw.get("left_out"))))

@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from airflow_delta.monitoring.fleet import number, objects, row_of, shown, source_of, text
-from airflow_delta.monitoring.record import HEALTH, Record
+from airflow_delta.monitoring.feature_notes import feature_note
+from airflow_delta.monitoring.fleet import TrendPoint, at, number, objects, row_of, shown, source_of, text
+from airflow_delta.monitoring.record import HEALTH, RUN, Record
 
 #: Deepest level and longest list of what is passed on of a record as it is.
 _MAX_DEPTH, _MAX_ITEMS = 8, 200
+#: Versions that a table's page shows, and lines of its newest plan.
+MAX_VERSIONS, _MAX_PLAN_LINES = 150, 40
+#: By the beginning of ``commitInfo.engineInfo``, the program that wrote a version.
+_WRITERS = {
+    "airflow-provider-delta": "airflow-provider-delta",
+    "delta-rs": "delta-rs",
+    "Apache-Spark": "Spark",
+    "Databricks": "Databricks",
+    "Trino": "Trino",
+    "Kernel": "Delta Kernel",
+}
+#: What changes files and no row, in the words of Spark, which others use as well.
+_MAINTENANCE = ("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "FSCK")
 
 
 def table_view(table: str, records: Sequence[Record], failures: Sequence[Record]) -> dict[str, Any]:
@@ -19,14 +33,66 @@ def table_view(table: str, records: Sequence[Record], failures: Sequence[Record]
     """
     newest_first = sorted(records, key=lambda record: record.time_ms, reverse=True)
     readings = [record for record in newest_first if record.kind == HEALTH]
-    runs = [record for record in newest_first if record.kind != HEALTH]
+    runs = [record for record in newest_first if record.kind == RUN]
+    plan = next((record for record in runs if record.status == "planned"), None)
     every = sorted([*runs, *failures], key=lambda record: record.time_ms, reverse=True)
     return {
-        "row": row_of(table, newest_first, failures),
+        "row": row_of(table, newest_first, failures, [_trend_point(one) for one in readings[:_MAX_TREND][::-1]]),
         "health": None if not readings else health_view(readings[0]),
         "trend": [_point(reading) for reading in reversed(readings)],
         "runs": [run_line(record) for record in every],
+        "versions": versions(readings),
+        "features": [] if not readings else [feature_note(name) for name in _features(readings[0])],
+        "plan": None if plan is None else {"run": run_line(plan), "lines": lines_of(plan)[:_MAX_PLAN_LINES]},
     }
+
+
+def versions(readings: Iterable[Record]) -> list[dict[str, Any]]:
+    """The versions that readings have found in the log, newest first. Each reading lists its newest few.
+
+    :param readings: newest first.
+    """
+    found: dict[float, dict[str, Any]] = {}
+    for reading in readings:
+        for commit in objects(at(reading.body, "facts", "commits")):
+            version = number(commit, "version")
+            if version is not None and version not in found:
+                operation, engine = text(commit, "operation"), text(commit, "engineInfo")
+                found[version] = {
+                    "version": version,
+                    "time_ms": number(commit, "timestamp"),
+                    "operation": operation,
+                    "engine": engine,
+                    "writer": None if engine is None else writer_of(engine),
+                    "is_maintenance": operation in _MAINTENANCE,
+                }
+    return [found[version] for version in sorted(found, reverse=True)[:MAX_VERSIONS]]
+
+
+def writer_of(engine: str) -> str:
+    """A short name of the program that an ``engineInfo`` names."""
+    known = next((name for start, name in _WRITERS.items() if engine.startswith(start)), None)
+    return known or engine.partition("/")[0].partition(":")[0][:40]
+
+
+def _features(reading: Record) -> list[str]:
+    names = at(reading.body, "facts", "features")
+    return [name for name in names if isinstance(name, str)][:_MAX_ITEMS] if isinstance(names, list) else []
+
+
+def _trend_point(reading: Record) -> TrendPoint:
+    files, small = number(reading.body, "facts", "numFiles"), number(reading.body, *_SMALL)
+    return TrendPoint(reading.time_ms, reading.source.dag_id, _whole(files), _whole(small))
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def lines_of(record: Record) -> list[str]:
+    """A report in words."""
+    lines = record.body.get("lines")
+    return [shown(line) for line in lines if isinstance(line, str)][:_MAX_ITEMS] if isinstance(lines, list) else []
 
 
 def health_view(reading: Record) -> dict[str, Any]:
@@ -48,8 +114,8 @@ def run_line(record: Record) -> dict[str, Any]:
     """A run among the others of its table."""
     body = record.body
     started, finished = number(body, "started_ms"), number(body, "finished_ms")
-    lines = body.get("lines")
-    first = lines[0] if isinstance(lines, list) and lines and isinstance(lines[0], str) else None
+    lines = lines_of(record)
+    left = at(body, "selection", "left")
     size = {name: number(body, "table_size", name) for name in _SIZES}
     return {
         "number": record.number,
@@ -60,13 +126,19 @@ def run_line(record: Record) -> dict[str, Any]:
         "version": number(body, "version"),
         "read_version": number(body, "read_version"),
         "engine": text(body, "engine"),
-        "summary": None if first is None else shown(first),
+        "summary": lines[0] if lines else None,
         "error": text(body, "error", "message"),
         "table_size": size if any(value is not None for value in size.values()) else None,
         "deleted_files": _total(body, "numDeletedFiles", "numPurgedFiles"),
         "deleted_bytes": _total(body, "sizeOfDeletedData", "sizeOfPurgedData"),
         "dropped_bins": number(body, "dropped_bins"),
         "left_files": number(body, "left", "files"),
+        "left_by_reason": {
+            shown(str(name)): files
+            for name, held in (list(left.items())[:_MAX_ITEMS] if isinstance(left, Mapping) else ())
+            if (files := number(held, "files"))
+        },
+        "taken_over_bins": number(body, "earlier_tries", "bins"),
         **source_of(record.source),
     }
 
@@ -83,7 +155,7 @@ def run_view(record: Record, around: Iterable[Record]) -> dict[str, Any]:
     return {
         "table": shown(record.table),
         "run": run_line(record),
-        "lines": [shown(line) for line in body.get("lines") or () if isinstance(line, str)][:_MAX_ITEMS],
+        "lines": lines_of(record),
         "report": safe({name: value for name, value in body.items() if name != "lines"}),
         "left_out": [shown(name) for name in record.left_out],
         "health_before": _point(before[-1]) if before else None,
@@ -91,6 +163,9 @@ def run_view(record: Record, around: Iterable[Record]) -> dict[str, Any]:
     }
 
 
+_SMALL = ("facts", "optimize", "numFilesToMerge")
+#: Readings in the trend of a row.
+_MAX_TREND = 20
 _SIZES = ("files_before", "files_after", "bytes_before", "bytes_after")
 
 
@@ -102,7 +177,7 @@ def _point(reading: Record) -> dict[str, Any]:
         "status": text(reading.body, "status"),
         "num_files": number(reading.body, *facts, "numFiles"),
         "size_bytes": number(reading.body, *facts, "sizeInBytes"),
-        "small_files": number(reading.body, *facts, "optimize", "numFilesToMerge"),
+        "small_files": number(reading.body, *_SMALL),
         "deleted_rows_ratio": number(reading.body, *facts, "deletedRowsRatio"),
         "commits_since_checkpoint": number(reading.body, *facts, "log", "numCommitsSinceCheckpoint"),
     }

@@ -19,7 +19,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from airflow_delta.assets import MONITORING_ALIAS, MONITORING_ASSET
-from airflow_delta.monitoring.record import FAILURE_KEY, record_of_health, record_of_report
+from airflow_delta.monitoring.record import FAILURE_KEY, record_of_health, record_of_report, record_of_sight
 from airflow_delta.operators.task_log import report_lines
 from delta_log.redaction import redact
 from delta_maintenance.contract import ErrorReport, JobReport
@@ -51,6 +51,11 @@ def tell_run(context: Context, report: JobReport, operator: MonitoredTask) -> No
 def tell_health(context: Context, document: Mapping[str, Any], operator: MonitoredTask) -> None:
     """Tell of a reading of health."""
     _emit(context, operator, lambda: record_of_health(document))
+
+
+def tell_sight(context: Context, table: str, version: int | None, operator: MonitoredTask) -> None:
+    """Tell that a sensor has seen what it waited for in a table."""
+    _emit(context, operator, lambda: record_of_sight(table, version))
 
 
 def tell_failure(

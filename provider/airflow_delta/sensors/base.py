@@ -16,6 +16,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
+from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_sight
 from airflow_delta.triggers.deferral import deferral_timeout
 from delta_log.printable import printable
 from delta_maintenance.options import Option
@@ -54,6 +55,10 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
             if deferrable is None
             else deferrable
         )
+
+    def arguments_given(self) -> None:
+        super().arguments_given()
+        add_monitoring_outlet(self)
 
     def look(self, context: Context) -> Outcome | None:
         """Look once; returns the outcome, or ``None`` to be called again."""
@@ -118,4 +123,7 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         """
         if event["status"] == "refused":
             raise AirflowFailException(printable(f"{event['message']} [{event['type']}]"))
-        return self.result(context, event)
+        result = self.result(context, event)
+        version = result.get("version", result.get("lastVersion")) if isinstance(result, Mapping) else None
+        tell_sight(context, self.table, version, self)
+        return result

@@ -15,10 +15,26 @@ from delta_maintenance.log_upkeep.plan.log_compaction import LogCompactionPlan
 
 
 @dataclass(frozen=True, slots=True)
+class FileTotal:
+    """A number of files, and their bytes as far as the log tells them."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+    def plus(self, files: int, size_bytes: int) -> FileTotal:
+        return FileTotal(self.files + files, self.size_bytes + size_bytes)
+
+    def to_dict(self) -> dict[str, int]:
+        return {"numFiles": self.files, "sizeInBytes": self.size_bytes}
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedRewrite:
     """What one OPTIMIZE or purge would do.
 
     :param num_files_to_merge: files in bins of at least two; the others are rewritten for their deleted rows.
+    :param merged_sizes: these files by size, see :mod:`~delta_maintenance.health.file_sizes`.
+    :param merged_by_partition: these files by partition: the raw values of the partition columns.
     :param options: of the job spec that was planned.
     :param where: a predicate that selects just the partitions concerned; ``None``: every partition, or they cannot be
         named in short.
@@ -35,6 +51,8 @@ class PlannedRewrite:
     num_partitions: int
     options: Mapping[str, Any] = field(default_factory=dict)
     where: str | None = None
+    merged_sizes: Mapping[int, FileTotal] = field(default_factory=dict)
+    merged_by_partition: Mapping[tuple[tuple[str, str | None], ...], FileTotal] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls, target_size_bytes: int, min_file_size_bytes: int) -> PlannedRewrite:
@@ -87,14 +105,57 @@ class PlannedLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class FileTotal:
-    """A number of files, and their bytes as far as the log tells them."""
+class SizeClass:
+    """The live files from a size on, up to the next class.
 
-    files: int = 0
-    size_bytes: int = 0
+    :param to_merge: those that OPTIMIZE would put together with others.
+    """
 
-    def to_dict(self) -> dict[str, int]:
-        return {"numFiles": self.files, "sizeInBytes": self.size_bytes}
+    from_bytes: int
+    all: FileTotal
+    to_merge: FileTotal
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"fromBytes": self.from_bytes, **self.all.to_dict(), "toMerge": self.to_merge.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionNeed:
+    """What one partition needs.
+
+    :param values: logical column names to raw values, shortened.
+    :param deleted_rows_ratio: ``None``: it has no deleted rows.
+    """
+
+    values: Mapping[str, str | None]
+    to_merge: FileTotal
+    deleted_rows_ratio: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        ratio = self.deleted_rows_ratio
+        return {
+            "partition": dict(self.values),
+            "toMerge": self.to_merge.to_dict(),
+            "deletedRowsRatio": 0.0 if ratio is None else round(ratio, 6),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFact:
+    """One version, by what its writer noted. A writer may note nothing, or anything."""
+
+    version: int
+    timestamp_ms: int
+    operation: str | None
+    engine: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "timestamp": self.timestamp_ms,
+            "operation": self.operation,
+            "engineInfo": self.engine,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +241,8 @@ class FileFacts:
     :param deleted: of the whole table, and ``worst`` the partition with the highest ratio; ``None``: no row is deleted.
     :param partitions_over: partitions above the limit of deleted rows.
     :param num_foreign_files: files outside of the table's directory, which no operation touches.
+    :param sizes: files by size, without empty classes; ``None``: the list of files was not read, and no checksum tells.
+    :param needs: the partitions with the most to do, ``num_needs`` how many there are with something to do.
     """
 
     num_files: int
@@ -196,6 +259,9 @@ class FileFacts:
     worst: DeletedRows | None = None
     partitions_over: int = 0
     num_foreign_files: int = 0
+    sizes: tuple[SizeClass, ...] | None = None
+    needs: tuple[PartitionNeed, ...] = ()
+    num_needs: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -211,6 +277,9 @@ class FileFacts:
             "optimize": None if self.optimize is None else self.optimize.to_dict(),
             "purge": None if self.purge is None else self.purge.to_dict(),
             "layout": None if self.layout is None else self.layout.to_dict(),
+            "fileSizes": None if self.sizes is None else [one.to_dict() for one in self.sizes],
+            "partitionsInNeed": [one.to_dict() for one in self.needs],
+            "numPartitionsInNeed": self.num_needs,
         }
 
 
@@ -223,6 +292,7 @@ class HealthFacts:
     :param compaction: ``None``: was not asked for.
     :param refusals: by operation.
     :param last_runs: by operation, within `num_commits_read` newest commits.
+    :param commits: the newest of these, newest first.
     """
 
     version: int
@@ -236,6 +306,7 @@ class HealthFacts:
     refusals: Mapping[str, Refusal]
     last_runs: Mapping[str, LastRun]
     num_commits_read: int
+    commits: tuple[CommitFact, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; what was not measured is ``None``."""
@@ -258,4 +329,5 @@ class HealthFacts:
             "refusals": {name: refusal.to_dict() for name, refusal in self.refusals.items()},
             "lastRuns": {name: run.to_dict() for name, run in self.last_runs.items()},
             "numCommitsRead": self.num_commits_read,
+            "commits": [one.to_dict() for one in self.commits],
         }

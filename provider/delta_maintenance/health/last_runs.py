@@ -13,7 +13,7 @@ from delta_log.log.log_segment import LogListing
 from delta_log.snapshot.commit_info import normalise
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_maintenance.health.facts import LastRun
+from delta_maintenance.health.facts import CommitFact, LastRun
 
 #: ``commitInfo.operation`` of Spark, of delta-rs and of this package.
 _OPERATIONS = {
@@ -25,22 +25,30 @@ _OPERATIONS = {
 #: How far back to look. Commits after the newest checkpoint were read for the snapshot; older ones cost a request each.
 _MAX_COMMITS = 50
 _MAX_READ_BYTES = 8 << 20
+#: How many of them a reading lists, and the longest text of a writer that it quotes there.
+_MAX_LISTED, _MAX_TEXT = 12, 120
 
 
-def last_runs(storage: Storage, snapshot: Snapshot, listing: LogListing) -> tuple[dict[str, LastRun], int]:
+def last_runs(
+    storage: Storage, snapshot: Snapshot, listing: LogListing
+) -> tuple[dict[str, LastRun], tuple[CommitFact, ...], int]:
     """Find the newest commit of each operation.
 
     :param listing: of the whole log.
-    :return: the runs by operation, and how many commits were looked at.
+    :return: the runs by operation, the newest commits, and how many commits were looked at.
     """
     versions = sorted((v for v in listing.commits if v <= snapshot.version), reverse=True)
     found: dict[str, LastRun] = {}
+    listed: list[CommitFact] = []
     count = 0
     for commit, info in _infos(storage, snapshot, [listing.commits[v] for v in versions[:_MAX_COMMITS]]):
         count += 1
         entry = normalise(info, commit)
         operation = _OPERATIONS.get(str(entry.get("operation")))
         engine = entry.get("engineInfo")
+        if len(listed) < _MAX_LISTED:
+            texts = (_text(entry.get("operation")), _text(engine))
+            listed.append(CommitFact(commit.version, entry["timestamp"], *texts))
         if operation is not None and operation not in found:
             by = brief(engine) if isinstance(engine, str) else None
             found[operation] = LastRun(commit.version, entry["timestamp"], by)
@@ -48,7 +56,11 @@ def last_runs(storage: Storage, snapshot: Snapshot, listing: LogListing) -> tupl
     if checkpoints:
         newest = checkpoints[-1]
         found["checkpoint"] = LastRun(newest.version, newest.files[0].info.modification_time_ms)
-    return found, count
+    return found, tuple(listed), count
+
+
+def _text(value: Any) -> str | None:
+    return brief(value, _MAX_TEXT) if isinstance(value, str) else None
 
 
 def _infos(

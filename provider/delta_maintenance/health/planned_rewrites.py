@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from delta_log.snapshot.deletion_ratio import predicate_of
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.version_checksum import VersionChecksum
+from delta_log.stats.file_histogram import FileHistogram
 from delta_log.table_config.features import Operation, supports
 from delta_log.table_config.schema import PrimitiveType
-from delta_maintenance.health.facts import PlannedRewrite
+from delta_maintenance.health.facts import FileTotal, PlannedRewrite
+from delta_maintenance.health.file_sizes import in_classes
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.plan import ForeignFiles, OptimizePlan
 from delta_maintenance.optimize.plan.planner import plan_optimize
@@ -74,11 +79,12 @@ def rewrite_of(plan: OptimizePlan, snapshot: Snapshot, request: Mapping[str, Any
     :param request: the options of the run's job spec.
     """
     partitions = _partitions(plan, snapshot)
-    return _summary(plan, partitions, request, _where(partitions, snapshot))
+    return _summary(plan, snapshot, partitions, request, _where(partitions, snapshot))
 
 
 def _summary(
     plan: OptimizePlan,
+    snapshot: Snapshot,
     partitions: list[Mapping[str, str | None]],
     request: Mapping[str, Any],
     where: str | None,
@@ -95,7 +101,32 @@ def _summary(
         num_partitions=len(partitions),
         options=request,
         where=where,
+        merged_sizes=_merged_sizes(plan),
+        merged_by_partition=_merged_by_partition(plan, snapshot),
     )
+
+
+def _merged_sizes(plan: OptimizePlan) -> dict[int, FileTotal]:
+    if not plan.num_files_to_merge:
+        return {}
+    is_merged = np.zeros(plan.num_files, bool)
+    for planned in plan.bins:
+        is_merged[planned.start : planned.end] = planned.num_files > 1
+    files = plan.files.filter(pa.array(is_merged))
+    nothing = pa.nulls(files.num_rows, pa.int64())
+    return in_classes(FileHistogram.of(files.column("size"), nothing))
+
+
+def _merged_by_partition(
+    plan: OptimizePlan, snapshot: Snapshot
+) -> dict[tuple[tuple[str, str | None], ...], FileTotal]:
+    columns = [(column.name, column.physical_name) for column in snapshot.partition_schema]
+    found: dict[tuple[tuple[str, str | None], ...], FileTotal] = {}
+    for planned in plan.bins:
+        if planned.num_files > 1:
+            key = tuple((name, planned.partition_values.get(physical) or None) for name, physical in columns)
+            found[key] = found.get(key, FileTotal()).plus(planned.num_files, planned.bytes_in)
+    return found
 
 
 def _partitions(plan: OptimizePlan, snapshot: Snapshot) -> list[Mapping[str, str | None]]:

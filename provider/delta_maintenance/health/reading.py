@@ -15,7 +15,7 @@ from delta_log.errors import CorruptLog, TableError, UnsupportedFeature
 from delta_log.log.log_replay import replay_commits
 from delta_log.log.log_segment import LogSegment, segment_of
 from delta_log.snapshot.commit_info import ICT_ENABLED
-from delta_log.snapshot.deletion_ratio import DeletionLimits, deleted_rows, of_table
+from delta_log.snapshot.deletion_ratio import DeletedRows, DeletionLimits, deleted_rows, of_table
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.version_checksum import VersionChecksum, disagreements, read_version_checksum
 from delta_log.storage.storage import Storage
@@ -33,6 +33,7 @@ from delta_maintenance.health.facts import (
     PlannedRewrite,
     Refusal,
 )
+from delta_maintenance.health.file_sizes import classes_of_checksum, in_classes, partition_needs, size_classes
 from delta_maintenance.health.last_runs import last_runs
 from delta_maintenance.health.options import HealthOptions
 from delta_maintenance.health.planned_layouts import looks_for_layout, planned_layout
@@ -68,7 +69,7 @@ def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFact
     segment = segment_of(inventory.listing, storage, snapshot.version)
     tail, pieces = replay_cost(storage, snapshot, segment)
     refusals = _refusals(snapshot)
-    runs, num_commits_read = last_runs(storage, snapshot, inventory.listing)
+    runs, commits, num_commits_read = last_runs(storage, snapshot, inventory.listing)
     return HealthFacts(
         version=snapshot.version,
         measured_ms=now_ms,
@@ -81,6 +82,7 @@ def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFact
         refusals=refusals,
         last_runs=runs,
         num_commits_read=num_commits_read,
+        commits=commits,
     )
 
 
@@ -130,6 +132,7 @@ def _file_facts(
                 counts_from="checksum",
                 checksum="trusted",
                 optimize=nothing,
+                sizes=size_classes(classes_of_checksum(checksum), {}),
             )
     plan, num_foreign_files = None, 0
     if can_optimize:
@@ -147,15 +150,25 @@ def _file_facts(
         optimize=plan,
         layout=planned_layout(snapshot, options, now_ms) if layout else None,
         num_foreign_files=num_foreign_files,
+        sizes=size_classes(in_classes(counts.histogram), {} if plan is None else plan.merged_sizes),
     )
-    return facts if not counts.deleted_rows else _with_deleted_rows(facts, snapshot, options, now_ms, refused)
+    partitions = deleted_rows(snapshot, options.deleted_rows_ratio) if counts.deleted_rows else []
+    needs, num_needs = partition_needs(plan, partitions)
+    facts = replace(facts, needs=needs, num_needs=num_needs)
+    if not counts.deleted_rows:
+        return facts
+    return _with_deleted_rows(facts, partitions, snapshot, options, now_ms, refused)
 
 
 def _with_deleted_rows(
-    facts: FileFacts, snapshot: Snapshot, options: HealthOptions, now_ms: int, refused: Collection[str]
+    facts: FileFacts,
+    partitions: Sequence[DeletedRows],
+    snapshot: Snapshot,
+    options: HealthOptions,
+    now_ms: int,
+    refused: Collection[str],
 ) -> FileFacts:
     limits = DeletionLimits(ratio=options.deleted_rows_ratio)
-    partitions = deleted_rows(snapshot, options.deleted_rows_ratio)
     over = sum(limits.are_passed_by(one) for one in partitions)
     plan = None
     if over and "purge" not in refused:

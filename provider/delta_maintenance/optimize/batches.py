@@ -63,6 +63,7 @@ class Batches:
     :ivar remapped: how many of them took over deletions.
     :ivar dropped: bins that were left out, each with its conflict.
     :ivar version: of the last commit.
+    :ivar commit_ms: how long the commits took, without what was waited for a gap.
     :ivar already_done: another try has finished the run.
     """
 
@@ -79,6 +80,7 @@ class Batches:
     num_batches: int = 0
     version: int | None = None
     already_done: bool = False
+    commit_ms: int = 0
     _pending: list[BinManifest] = field(default_factory=list)
     _taken_over: frozenset[str] = frozenset()
     _since_ms: int = 0
@@ -236,6 +238,7 @@ class Batches:
         )
         result = self.transaction.commit(change)
         self._since_ms = self.runtime.now_ms()
+        self.commit_ms += max(0, self._since_ms - now_ms)
         return result, [as_committed(number) for number in range(len(manifests))]
 
 

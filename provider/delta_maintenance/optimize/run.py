@@ -17,7 +17,7 @@ finished bins. A file that another try might still commit is left to VACUUM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,7 +45,7 @@ from delta_maintenance.optimize.batches import Batches, CommitDetails
 from delta_maintenance.optimize.copy_forecast import copy_forecast
 from delta_maintenance.optimize.gap_wait import GapWait
 from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
-from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin
+from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin, partition_changes
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.optimize.plan.candidates import candidates_for_footers
@@ -110,7 +110,9 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     if choice.engine is None:
         return report("needs_spark", engine_reason=choice.reason, plan=plan.to_dict())
     batches = _batches(spec, context, snapshot, transaction, plan, earlier)
-    work = _Work(plan, batches, options.on_broken_source == "skip", earlier)
+    columns = {column.physical_name: column.name for column in snapshot.partition_schema}
+    planned_ms = context.runtime.now_ms()
+    work = _Work(plan, batches, options.on_broken_source == "skip", earlier, columns, context.started_ms, planned_ms)
     rewrite = context.engines.finishes
     _tell_plan(context, plan, earlier)
     facts: dict[str, Any] = {"engine": choice.engine, "engine_reason": choice.reason}
@@ -383,12 +385,17 @@ class _Work:
 
     :param skips_broken: leave out a bin with an unreadable source, and go on with the others.
     :param earlier: what earlier tries of the run have finished.
+    :param partition_columns: logical names, by physical name.
+    :param started_ms: when the run began, and ``planned_ms`` when it had its plan.
     """
 
     plan: OptimizePlan
     batches: Batches
     skips_broken: bool
     earlier: EarlierTries
+    partition_columns: Mapping[str, str]
+    started_ms: int
+    planned_ms: int
     manifests: list[BinManifest] = field(default_factory=list)
     broken: list[TaskFailed] = field(default_factory=list)
 
@@ -466,6 +473,22 @@ class _Work:
             **self.planned_facts(),
             **(rewrite.facts or {} if rewrite is not None else {}),
             "table_size": self._table_size(),
+            "partitions": None
+            if batches.already_done
+            else partition_changes(batches.committed, self.partition_columns) or None,
+            "phases": self._phases(),
+        }
+
+    def _phases(self) -> dict[str, int]:
+        """How long each part of the run took, by the clock of its machine, which may be set meanwhile."""
+        batches = self.batches
+        waited_ms = batches.gap.waited_ms if batches.gap is not None else 0
+        working_ms = batches.runtime.now_ms() - self.planned_ms - batches.commit_ms - waited_ms
+        return {
+            "plan_ms": max(0, self.planned_ms - self.started_ms),
+            "rewrite_ms": max(0, working_ms),
+            "wait_ms": waited_ms,
+            "commit_ms": batches.commit_ms,
         }
 
     def _table_size(self) -> dict[str, int] | None:

@@ -2,8 +2,11 @@
 import { type Fleet, type Row, useAnswer } from "./api";
 import { bytes, count, DASH, percent } from "./format";
 import { ChakraUI, React } from "./host";
+import { isUrgent, reasonOf } from "./Panel";
 import { Failed, Foreign, Loading, Notice, TaskLink, ViewLink, When } from "./parts";
 import { type Place, tableAddress } from "./place";
+import { Sparkline } from "./Sparkline";
+import { StartButton } from "./StartButton";
 import { Shape, TABLE_STATUSES, TableStatus } from "./status";
 
 const { Box, Button, Flex, Heading, HStack, Input, NativeSelect, SimpleGrid, Stack, Table, Text, VisuallyHidden } =
@@ -166,7 +169,53 @@ const SortSelect = ({ place }: { readonly place: Place }) => {
   );
 };
 
-const Needs = ({ row }: { readonly row: Row }) => (
+/** In the order of urgency, and with nothing chosen, the first table is the one to look at. */
+const First = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place }) => {
+  const [row] = fleet.tables;
+  const { order, sort } = sortOf(place);
+
+  if (row === undefined || !isUrgent(row) || sort !== "urgency" || order !== "asc" || fleet.offset > 0) {
+    return undefined;
+  }
+  if (place.get("status") !== null || place.get("search") !== null) {
+    return undefined;
+  }
+
+  return (
+    <Box
+      borderColor={row.status === "attention" ? "orange.solid" : "red.solid"}
+      borderRadius="md"
+      borderWidth={1}
+      mb={4}
+      p={{ base: 3, md: 4 }}
+    >
+      <HStack align="center" gap={3} wrap="wrap">
+        <Heading as="h2" size="md">
+          {"Look first at "}
+          <ViewLink to={tableAddress(row.id)}>
+            <Foreign>{row.name}</Foreign>
+          </ViewLink>
+        </Heading>
+        <TableStatus status={row.status} />
+      </HStack>
+      <Text mt={1}>
+        <Text as="span" fontWeight="semibold">
+          {"Why: "}
+        </Text>
+        <Foreign>{reasonOf(row)}</Foreign>
+        {row.num_findings > 1 ? ` And ${row.num_findings - 1} more.` : ""}
+      </Text>
+      {row.next === null ? undefined : (
+        <Text>
+          <Text as="span" fontWeight="semibold">{`What to do: ${row.next.operation ?? ""}. `}</Text>
+          <Foreign>{row.next.why ?? ""}</Foreign>
+        </Text>
+      )}
+    </Box>
+  );
+};
+
+const Needs = ({ dagId, row }: { readonly dagId: string | null; readonly row: Row }) => (
   <Stack fontSize="sm" gap={1}>
     {row.failure === null ? undefined : (
       <Box color="red.fg">
@@ -191,11 +240,16 @@ const Needs = ({ row }: { readonly row: Row }) => (
       </Box>
     )}
     {row.status === "unknown" && row.failure === null ? (
-      <Text color="fg.muted">No task has read its health.</Text>
+      <Text color="fg.muted">
+        {row.sight === null || row.last_work !== null
+          ? "No task has read its health."
+          : "A sensor waits for it. No task has read its health."}
+      </Text>
     ) : undefined}
     {row.is_older_than_work ? (
       <Text color="fg.muted">A run has changed the table since its health was read.</Text>
     ) : undefined}
+    {row.next === null && row.failure === null ? undefined : <StartButton dagId={dagId} row={row} />}
   </Stack>
 );
 
@@ -248,6 +302,17 @@ const figuresOf = (row: Row): Array<string> => [
 ];
 const FIGURES = COLUMNS.filter((column) => column.isNumber).map((column) => column.title);
 
+const TRENDS: Record<string, (row: Row) => Array<number | null>> = {
+  Files: (row) => row.trend.num_files,
+  "Small files": (row) => row.trend.small_files,
+};
+
+const TrendOf = ({ row, title }: { readonly row: Row; readonly title: string | undefined }) => {
+  const points = title === undefined ? undefined : TRENDS[title]?.(row);
+
+  return points === undefined ? undefined : <Sparkline points={points} title={title ?? ""} />;
+};
+
 const WideTable = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place }) => {
   const { order, sort } = sortOf(place);
 
@@ -283,11 +348,12 @@ const WideTable = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Pl
                 <Name row={row} />
               </Table.Cell>
               <Table.Cell maxW="md" minW="56" px={2}>
-                <Needs row={row} />
+                <Needs dagId={fleet.maintenance_dag} row={row} />
               </Table.Cell>
               {figuresOf(row).map((figure, position) => (
                 <Table.Cell fontVariantNumeric="tabular-nums" key={FIGURES[position]} px={2} textAlign="end" whiteSpace="nowrap">
                   {figure}
+                  <TrendOf row={row} title={FIGURES[position]} />
                 </Table.Cell>
               ))}
               <Table.Cell px={2}>
@@ -310,7 +376,7 @@ const Cards = ({ fleet }: { readonly fleet: Fleet }) => (
           <TableStatus status={row.status} />
         </Box>
         <Name row={row} />
-        <Needs row={row} />
+        <Needs dagId={fleet.maintenance_dag} row={row} />
         <SimpleGrid as="dl" columns={3} fontSize="sm" gap={2}>
           {figuresOf(row).map((figure, position) => (
             <Box key={FIGURES[position]}>
@@ -319,6 +385,7 @@ const Cards = ({ fleet }: { readonly fleet: Fleet }) => (
               </Box>
               <Box as="dd" fontVariantNumeric="tabular-nums">
                 {figure}
+                <TrendOf row={row} title={FIGURES[position]} />
               </Box>
             </Box>
           ))}
@@ -373,14 +440,29 @@ const Broken = ({ fleet }: { readonly fleet: Fleet }) =>
     </Notice>
   );
 
-const Nothing = ({ days }: { readonly days: number }) => (
-  <Notice palette="blue" title="No task has told of a table yet">
+const Nothing = ({ dagId, days }: { readonly dagId?: string; readonly days: number }) => (
+  <Notice palette="blue" title={dagId === undefined ? "No task has told of a table yet" : "This DAG has told of no table"}>
     {`Tables appear here when an operator of airflow-provider-delta has run, or DeltaTableHealthOperator has read their health, within the last ${days} days, in a DAG that you may read.`}
   </Notice>
 );
 
-export const FleetView = ({ again, place }: { readonly again: number; readonly place: Place }) => {
+/**
+ * @param dagId of the DAG whose tab this is; only its tables are shown.
+ */
+export const FleetView = ({
+  again,
+  dagId,
+  place,
+}: {
+  readonly again: number;
+  readonly dagId?: string;
+  readonly place: Place;
+}) => {
   const query = new URLSearchParams({ limit: String(PAGE) });
+
+  if (dagId !== undefined) {
+    query.set("dag_id", dagId);
+  }
 
   for (const name of ["status", "search", "sort", "order", "offset"]) {
     const value = place.get(name);
@@ -408,13 +490,16 @@ export const FleetView = ({ again, place }: { readonly again: number; readonly p
         Delta tables
       </Heading>
       <Text color="fg.muted" mb={4}>
-        {`What maintenance tasks have reported in the last ${fleet.days} days.`}
+        {dagId === undefined
+          ? `What maintenance tasks have reported in the last ${fleet.days} days.`
+          : `The tables that this DAG has told of in the last ${fleet.days} days, whatever DAG told the newest of them.`}
       </Text>
       <Broken fleet={fleet} />
       {all === 0 ? (
-        <Nothing days={fleet.days} />
+        <Nothing dagId={dagId} days={fleet.days} />
       ) : (
         <>
+          <First fleet={fleet} place={place} />
           <Counts fleet={fleet} place={place} />
           <Flex align="center" gap={3} mb={3} wrap="wrap">
             <Search place={place} />

@@ -1,8 +1,8 @@
 /** One run: the table before and after it, and its report. */
 import { type Point, type RunAnswer, useAnswer } from "./api";
-import { bytes, count, duration, moment, percent } from "./format";
+import { asNumber, asObject, asObjects, bytes, count, DASH, duration, leftText, moment, partitionText, percent } from "./format";
 import { ChakraUI, React } from "./host";
-import { Failed, Foreign, Loading, Section, TaskLink, ViewLink } from "./parts";
+import { DataTable, Failed, Foreign, Lines, Loading, Section, TaskLink, ViewLink } from "./parts";
 import { tableAddress } from "./place";
 import { RunStatus } from "./status";
 import { gainOf } from "./TableView";
@@ -71,6 +71,111 @@ const BeforeAfter = ({ answer }: { readonly answer: RunAnswer }) => {
   );
 };
 
+const PHASES: Array<[string, string, string]> = [
+  ["plan_ms", "Plan", "blue.solid"],
+  ["rewrite_ms", "Rewrite", "green.solid"],
+  ["wait_ms", "Wait for a moment to commit", "gray.solid"],
+  ["commit_ms", "Commit", "orange.solid"],
+];
+
+const Phases = ({ report }: { readonly report: Record<string, unknown> }) => {
+  const phases = PHASES.flatMap(([name, title, bg]) => {
+    const spent = asNumber(report, "phases", name);
+
+    return spent === null || (spent === 0 && name === "wait_ms") ? [] : [{ bg, spent, title }];
+  });
+  const all = phases.reduce((sum, phase) => sum + phase.spent, 0);
+
+  if (all === 0) {
+    return undefined;
+  }
+
+  return (
+    <Section title="Time by phase">
+      <HStack aria-hidden borderRadius="sm" gap={0} height={4} maxW="2xl" overflow="hidden">
+        {phases.map((phase) => (
+          <Box bg={phase.bg} height="full" key={phase.title} width={`${(100 * phase.spent) / all}%`} />
+        ))}
+      </HStack>
+      <HStack as="ul" fontSize="sm" gap={5} listStyleType="none" mt={1} wrap="wrap">
+        {phases.map((phase) => (
+          <HStack as="li" gap={1.5} key={phase.title}>
+            <Box aria-hidden bg={phase.bg} borderRadius="xs" height={3} width={3} />
+            {`${phase.title} ${duration(phase.spent)}`}
+          </HStack>
+        ))}
+      </HStack>
+    </Section>
+  );
+};
+
+const Partitions = ({ report }: { readonly report: Record<string, unknown> }) => {
+  const partitions = asObjects(report["partitions"]);
+
+  return partitions.length === 0 ? undefined : (
+    <Section note="The files that the run read and wrote. Partitions that lost the most files come first, ten at most." title="By partition">
+      <DataTable
+        columns={[
+          { title: "Partition" },
+          { isNumber: true, title: "Files before" },
+          { isNumber: true, title: "Files after" },
+          { isNumber: true, title: "Bytes before" },
+          { isNumber: true, title: "Bytes after" },
+        ]}
+        label="By partition"
+        rows={partitions.map((change) => {
+          const name = partitionText(asObject(change["partition"]));
+
+          return {
+            cells: [
+              <Foreign key="name">{name}</Foreign>,
+              count(asNumber(change, "files_before")),
+              count(asNumber(change, "files_after")),
+              bytes(asNumber(change, "bytes_before")),
+              bytes(asNumber(change, "bytes_after")),
+            ],
+            key: name,
+          };
+        })}
+      />
+    </Section>
+  );
+};
+
+/** Bins that the commit left out: another writer changed or removed their files first, or a file cannot be read. */
+const LeftOut = ({ answer }: { readonly answer: RunAnswer }) => {
+  const dropped = asObjects(answer.report["dropped"]);
+  const all = answer.run.dropped_bins ?? dropped.length;
+
+  return dropped.length === 0 ? undefined : (
+    <Section
+      note={`Another writer changed their files first, so the run left the table as that writer wanted it.${all > dropped.length ? ` The first ${dropped.length} of ${count(all)}.` : ""}`}
+      title="Bins dropped to a conflict"
+    >
+      <DataTable
+        columns={[
+          { title: "Partition" },
+          { isNumber: true, title: "Files" },
+          { isNumber: true, title: "Bytes" },
+          { isNumber: true, title: "Version that won" },
+          { title: "What it did" },
+        ]}
+        label="Bins dropped to a conflict"
+        rows={dropped.map((bin, position) => ({
+          cells: [
+            <Foreign key="name">{partitionText(asObject(bin["partition_values"]))}</Foreign>,
+            count(asNumber(bin, "files")),
+            bytes(asNumber(bin, "bytes")),
+            count(asNumber(bin, "version")),
+            <Foreign key="why">{typeof bin["message"] === "string" ? bin["message"] : DASH}</Foreign>,
+          ],
+          key: String(position),
+        }))}
+      />
+    </Section>
+  );
+};
+
 export const RunView = ({ again, id, number }: { readonly again: number; readonly id: string; readonly number: string }) => {
   const loaded = useAnswer<RunAnswer>(`runs/${encodeURIComponent(number)}`, again);
 
@@ -93,9 +198,11 @@ export const RunView = ({ again, id, number }: { readonly again: number; readonl
     ["Gain", gainOf(run)],
     ["Planned on version", count(run.read_version)],
     ["Made version", count(run.version)],
-    ["Engine", run.engine ?? "–"],
-    ["Bins left out", count(run.dropped_bins)],
+    ["Engine", run.engine ?? DASH],
+    ["Bins dropped to a conflict", count(run.dropped_bins)],
+    ["Taken over from an earlier try", run.taken_over_bins === null ? DASH : `${count(run.taken_over_bins)} bins`],
     ["Files left for another run", count(run.left_files)],
+    ["Files left as they are", leftText(run.left_by_reason) || DASH],
   ];
 
   return (
@@ -119,7 +226,7 @@ export const RunView = ({ again, id, number }: { readonly again: number; readonl
         <Stack as="dl" fontSize="sm" gap={1}>
           {facts.map(([name, value]) => (
             <HStack align="flex-start" key={name}>
-              <Box as="dt" color="fg.muted" minW="44">
+              <Box as="dt" color="fg.muted" minW={{ base: "32", sm: "56" }}>
                 {name}
               </Box>
               <Box as="dd">{value}</Box>
@@ -128,10 +235,11 @@ export const RunView = ({ again, id, number }: { readonly again: number; readonl
         </Stack>
       </Section>
       <BeforeAfter answer={answer} />
+      <Partitions report={answer.report} />
+      <LeftOut answer={answer} />
+      <Phases report={answer.report} />
       <Section title="In words">
-        <Code display="block" fontSize="sm" overflowX="auto" p={3} tabIndex={0} whiteSpace="pre">
-          {answer.lines.join("\n")}
-        </Code>
+        <Lines label="In words">{answer.lines}</Lines>
       </Section>
       <Section title="Report">
         {answer.left_out.length === 0 ? undefined : (

@@ -1,10 +1,22 @@
 /** One table: what it needs and why, its figures, and what its runs have done. */
-import { type Advice, type Finding, type Health, type Point, type Run, type TableAnswer, useAnswer } from "./api";
-import { asNumber, bytes, count, DASH, duration, moment, percent, words } from "./format";
+import {
+  type Advice,
+  type Feature,
+  type Finding,
+  type Health,
+  type Point,
+  type Run,
+  type TableAnswer,
+  useAnswer,
+} from "./api";
+import { asNumber, bytes, count, DASH, duration, leftText, moment, percent, words } from "./format";
 import { ChakraUI, React } from "./host";
-import { Failed, Foreign, Loading, Notice, Section, TaskLink, ViewLink, When } from "./parts";
+import { DataTable, Failed, Foreign, Lines, Loading, Notice, Section, TaskLink, ViewLink, When } from "./parts";
 import { FLEET_ADDRESS, runAddress } from "./place";
+import { WhereTheFilesAre } from "./SizeChart";
+import { StartButton } from "./StartButton";
 import { RunStatus, Severity, TableStatus } from "./status";
+import { Versions } from "./Versions";
 
 const { Box, Code, Flex, Heading, HStack, SimpleGrid, Stack, Table, Text } = ChakraUI;
 
@@ -122,9 +134,6 @@ const Figures = ({ health }: { readonly health: Health }) => {
     ],
     ["Version", count(health.version), `read ${moment(health.read_ms)}`],
   ];
-  const features = Array.isArray(facts["features"]) ? facts["features"].map(String) : [];
-  const refusals = Object.entries((facts["refusals"] ?? {}) as Record<string, unknown>);
-
   return (
     <Section title="Figures">
       <SimpleGrid as="dl" columns={{ base: 2, lg: 4 }} gap={3}>
@@ -142,23 +151,55 @@ const Figures = ({ health }: { readonly health: Health }) => {
           </Box>
         ))}
       </SimpleGrid>
-      {features.length === 0 ? undefined : (
-        <Text fontSize="sm" mt={3}>
-          <Text as="span" color="fg.muted">
-            {"Table features: "}
-          </Text>
-          <Foreign>{features.join(", ")}</Foreign>
-        </Text>
-      )}
-      {refusals.map(([operation, refusal]) => (
-        <Text fontSize="sm" key={operation} mt={1}>
-          <Text as="span" fontWeight="semibold">{`${operation} refuses the table: `}</Text>
-          <Foreign>{String((refusal as { why?: unknown } | null)?.why ?? "")}</Foreign>
-        </Text>
-      ))}
     </Section>
   );
 };
+
+const Features = ({ features, health }: { readonly features: Array<Feature>; readonly health: Health }) => {
+  const refusals = Object.entries((health.facts["refusals"] ?? {}) as Record<string, unknown>);
+
+  if (features.length === 0 && refusals.length === 0) {
+    return undefined;
+  }
+
+  return (
+    <Section title="Table features">
+      {refusals.map(([operation, refusal]) => (
+        <Notice key={operation} palette="purple" title={`${operation} refuses the table`}>
+          <Foreign>{String((refusal as { why?: unknown } | null)?.why ?? "")}</Foreign>
+        </Notice>
+      ))}
+      {features.length === 0 ? undefined : (
+        <DataTable
+          columns={[{ title: "Feature" }, { title: "What it means for maintenance" }, { title: "Refused by" }]}
+          label="Table features"
+          rows={features.map((feature) => ({
+            cells: [<Foreign key="name">{feature.name}</Foreign>, feature.note, feature.refused.join(", ") || DASH],
+            key: feature.name,
+          }))}
+        />
+      )}
+    </Section>
+  );
+};
+
+const LatestPlan = ({ id, plan }: { readonly id: string; readonly plan: NonNullable<TableAnswer["plan"]> }) => (
+  <Section title="Latest plan">
+    <Text fontSize="sm" mb={2}>
+      {plan.run.number === null ? (
+        plan.run.operation
+      ) : (
+        <ViewLink to={runAddress(id, plan.run.number)}>{plan.run.operation}</ViewLink>
+      )}
+      {", planned "}
+      <TaskLink source={plan.run}>
+        <When timeMs={plan.run.time_ms} />
+      </TaskLink>
+      {plan.run.read_version === null ? "" : ` on version ${count(plan.run.read_version)}`}
+    </Text>
+    <Lines label="Latest plan">{plan.lines}</Lines>
+  </Section>
+);
 
 /** A figure over the readings; the line of a screen reader names its first, highest and last value. */
 const Line = ({
@@ -266,6 +307,12 @@ const RunText = ({ run }: { readonly run: Run }) => (
     {run.dropped_bins !== null && run.dropped_bins > 0 ? (
       <Text color="fg.muted">{`${count(run.dropped_bins)} bins left out: another writer was faster.`}</Text>
     ) : undefined}
+    {run.taken_over_bins !== null && run.taken_over_bins > 0 ? (
+      <Text color="fg.muted">{`${count(run.taken_over_bins)} bins taken over from an earlier try.`}</Text>
+    ) : undefined}
+    {Object.keys(run.left_by_reason).length === 0 ? undefined : (
+      <Text color="fg.muted">{`Files left: ${leftText(run.left_by_reason)}.`}</Text>
+    )}
   </Stack>
 );
 
@@ -327,7 +374,7 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
       </>
     );
   }
-  const { health, row, runs, trend } = loaded.answer;
+  const { features, health, maintenance_dag: dagId, plan, row, runs, trend, versions } = loaded.answer;
 
   return (
     <Box aria-busy={loaded.isLoading}>
@@ -339,6 +386,7 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
           <Foreign>{row.name}</Foreign>
         </Heading>
         <TableStatus status={row.status} />
+        <StartButton dagId={dagId} row={row} />
       </HStack>
       <Text color="fg.muted" mb={4}>
         <Foreign>{row.table}</Foreign>
@@ -359,6 +407,7 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
       ) : undefined}
       {health === null ? (
         <Notice palette="blue" title="No task has read the health of this table">
+          {row.sight === null ? "" : "A sensor has waited for it. "}
           Run DeltaTableHealthOperator on it to see findings, recommendations and figures.
         </Notice>
       ) : (
@@ -397,10 +446,14 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
             </Section>
           </SimpleGrid>
           <Figures health={health} />
+          <WhereTheFilesAre health={health} />
           <Trend points={trend} />
         </>
       )}
       <Runs id={row.id} runs={runs} />
+      <Versions id={row.id} runs={runs} versions={versions} />
+      {plan === null ? undefined : <LatestPlan id={row.id} plan={plan} />}
+      {health === null ? undefined : <Features features={features} health={health} />}
     </Box>
   );
 };

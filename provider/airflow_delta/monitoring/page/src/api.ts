@@ -20,6 +20,7 @@ export interface Row {
   failure: (Work & { message: string | null }) | null;
   finding: { code: string | null; message: string | null; severity: string | null } | null;
   id: string;
+  is_exact: boolean;
   is_older_than_work: boolean;
   last_runs: Record<string, { engine: string | null; status: string; time_ms: number }>;
   last_work: Work | null;
@@ -29,10 +30,12 @@ export interface Row {
   num_findings: number;
   read_ms: number | null;
   reclaimable_bytes: number | null;
+  sight: (Work & { version: number | null }) | null;
   size_bytes: number | null;
   small_files: number | null;
   status: string;
   table: string;
+  trend: { num_files: Array<number | null>; small_files: Array<number | null> };
   version: number | null;
 }
 
@@ -40,6 +43,7 @@ export interface Fleet {
   broken: Array<Source & { time_ms: number; why: string }>;
   counts: Record<string, number>;
   days: number;
+  maintenance_dag: string | null;
   offset: number;
   tables: Array<Row>;
   total: number;
@@ -90,19 +94,50 @@ export interface Run extends Work {
   duration_ms: number | null;
   engine: string | null;
   error: string | null;
+  left_by_reason: Record<string, number>;
   left_files: number | null;
   number: number | null;
   read_version: number | null;
   summary: string | null;
   table_size: Record<string, number | null> | null;
+  taken_over_bins: number | null;
   version: number | null;
 }
 
+export interface Version {
+  engine: string | null;
+  is_maintenance: boolean;
+  operation: string | null;
+  time_ms: number | null;
+  version: number;
+  writer: string | null;
+}
+
+export interface Feature {
+  name: string;
+  note: string;
+  refused: Array<string>;
+}
+
 export interface TableAnswer {
+  features: Array<Feature>;
   health: Health | null;
+  maintenance_dag: string | null;
+  plan: { lines: Array<string>; run: Run } | null;
   row: Row;
   runs: Array<Run>;
   trend: Array<Point>;
+  versions: Array<Version>;
+}
+
+export interface Told {
+  kind: string;
+  row: Row;
+  run: Run | null;
+}
+
+export interface TaskAnswer {
+  told: Array<Told>;
 }
 
 export interface RunAnswer {
@@ -146,6 +181,37 @@ const fetched = async <T>(path: string, signal: AbortSignal): Promise<T> => {
   }
 
   return (await response.json()) as T;
+};
+
+/**
+ * Starts a DAG for a table through Airflow's own REST API, as the user who is logged in: Airflow decides whether they may.
+ *
+ * @returns the id of the run
+ */
+export const startedRun = async (dagId: string, conf: Record<string, string>): Promise<string> => {
+  const response = await fetch(new URL(`../api/v2/dags/${encodeURIComponent(dagId)}/dagRuns`, import.meta.url), {
+    body: JSON.stringify({ conf, logical_date: null }),
+    credentials: "same-origin",
+    headers: { Accept: "application/json", "Content-Type": "application/json" },
+    method: "POST",
+  });
+  const body: unknown = await response.json().catch(() => undefined);
+  const member = (name: string): unknown =>
+    typeof body === "object" && body !== null ? Reflect.get(body, name) : undefined;
+
+  if (!response.ok) {
+    const detail = member("detail");
+
+    throw new Error(
+      response.status === 403
+        ? "You may not start this DAG."
+        : typeof detail === "string"
+          ? detail
+          : `The API server answered ${response.status}. ${detail === undefined ? "" : JSON.stringify(detail)}`,
+    );
+  }
+
+  return String(member("dag_run_id"));
 };
 
 /** The answer to a path. While another one is fetched, the last answer stays. */

@@ -82,3 +82,41 @@ export const asNumber = (value: unknown, ...path: Array<string>): number | null 
 
   return typeof found === "number" ? found : null;
 };
+
+export const asObjects = (value: unknown): Array<Record<string, unknown>> =>
+  Array.isArray(value)
+    ? value.filter((one): one is Record<string, unknown> => typeof one === "object" && one !== null && !Array.isArray(one))
+    : [];
+
+export const asObject = (value: unknown): Record<string, unknown> => asObjects([value])[0] ?? {};
+
+/** "day = 2026-01-01, region = eu", from the values of partition columns. */
+export const partitionText = (value: unknown): string => {
+  const pairs = Object.entries(asObject(value)).map(([name, held]) => `${name} = ${held === null ? "null" : String(held)}`);
+
+  return pairs.length === 0 ? "the whole table" : pairs.join(", ");
+};
+
+/** Why a rewrite left files as they are, by the reasons of a report. */
+const LEFT: Record<string, string> = {
+  alone: "alone in their partition",
+  clean: "without deleted rows",
+  clustered: "clustered already",
+  clustered_otherwise: "clustered by other columns",
+  finished: "done by an earlier try",
+  foreign: "outside of the table's directory",
+  hot: "in partitions that are being written to",
+  laid_out: "laid out already",
+  large_enough: "large enough",
+  outside_where: "outside of the predicate",
+  over_budget: "over the budget of the run",
+  sealed: "in a finished part of the layout",
+  unmatched: "without a partner of fitting size",
+  up_to_date: "up to date",
+};
+
+export const leftText = (reasons: Record<string, number>): string =>
+  Object.entries(reasons)
+    .sort(([, one], [, other]) => other - one)
+    .map(([name, files]) => `${count(files)} ${LEFT[name] ?? words(name)}`)
+    .join(", ");

@@ -19,6 +19,8 @@ interface Router {
 
 interface Host {
   AirflowPlugin?: ReactTypes.ComponentType;
+  "Delta tables"?: ReactTypes.ComponentType;
+  "Delta tables panel"?: ReactTypes.ComponentType;
   ChakraUI: typeof ChakraTypes;
   React: typeof ReactTypes;
   ReactRouterDOM: Router;

@@ -5,7 +5,7 @@ import type { Source } from "./api";
 import { ago, moment } from "./format";
 import { ChakraUI, React, ReactRouterDOM } from "./host";
 
-const { Box, Flex, Heading, Link, Spinner, Text } = ChakraUI;
+const { Box, Flex, Heading, Link, Spinner, Table, Text } = ChakraUI;
 
 /** A time of which people want to know how long ago it was; the exact time is its title. */
 export const When = ({ timeMs }: { readonly timeMs: number }) => (
@@ -40,13 +40,89 @@ export const ViewLink = ({ children, to }: { readonly children: ReactNode; reado
   </Link>
 );
 
-export const Section = ({ children, title }: { readonly children: ReactNode; readonly title: string }) => (
-  <Box as="section" mt={6}>
-    <Heading as="h2" mb={2} size="md">
+export const Section = ({
+  children,
+  note,
+  title,
+}: {
+  readonly children: ReactNode;
+  readonly note?: string;
+  readonly title: string;
+}) => (
+  <Box as="section" minW={0} mt={6}>
+    <Heading as="h2" mb={note === undefined ? 2 : 0} size="md">
       {title}
     </Heading>
+    {note === undefined ? undefined : (
+      <Text color="fg.muted" fontSize="sm" mb={2}>
+        {note}
+      </Text>
+    )}
     {children}
   </Box>
+);
+
+export interface Column {
+  isNumber?: boolean;
+  title: string;
+}
+
+/** A table of a section. Where it is wider than the screen, it alone moves sideways, also by the keyboard. */
+export const DataTable = ({
+  columns,
+  label,
+  rows,
+}: {
+  readonly columns: Array<Column>;
+  readonly label: string;
+  readonly rows: Array<{ cells: Array<ReactNode>; key: string }>;
+}) => (
+  <Table.ScrollArea aria-label={label} borderRadius="md" borderWidth={1} role="region" tabIndex={0}>
+    <Table.Root size="sm">
+      <Table.Header>
+        <Table.Row bg="bg.muted">
+          {columns.map((column) => (
+            <Table.ColumnHeader key={column.title} scope="col" textAlign={column.isNumber ? "end" : "start"}>
+              {column.title}
+            </Table.ColumnHeader>
+          ))}
+        </Table.Row>
+      </Table.Header>
+      <Table.Body>
+        {rows.map((row) => (
+          <Table.Row key={row.key} verticalAlign="top">
+            {row.cells.map((cell, position) => (
+              <Table.Cell
+                fontVariantNumeric="tabular-nums"
+                key={columns[position]?.title}
+                textAlign={columns[position]?.isNumber ? "end" : "start"}
+                whiteSpace={columns[position]?.isNumber ? "nowrap" : undefined}
+              >
+                {cell}
+              </Table.Cell>
+            ))}
+          </Table.Row>
+        ))}
+      </Table.Body>
+    </Table.Root>
+  </Table.ScrollArea>
+);
+
+/** Lines of a text that a program wrote, as it wrote them. */
+export const Lines = ({ children, label }: { readonly children: Array<string>; readonly label: string }) => (
+  <ChakraUI.Code
+    aria-label={label}
+    display="block"
+    fontSize="sm"
+    maxH="lg"
+    overflow="auto"
+    p={3}
+    role="region"
+    tabIndex={0}
+    whiteSpace="pre"
+  >
+    {children.join("\n")}
+  </ChakraUI.Code>
 );
 
 export const Loading = () => (
