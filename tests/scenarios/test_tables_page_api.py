@@ -311,9 +311,63 @@ def test_a_fleet_of_three_thousand_tables_takes_as_many_queries_as_one_of_three_
     assert len(last["tables"]) == 10
 
 
+def test_a_dag_has_the_tables_that_it_has_told_of(api: ApiServer) -> None:
+    add_dags("weekly")
+    tell_health("s3://lake/events")
+    tell_health("s3://lake/orders", dag_id="weekly")
+    tell_run("s3://lake/events", dag_id="weekly")
+    assert len(read(api)["tables"]) == 2
+    assert [row["name"] for row in read(api, dag_id="nightly")["tables"]] == ["events"]
+    assert {row["name"] for row in read(api, dag_id="weekly")["tables"]} == {"events", "orders"}
+    assert read(api, dag_id="other")["counts"]["healthy"] == 0
+
+
+def test_a_task_instance_has_what_it_has_told_and_no_other_task_has_it(api: ApiServer) -> None:
+    number = tell_run("s3://lake/events")
+    tell_health("s3://lake/events", "critical", task_id="health")
+    leave_failure(api, "s3://lake/orders", "No such host.")
+    (told,) = read(api, TASK)["told"]
+    assert (told["kind"], told["run"]["number"], told["row"]["status"]) == ("run", number, "critical")
+    (failed,) = read(api, TASK.replace("task_id=task", "task_id=vacuum"))["told"]
+    assert (failed["run"]["status"], failed["row"]["name"]) == ("failed", "orders")
+    assert read(api, f"{TASK}&map_index=3")["told"] == []
+    assert api.get(TASK.replace("nightly", "secret")).status_code == 404
+
+
+def test_a_row_has_the_trend_of_the_readings_that_the_reader_may_see(api: ApiServer) -> None:
+    for hours, dag_id in ((3, "nightly"), (2, "secret"), (1, "nightly")):
+        tell_health("s3://lake/events", age_hours=hours, dag_id=dag_id)
+    (row,) = read(api)["tables"]
+    assert row["trend"] == {"num_files": [422, 422], "small_files": [416, 416]}
+    tell_health("s3://lake/events")
+    (row,) = read(api)["tables"]
+    assert row["trend"]["num_files"] == [422] * 3
+
+
+def test_only_a_user_who_may_start_the_maintenance_dag_is_offered_it(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell_health("s3://lake/events", "attention")
+    assert read(api)["maintenance_dag"] is None
+    monkeypatch.setenv("AIRFLOW__DELTA__MAINTENANCE_DAG", "nightly")
+    offered = {}
+    for role in ("viewer", "user", "admin"):
+        headers = {"Authorization": f"Bearer {api.token(role)}"}
+        offered[role] = api.client.get(TABLES, headers=headers).json()["maintenance_dag"]
+    assert offered == {"viewer": None, "user": "nightly", "admin": "nightly"}
+    (row,) = read(api)["tables"]
+    assert row["is_exact"]
+    assert read(api, f"{TABLES}/{row['id']}")["maintenance_dag"] is None
+
+
 def test_the_description_has_every_route_and_names_its_answers(api: ApiServer) -> None:
     description = read(api, "/delta-tables/openapi.json")
-    assert set(description["paths"]) == {"/v1/tables", "/v1/tables/{identity}", "/v1/runs/{number}"}
+    assert set(description["paths"]) == {
+        "/v1/tables",
+        "/v1/tables/{identity}",
+        "/v1/runs/{number}",
+        "/v1/task",
+    }
     for path in description["paths"].values():
         assert set(path) == {"get"}
         assert path["get"]["description"]
@@ -335,9 +389,17 @@ def test_the_script_is_asked_for_once_for_each_release(api: ApiServer) -> None:
 
 def test_airflow_lists_the_page_and_finds_no_fault_with_the_plugin(api: ApiServer) -> None:
     plugins = {plugin["name"]: plugin for plugin in read(api, "/api/v2/plugins", role="admin")["plugins"]}
-    (page,) = plugins["delta_tables"]["react_apps"]
-    assert (page["destination"], page["url_route"]) == ("nav", "delta-tables")
-    assert page["bundle_url"].endswith("/delta-tables/delta-tables.js")
+    apps = plugins["delta_tables"]["react_apps"]
+    assert [(app["destination"], app.get("url_route")) for app in apps] == [
+        ("nav", "delta-tables"),
+        ("dag", "delta-tables-of-dag"),
+        ("task_instance", "delta-tables-of-task"),
+        ("dashboard", None),
+    ]
+    assert {app["bundle_url"] for app in apps} == {"/delta-tables/delta-tables.js"}
+    script = api.get("/delta-tables/delta-tables.js").text
+    for app in apps:
+        assert f'["{app["name"]}"]' in script, "Airflow's UI takes the component of this name"
     assert (
         json.dumps(read(api, "/api/v2/plugins/importErrors", role="admin")["import_errors"]).count("delta")
         == 0

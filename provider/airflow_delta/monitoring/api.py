@@ -78,6 +78,17 @@ SortName = Literal[
 ]
 
 
+def wish_of(
+    status: StatusName | None = None,
+    search: Annotated[str, Query(max_length=500, description="part of the address")] = "",
+    sort: SortName = "urgency",
+    order: Literal["asc", "desc"] = "asc",
+    offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+) -> Wish:
+    return Wish(status, search, sort, order == "desc", offset, limit)
+
+
 def make_app(feed: Feed, days: int) -> FastAPI:
     """
     :param days: how far back `feed` looks.
@@ -108,23 +119,19 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         session: SessionOfRequest,
         readable: Readable,
         startable: MaintenanceDag,
-        status: StatusName | None = None,
-        search: Annotated[str, Query(max_length=500, description="part of the address")] = "",
-        sort: SortName = "urgency",
-        order: Literal["asc", "desc"] = "asc",
-        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
-        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
-        dag_id: Annotated[str | None, Query(max_length=250, description="tables that this DAG has told of")] = None,
+        wish: Annotated[Wish, Depends(wish_of)],
+        dag_id: Annotated[
+            str | None, Query(max_length=250, description="tables that this DAG has told of")
+        ] = None,
     ) -> answers.Fleet:
         """The tables that tasks have told of: counts by status, and a page of those that the query chooses."""
-        wish = Wish(status, search, sort, order == "desc", offset, limit)
         tables, broken = feed.read(session)
         rows = fleet_rows(tables, feed.failures(session), readable, dag_id, make_row=make_row)
         found = chosen(rows, wish)
         return answers.Fleet(
             counts=counts_of(rows),
             total=len(found),
-            offset=offset,
+            offset=wish.offset,
             tables=[answers.Row(**row) for row in page_of(found, wish)],
             broken=[
                 answers.BrokenEvent(time_ms=one.time_ms, why=one.why, **source_of(one.source))
@@ -174,7 +181,9 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         told = feed.of_task(session, Source(dag_id, run_id, task_id, map_index))
         tables, _ = feed.read(session)
         rows = fleet_rows(
-            {one.table: tables.get(one.table, TableRecords()) for one in told}, feed.failures(session), readable
+            {one.table: tables.get(one.table, TableRecords()) for one in told},
+            feed.failures(session),
+            readable,
         )
         by_table = {row["id"]: row for row in rows}
         return answers.TaskView(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from delta_log.table_config.features import FEATURES, Operation
 from delta_log.printable import printable
+from delta_log.table_config.features import FEATURES, Operation
 
 _OF_ROWS = "Rules for rows that writers check. Maintenance changes no row."
 _WIDER = "Old files hold narrower types. OPTIMIZE widens the values of the files that it rewrites."

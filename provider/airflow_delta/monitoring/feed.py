@@ -57,12 +57,12 @@ class _Report(msgspec.Struct):
     operation: str
 
 
-class _Merge(msgspec.Struct):
-    numFilesToMerge: int | None = None
+class _Merge(msgspec.Struct, rename="camel"):
+    num_files_to_merge: int | None = None
 
 
-class _Facts(msgspec.Struct):
-    numFiles: int | None = None
+class _Facts(msgspec.Struct, rename="camel"):
+    num_files: int | None = None
     optimize: _Merge | None = None
 
 
@@ -87,8 +87,8 @@ class _Head(msgspec.Struct):
         facts = None if self.health is None else self.health.facts
         if facts is None:
             return None
-        small = None if facts.optimize is None else facts.optimize.numFilesToMerge
-        return TrendPoint(time_ms, dag_id, facts.numFiles, small)
+        small = None if facts.optimize is None else facts.optimize.num_files_to_merge
+        return TrendPoint(time_ms, dag_id, facts.num_files, small)
 
 
 _HEAD = msgspec.json.Decoder(_Head)

@@ -17,8 +17,14 @@ from airflow.sdk.configuration import conf
 from airflow_delta.links import PAGE_ROUTE, path_of_airflow
 
 URL_PREFIX = "/delta-tables"
-#: Where Airflow's UI can show the page: its own page, a tab, or a panel.
-PLACES = ("nav", "dag", "task_instance", "dashboard")
+#: Where Airflow's UI can show the page, with the route there: its own page, a tab, or a panel. Airflow leaves out a route that is there twice.
+_ROUTES = {
+    "nav": PAGE_ROUTE,
+    "dag": f"{PAGE_ROUTE}-of-dag",
+    "task_instance": f"{PAGE_ROUTE}-of-task",
+    "dashboard": None,
+}
+PLACES = tuple(_ROUTES)
 _NAME = "Delta tables"
 _LOG = logging.getLogger(__name__)
 
@@ -88,10 +94,15 @@ def react_apps(places: str) -> list[dict[str, str]]:
 
 def _app(place: str) -> dict[str, str]:
     # Airflow's UI takes the component of a name from where the script has put it, see page/src/main.tsx.
-    app = {"name": _NAME, "bundle_url": f"{path_of_airflow()}{URL_PREFIX}/delta-tables.js", "destination": place}
-    if place == "dashboard":
+    route = _ROUTES[place]
+    app = {
+        "name": _NAME,
+        "bundle_url": f"{path_of_airflow()}{URL_PREFIX}/delta-tables.js",
+        "destination": place,
+    }
+    if route is None:
         return {**app, "name": f"{_NAME} panel"}
-    return {**app, "url_route": PAGE_ROUTE, **({"category": "browse"} if place == "nav" else {})}
+    return {**app, "url_route": route, **({"category": "browse"} if place == "nav" else {})}
 
 
 class DeltaTablesPlugin(AirflowPlugin):

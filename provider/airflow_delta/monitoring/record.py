@@ -4,7 +4,7 @@ A record is the ``extra`` of an event of the asset ``delta-monitoring:tables``. 
 registers the events of tasks that succeed; its record is an XCom of the key :data:`FAILURE_KEY`.
 
 A record holds at most :data:`MAX_RECORD_BYTES` as JSON. A report or document that is larger loses its longest members, and
-``left_out`` names them. Standard library only, since DAG files import it.
+``left_out`` names them; the facts of a reading lose their lists first. Standard library only, since DAG files import it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from delta_maintenance.checked_json import storable
 from delta_maintenance.contract import JobReport
 
 RECORD_VERSION = 1
-#: Of the JSON of one record. A reading of a table with findings takes about 3 kB, a report about 2 kB.
+#: Of the JSON of one record. A reading of a table with findings takes about 5 kB, a report about 2 kB.
 MAX_RECORD_BYTES = 16_384
 #: The XCom of a task that failed.
 FAILURE_KEY = "delta_failure"
 HEALTH, RUN, SIGHT = "health", "run", "sight"
 #: By kind, the member of the record that holds what the task found or did.
 _BODIES = {HEALTH: "health", RUN: "report", SIGHT: "sight"}
+#: Members of a reading's facts that go first.
+_LISTS = ("commits", "partitionsInNeed", "fileSizes")
 #: Members of a report that the page does not show.
 _NOT_SHOWN = ("columns", "contract_version", "rewrite", "table", "transaction")
 
@@ -93,7 +95,7 @@ def record_of_sight(table: str, version: int | None) -> dict[str, Any]:
 def _record(kind: str, table: str, body: dict[str, Any]) -> dict[str, Any]:
     # A round trip leaves plain JSON values, which every database takes.
     body = storable(json.loads(json.dumps(body)))
-    left_out = []
+    left_out = _without_lists(body)
     sizes = {name: len(json.dumps(value)) for name, value in body.items()}
     excess = sum(sizes.values()) - MAX_RECORD_BYTES
     for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
@@ -106,6 +108,16 @@ def _record(kind: str, table: str, body: dict[str, Any]) -> dict[str, Any]:
     address = storable(table).rstrip("/") or "/"
     record = {"record_version": RECORD_VERSION, "kind": kind, "table": address, _BODIES[kind]: body}
     return {**record, "left_out": left_out} if left_out else record
+
+
+def _without_lists(body: dict[str, Any]) -> list[str]:
+    """Take the lists out of the facts of a reading, as far as it is too long: without its other figures it says little."""
+    left_out = []
+    for name in _LISTS:
+        facts = body.get("facts")
+        if len(json.dumps(body)) > MAX_RECORD_BYTES and isinstance(facts, dict) and facts.pop(name, None):
+            left_out.append(f"facts.{name}")
+    return left_out
 
 
 def table_id(table: str) -> str:

@@ -37,7 +37,9 @@ def table_view(table: str, records: Sequence[Record], failures: Sequence[Record]
     plan = next((record for record in runs if record.status == "planned"), None)
     every = sorted([*runs, *failures], key=lambda record: record.time_ms, reverse=True)
     return {
-        "row": row_of(table, newest_first, failures, [_trend_point(one) for one in readings[:_MAX_TREND][::-1]]),
+        "row": row_of(
+            table, newest_first, failures, [_trend_point(one) for one in readings[:_MAX_TREND][::-1]]
+        ),
         "health": None if not readings else health_view(readings[0]),
         "trend": [_point(reading) for reading in reversed(readings)],
         "runs": [run_line(record) for record in every],
@@ -92,7 +94,11 @@ def _whole(value: float | None) -> int | None:
 def lines_of(record: Record) -> list[str]:
     """A report in words."""
     lines = record.body.get("lines")
-    return [shown(line) for line in lines if isinstance(line, str)][:_MAX_ITEMS] if isinstance(lines, list) else []
+    return (
+        [shown(line) for line in lines if isinstance(line, str)][:_MAX_ITEMS]
+        if isinstance(lines, list)
+        else []
+    )
 
 
 def health_view(reading: Record) -> dict[str, Any]:

@@ -112,7 +112,9 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     batches = _batches(spec, context, snapshot, transaction, plan, earlier)
     columns = {column.physical_name: column.name for column in snapshot.partition_schema}
     planned_ms = context.runtime.now_ms()
-    work = _Work(plan, batches, options.on_broken_source == "skip", earlier, columns, context.started_ms, planned_ms)
+    work = _Work(
+        plan, batches, options.on_broken_source == "skip", earlier, columns, context.started_ms, planned_ms
+    )
     rewrite = context.engines.finishes
     _tell_plan(context, plan, earlier)
     facts: dict[str, Any] = {"engine": choice.engine, "engine_reason": choice.reason}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from tests.support import ROOT
+from tests.support.environment.corpus import Corpus, corpus_is_there
 from tests.support.environment.prerequisites import absent
 from tests.support.runs.lakehouse import Lakehouse
 from tests.support.servers.program import NODE, npm_of, teller
@@ -30,7 +31,26 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-def _write_tables(home: Path) -> dict[str, Path]:
+#: Tables of other projects, by the name that they have here.
+KINDS = {
+    "column_mapping": "dat-column_mapping",
+    "v2_checkpoint": "krs-v2-json-sidecars-struct-stats-only",
+    "deletion_vectors": "spark-partitioned-table-with-dv-large",
+    "clustered": "krs-crc-full",
+    "iceberg": "golden-table-with-icebegCompatV2Enabled",
+}
+#: Name, files and days of tables of which only their small files differ.
+SMALL = (
+    ("events", 60, 2),
+    ("customers", 12, 2),
+    ("invoices", 40, 2),
+    ("clicks", 30, 3),
+    ("stock", 8, 1),
+    ("arrivals", 3, 1),
+)
+
+
+def _write_tables(home: Path, corpus: Corpus | None) -> dict[str, Path]:
     from deltalake import write_deltalake
 
     now_ms = int(time.time() * 1000)
@@ -40,9 +60,12 @@ def _write_tables(home: Path) -> dict[str, Path]:
     for seed, name in enumerate(("orders", "payments", "shipments")):
         tables[name] = home / name
         write_neglected(tables[name], seed, parts, now_ms)
-    for name, files in (("events", 60), ("customers", 12), ("invoices", 40)):
+    for name, files, days in SMALL:
         tables[name] = home / name
-        write_days(tables[name], files=files, rows=40, days=2)
+        write_days(tables[name], files=files, rows=40, days=days)
+    for name, found in KINDS.items() if corpus is not None else ():
+        tables[name] = home / name
+        shutil.copytree(corpus.table(found), tables[name], symlinks=True)
     tables["products"] = home / "products"
     write_deltalake(str(tables["products"]), pa.table({"id": [1, 2, 3]}))
     tables['<b>returns</b> & "refunds"'] = home / '<b>returns<b> & "refunds"'
@@ -55,13 +78,17 @@ def _write_tables(home: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
+def lakehouse(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Lakehouse]:
     # The pictures of the documentation show the addresses of the tables.
     home = Path(os.environ.get("PAGE_LAKE") or tmp_path_factory.mktemp("lake"))
-    tables = _write_tables(home)
-    there = [str(table) for name, table in tables.items() if name != "absent"]
+    tables = _write_tables(home, request.getfixturevalue("corpus") if corpus_is_there() else None)
     choice = {
-        "read": [*there, str(tables["absent"])],
+        "read": [str(table) for name, table in tables.items() if name != "arrivals"],
+        "awaited": [str(tables["arrivals"])],
+        "planned": [str(tables["invoices"])],
+        "read_again": [str(tables[name]) for name in ("events", "customers", "products", "orders")],
         "optimized": [str(tables[name]) for name in ("events", "customers", "products", "absent")],
         "vacuumed": [str(tables[name]) for name in ("customers", "orders")],
         "checkpointed": [str(tables["customers"])],
@@ -70,7 +97,9 @@ def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
     shutil.copy(Path(__file__).parent / "dags" / "tables_page.py", dags)
     settings = {
         "PAGE_TABLES": json.dumps(choice),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vera:viewer",
+        # The last one has no role, so no permission.
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vera:viewer,sam:",
+        "AIRFLOW__DELTA__MAINTENANCE_DAG": "maintain_table",
     }
     airflow = LiveAirflow(tmp_path_factory.mktemp("airflow"), dags, settings)
     try:
@@ -78,10 +107,11 @@ def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
         for dag_id, expected in (
             ("read_health", "failed"),
             ("look_after_tables", "failed"),
-            ("read_health", "failed"),
+            ("read_again", "success"),
+            ("wait_for_table", "success"),
         ):
             run_id = airflow.trigger(dag_id)
-            # The table `absent` fails in each; the others go on.
+            # The table `absent` fails in the first two; the others go on.
             assert airflow.wait_for_run(dag_id, run_id) == expected, airflow.story(dag_id, run_id)
         yield Lakehouse(airflow, tables)
     finally:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from tests.support.environment.corpus import Corpus
 from tests.support.runs.lakehouse import Lakehouse
 
 from airflow_delta.monitoring.record import table_id
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.airflow
 PAGE = "/plugin/delta-tables"
 #: Tables whose health cannot be read: one is not there, one has a feature that no release knows.
 UNREADABLE = ("absent", "ledger")
+#: A sensor has told of it, and no task has read it.
+UNREAD = "arrivals"
 WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 #: Where the pictures of the documentation are made; without it they go to the directory of the test.
 PICTURES = os.environ.get("PAGE_PICTURES")
@@ -38,10 +41,14 @@ def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
     """Opens a path of Airflow, and fails if the browser's console had an error of the page."""
 
     @contextmanager
-    def open_page(path: str, *, scheme: str = "light", size: dict[str, int] = WIDE) -> Iterator[Page]:
+    def open_page(
+        path: str, *, scheme: str = "light", size: dict[str, int] = WIDE, user: str = "admin"
+    ) -> Iterator[Page]:
         airflow = lakehouse.airflow
         context = browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
-        token = airflow.call("POST", "/auth/token", {"username": airflow.user, "password": airflow.password})
+        # Airflow has drawn the passwords of the users whom LiveAirflow does not know.
+        password = json.loads((airflow.home / "passwords.json").read_text())[user]
+        token = airflow.call("POST", "/auth/token", {"username": user, "password": password})
         context.add_cookies([{"name": "_token", "value": token["access_token"], "url": airflow.url}])
         page = context.new_page()
         faults: list[str] = []
@@ -70,6 +77,23 @@ def health_of(table: Path) -> dict[str, Any]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
+def open_details(page: Page) -> None:
+    """Show what is folded, so that its faults are seen, too."""
+    page.evaluate("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
+
+
+def run_of(lakehouse: Lakehouse, name: str, operation: str) -> dict[str, Any]:
+    runs = told_of(lakehouse, lakehouse.tables[name])["runs"]
+    return next(dict(run) for run in runs if run["operation"] == operation)
+
+
+def task_page(lakehouse: Lakehouse, name: str) -> str:
+    """The tab of the task instance that has optimized a table."""
+    run = run_of(lakehouse, name, "optimize")
+    place = f"/dags/{run['dag_id']}/runs/{quote(run['run_id'])}/tasks/{run['task_id']}"
+    return f"{place}/mapped/{run['map_index']}/plugin/delta-tables-of-task"
+
+
 def told_of(lakehouse: Lakehouse, table: Path) -> dict[str, Any]:
     return dict(lakehouse.airflow.call("GET", f"/delta-tables/v1/tables/{table_id(str(table))}"))
 
@@ -79,7 +103,7 @@ def test_each_figure_is_that_of_the_command_line(lakehouse: Lakehouse) -> None:
     assert {row["table"] for row in fleet["tables"]} == {str(table) for table in lakehouse.tables.values()}
     assert fleet["broken"] == []
     for name, table in lakehouse.tables.items():
-        if name in UNREADABLE:
+        if name in UNREADABLE or name == UNREAD:
             continue
         expected = health_of(table)
         told = told_of(lakehouse, table)["health"]
@@ -128,8 +152,10 @@ def test_a_reader_finds_the_table_to_look_at_and_its_reasons(
     visit: Visit, scheme: str, tmp_path: Path
 ) -> None:
     with visit(PAGE, scheme=scheme) as page:
-        page.get_by_role("heading", name="Delta tables").wait_for()
+        page.get_by_role("heading", name="Delta tables", exact=True).wait_for()
         page.get_by_role("table").wait_for()
+        # The answer to "which table first, and why" stands above everything else.
+        page.get_by_role("heading", name=re.compile("^Look first at ")).wait_for()
         picture(page, f"tables-page-{scheme}", tmp_path)
         page.get_by_role("button", name=re.compile("Needs attention")).click()
         page.wait_for_url("**status=attention**")
@@ -154,6 +180,96 @@ def test_a_run_shows_the_table_before_and_after_it_and_leads_to_its_task(
         page.wait_for_url("**/dags/look_after_tables/runs/**/tasks/optimize/mapped/0**")
 
 
+def test_a_table_shows_where_its_small_files_are_who_wrote_it_and_what_a_run_would_do(
+    visit: Visit, lakehouse: Lakehouse
+) -> None:
+    with visit(f"{PAGE}?table={table_id(str(lakehouse.tables['invoices']))}") as page:
+        page.get_by_role("heading", name="Files by size").wait_for()
+        page.get_by_text("40 files").first.wait_for()
+        page.get_by_text("all to merge").wait_for()
+        needs = page.get_by_role("region", name="Partitions by need")
+        assert needs.get_by_role("row").count() == 3
+        page.get_by_role("img", name=re.compile("delta-rs: 12 versions, 0 of them maintenance")).wait_for()
+        assert "optimize" in page.get_by_role("heading", name="Latest plan").locator("..").inner_text()
+        page.get_by_role("heading", name="Table features").wait_for()
+    with visit(f"{PAGE}?table={table_id(str(lakehouse.tables['events']))}") as page:
+        page.get_by_role("img", name=re.compile("airflow-provider-delta: 1 versions, 1 of them")).wait_for()
+        open_details(page)
+        page.get_by_role("link", name="optimize run").click()
+        page.get_by_role("heading", name="Time by phase").wait_for()
+        partitions = page.get_by_role("region", name="By partition").get_by_role("row").all_inner_texts()
+        assert [row.split("\t")[1:3] for row in partitions[1:]] == [["30", "1"], ["30", "1"]]
+
+
+def test_a_dag_and_a_task_have_a_tab_and_the_home_page_a_panel(visit: Visit, lakehouse: Lakehouse) -> None:
+    with visit("/dags/look_after_tables/plugin/delta-tables-of-dag") as page:
+        page.get_by_role("heading", name="Delta tables").wait_for()
+        page.get_by_text("of 6 tables").wait_for()
+        page.get_by_role("link", name="events", exact=True).first.click()
+        page.wait_for_url("**/dags/look_after_tables/plugin/delta-tables-of-dag?table=**")
+    with visit(task_page(lakehouse, "events")) as page:
+        page.get_by_role("heading", name="Before and after").wait_for()
+    with visit("/") as page:
+        panel = page.locator("section", has=page.get_by_role("heading", name="Delta tables"))
+        panel.get_by_role("link", name=re.compile("needs attention")).click()
+        page.wait_for_url("**/plugin/delta-tables?status=attention")
+        page.get_by_role("table").wait_for()
+
+
+def test_a_user_who_may_starts_the_maintenance_of_a_table(visit: Visit, lakehouse: Lakehouse) -> None:
+    address = f"{PAGE}?table={table_id(str(lakehouse.tables['stock']))}"
+    with visit(address, user="vera") as page:
+        page.get_by_role("heading", name="Findings").wait_for()
+        assert page.get_by_role("button", name="Start maintenance of stock").count() == 0
+    with visit(address) as page:
+        page.get_by_role("button", name="Start maintenance of stock").click()
+        page.get_by_role("button", name="Start", exact=True).click()
+        link = page.get_by_role("status").get_by_role("link")
+        link.wait_for()
+        run_id = link.inner_text()
+    assert lakehouse.airflow.wait_for_run("maintain_table", run_id) == "success"
+    done = run_of(lakehouse, "stock", "optimize")
+    assert (done["run_id"], done["status"]) == (run_id, "committed")
+
+
+def test_each_kind_of_table_is_shown_with_its_features(lakehouse: Lakehouse, corpus: Corpus) -> None:
+    expected = {
+        "column_mapping": "columnMapping",
+        "v2_checkpoint": "v2Checkpoint",
+        "deletion_vectors": "deletionVectors",
+        "clustered": "clustering",
+        "iceberg": "icebergCompatV2",
+    }
+    for name, feature in expected.items():
+        told = told_of(lakehouse, lakehouse.tables[name])
+        notes = {one["name"]: one for one in told["features"]}
+        assert notes[feature]["note"], name
+        assert (told["row"]["status"] == "unsupported") == (name == "iceberg")
+        assert bool(notes[feature]["refused"]) == (name == "iceberg")
+
+
+def test_a_table_that_only_a_sensor_waits_for_is_known(lakehouse: Lakehouse) -> None:
+    told = told_of(lakehouse, lakehouse.tables[UNREAD])
+    assert (told["row"]["status"], told["row"]["sight"]["dag_id"]) == ("unknown", "wait_for_table")
+
+
+def test_a_stranger_sees_no_table(lakehouse: Lakehouse, browser: Browser) -> None:
+    """A user without permissions: Airflow's own requests fail, too, so the console is not looked at."""
+    airflow = lakehouse.airflow
+    password = json.loads((airflow.home / "passwords.json").read_text())["sam"]
+    token = airflow.call("POST", "/auth/token", {"username": "sam", "password": password})["access_token"]
+    context = browser.new_context(viewport=WIDE)
+    context.add_cookies([{"name": "_token", "value": token, "url": airflow.url}])
+    try:
+        assert context.request.get(f"{airflow.url}/delta-tables/v1/tables").status == 403
+        page = context.new_page()
+        page.goto(f"{airflow.url}{PAGE}")
+        page.wait_for_load_state("networkidle")
+        assert "events" not in page.locator("body").inner_text()
+    finally:
+        context.close()
+
+
 def test_the_page_is_read_on_a_phone_without_moving_it_sideways(
     visit: Visit, tmp_path: Path, lakehouse: Lakehouse
 ) -> None:
@@ -174,14 +290,17 @@ def test_axe_finds_no_fault_in_any_view(
 ) -> None:
     axe = (ui_sources / "node_modules" / "axe-core" / "axe.min.js").read_text()
     events = f"{PAGE}?table={table_id(str(lakehouse.tables['events']))}"
+    orders = f"{PAGE}?table={table_id(str(lakehouse.tables['orders']))}"
     (number,) = {
         run["number"]
         for run in told_of(lakehouse, lakehouse.tables["events"])["runs"]
         if run["operation"] == "optimize"
     }
-    for address in (PAGE, events, f"{events}&run={number}"):
-        with visit(address, scheme=scheme) as page:
+    views = (PAGE, events, orders, f"{events}&run={number}", task_page(lakehouse, "events"))
+    for address, size in [(one, size) for one in views for size in (WIDE, NARROW)]:
+        with visit(address, scheme=scheme, size=size, user="vera") as page:
             page.get_by_role("heading", level=1).wait_for()
+            open_details(page)
             page.evaluate(axe)
             found = page.evaluate("axe.run('main')")["violations"]
             assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
@@ -13,6 +13,7 @@ from airflow_delta.operators import (
     DeltaTableHealthOperator,
     DeltaVacuumOperator,
 )
+from airflow_delta.sensors import DeltaTableVersionSensor
 
 TABLES = json.loads(os.environ["PAGE_TABLES"])
 
@@ -22,7 +23,20 @@ with DAG("read_health", schedule=None, max_active_tasks=4):
         table=TABLES["read"]
     )
 
+with DAG("read_again", schedule=None, max_active_tasks=4):
+    DeltaTableHealthOperator.partial(task_id="health", small_files=5, reclaimable_size=0).expand(
+        table=TABLES["read_again"]
+    )
+
+with DAG("wait_for_table", schedule=None):
+    DeltaTableVersionSensor.partial(task_id="wait", version=0).expand(table=TABLES["awaited"])
+
+# The setting maintenance_dag names it.
+with DAG("maintain_table", schedule=None, params={"table": Param("", type="string")}):
+    DeltaOptimizeOperator(task_id="optimize", table="{{ params.table }}", engine="local")
+
 with DAG("look_after_tables", schedule=None, max_active_tasks=4):
     DeltaOptimizeOperator.partial(task_id="optimize", engine="local").expand(table=TABLES["optimized"])
     DeltaVacuumOperator.partial(task_id="vacuum", engine="local").expand(table=TABLES["vacuumed"])
     DeltaCheckpointOperator.partial(task_id="checkpoint").expand(table=TABLES["checkpointed"])
+    DeltaOptimizeOperator.partial(task_id="plan", dry_run=True).expand(table=TABLES["planned"])

@@ -115,3 +115,13 @@ def test_texts_that_no_database_holds_become_escapes(text: str) -> None:
 def test_what_is_no_record_is_refused(raw: Any) -> None:
     with pytest.raises(ForeignRecord):
         read_record(raw, SOURCE, 0)
+
+
+def test_a_long_reading_loses_its_lists_and_keeps_its_figures() -> None:
+    document = health_document(
+        "t", "critical", commits=[{"operation": "x" * 200}] * 100, partitionsInNeed=[1]
+    )
+    raw = record_of_health(document)
+    record = read_record(raw, SOURCE, 5, 1)
+    assert (record.left_out, len(json.dumps(raw)) < MAX_RECORD_BYTES) == (("facts.commits",), True)
+    assert (record.body["facts"]["numFiles"], record.body["facts"]["partitionsInNeed"]) == (422, [1])

@@ -5,7 +5,9 @@ import json
 from tests.support.records import HOSTILE, HOUR_MS, NOW_MS, failure, health, health_document, run
 
 from airflow_delta.monitoring.answers import RunView, TableView
-from airflow_delta.monitoring.table_view import run_view, safe, table_view
+from airflow_delta.monitoring.feature_notes import NOTES, feature_note
+from airflow_delta.monitoring.table_view import MAX_VERSIONS, run_view, safe, table_view, writer_of
+from delta_log.table_config.features import FEATURES
 
 SIZE = {"files_before": 422, "files_after": 12, "bytes_before": 900, "bytes_after": 800}
 
@@ -70,3 +72,70 @@ def test_values_are_passed_on_without_controls_and_within_bounds() -> None:
     assert len(value["long"]) == 200
     assert value["odd"] is None
     json.dumps(value, allow_nan=False)
+
+
+def commit(
+    version: int, operation: str | None = "WRITE", engine: str | None = "delta-rs:py-1.6.6"
+) -> dict[str, object]:
+    return {"version": version, "timestamp": NOW_MS + version, "operation": operation, "engineInfo": engine}
+
+
+def test_the_versions_of_all_readings_make_one_list_marked_by_writer_and_operation() -> None:
+    ours = commit(3, "OPTIMIZE", "airflow-provider-delta/0.1.0")
+    records = [
+        health("t", at_ms=NOW_MS - HOUR_MS, commits=[commit(1), commit(0, None, None)]),
+        health("t", number=2, commits=[ours, commit(2, engine="Apache-Spark/4.0 Delta-Lake/4.0"), commit(1)]),
+    ]
+    found = table_view("t", records, [])["versions"]
+    assert [(one["version"], one["writer"], one["is_maintenance"]) for one in found] == [
+        (3, "airflow-provider-delta", True),
+        (2, "Spark", False),
+        (1, "delta-rs", False),
+        (0, None, False),
+    ]
+
+
+def test_versions_of_a_hostile_log_are_shown_as_text_and_not_endless() -> None:
+    readings = [
+        health(
+            "t",
+            at_ms=NOW_MS + hour,
+            commits=[
+                5,
+                {"version": "x"},
+                *(commit(12 * hour + one, HOSTILE[2], HOSTILE[0]) for one in range(12)),
+            ],
+        )
+        for hour in range(20)
+    ]
+    found = table_view("t", readings, [])["versions"]
+    assert len(found) == MAX_VERSIONS
+    assert "\u202e" not in json.dumps(found, ensure_ascii=False)
+    assert len(writer_of("x" * 500)) == 40
+
+
+def test_every_feature_says_what_it_means_for_maintenance() -> None:
+    for name, feature in FEATURES.items():
+        note = feature_note(name)
+        assert note["note"].endswith("."), name
+        assert (name in NOTES) == (not feature.refused), name
+        assert bool(note["refused"]) == bool(feature.refused), name
+    assert feature_note("later")["refused"]
+    assert {one["name"] for one in table_view("t", [health("t")], [])["features"]} == {"deletionVectors"}
+
+
+def test_the_newest_dry_run_is_the_latest_plan() -> None:
+    records = [
+        run("t", "planned", at_ms=NOW_MS - HOUR_MS, number=1),
+        run("t", "planned", at_ms=NOW_MS, number=2, plan={"numBins": 3}),
+        run("t", "committed", at_ms=NOW_MS + 1, number=3),
+    ]
+    plan = table_view("t", records, [])["plan"]
+    assert (plan["run"]["number"], plan["lines"]) == (2, ["It did this."])
+
+
+def test_a_run_says_what_it_left_and_what_it_took_over() -> None:
+    selection = {"left": {"large_enough": {"files": 40, "bytes": 9}, "hot": {"files": 0, "bytes": 0}}}
+    done = run("t", selection=selection, earlier_tries={"bins": 2, "files": 9, "bytes": 9})
+    (line,) = table_view("t", [done], [])["runs"]
+    assert (line["left_by_reason"], line["taken_over_bins"]) == ({"large_enough": 40}, 2)
