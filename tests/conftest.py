@@ -33,6 +33,7 @@ from tests.support.servers.fixtures import (  # noqa: E402, F401 - pytest finds 
     azure_server,
     gcs_bucket,
     gcs_server,
+    glue,
     new_database,
     s3_bucket,
     s3_server,

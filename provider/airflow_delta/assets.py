@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
 
-from delta_log.storage.table_uri import require_no_credentials
+from delta_log.storage.table_uri import one_spelling, require_no_credentials
 
 #: Outlet of every maintenance operator. ``DAG(schedule=MAINTENANCE_ALIAS)`` follows all tables at once.
 MAINTENANCE_ALIAS = AssetAlias("delta-maintenance")
@@ -37,13 +37,18 @@ MONITORING_ASSET = Asset(name="delta-monitoring:tables", uri="delta-monitoring:t
 def maintenance_asset(table: str) -> Asset:
     """The asset whose events tell that `table` was maintained: for ``DAG(schedule=…)`` and inlets.
 
-    >>> maintenance_asset("s3://lake/events/").uri
+    All spellings of an address make one asset. A name in a catalog makes an asset of its own, since what it leads to is known only
+    when a task runs.
+
+    >>> maintenance_asset("s3a://lake/events/").uri
     'delta-maintenance:s3://lake/events'
+    >>> maintenance_asset("glue://sales.events").uri
+    'delta-maintenance:glue://sales.events'
 
     :raises InvalidRequest: the address carries credentials; the names of assets are shown to everyone.
     """
     require_no_credentials(table)
-    return _asset(_without_slash(table))
+    return _asset(one_spelling(table))
 
 
 def shared_maintenance_asset(alias: str) -> Asset:

@@ -34,6 +34,10 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         "Addresses, with commas between them: a table must lie below one. Empty: only the setting [delta] allowed_roots "
         "counts.",
     ),
+    "hive_metastore": _text(
+        "Hive metastore",
+        "Address in which names hms://database.table are looked up, for example thrift://metastore:9083. Not a credential.",
+    ),
     "key": _text("S3: access key id", "Empty: the machine's own identity."),
     "secret": _secret("S3: secret access key", ""),
     "token": _secret(
@@ -121,6 +125,14 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "none",
                         "default": "changes",
+                    },
+                    "hive_metastore": {
+                        "description": "Address of the Hive metastore in which tables are looked up that are given as "
+                        "hms://database.table; several with commas between them. The hive_metastore of a connection wins.",
+                        "version_added": "0.2.0",
+                        "type": "string",
+                        "example": "thrift://metastore.example.org:9083",
+                        "default": None,
                     },
                     "monitoring": {
                         "description": "Whether tasks report to the page Delta tables of Airflow's UI: an event of the asset "

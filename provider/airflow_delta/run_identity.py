@@ -1,7 +1,7 @@
 """The piece of work that a try of a task belongs to, so that a repetition commits nothing twice.
 
 A Delta transaction id is an application id and a version (``txn`` of the protocol). The application id names dag, task,
-operation and table. It stays in the table's log for ever, so it names neither the run nor the map index. The version is drawn
+operation and table, the table in one spelling of its address, or by the name in a catalog that the task was given. It stays in the table's log for ever, so it names neither the run nor the map index. The version is drawn
 at the first try of a piece of work and kept in the task's state store. It is the time in microseconds; a logical date would not
 do, since it may be null and goes backwards in a backfill.
 
@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
+from delta_log.storage.table_uri import one_spelling
 from delta_maintenance.contract import TransactionId
 
 _KEY, _SECRET_KEY = "delta_maintenance_run", "delta_maintenance_run_key"
@@ -66,7 +67,7 @@ class RunIdentity:
 def recall_or_begin(context: Mapping[str, Any], operation: str, table: str, now_us: int) -> RunIdentity:
     """The piece of work that this try of a task continues, or a new one; it is stored before it is returned."""
     instance = context["ti"]
-    app_id = f"airflow:{instance.dag_id}:{instance.task_id}:{operation}:{table}"
+    app_id = f"airflow:{instance.dag_id}:{instance.task_id}:{operation}:{one_spelling(table)}"
     stored = _recall(context)
     if stored is not None and stored.app_id == app_id and not _cleared_since(stored, instance.max_tries):
         return _with_secret(context, stored)

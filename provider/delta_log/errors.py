@@ -5,6 +5,8 @@
     DeltaLogError
     ├── TableError              the table or the request is at fault; repeating it cannot help
     │   ├── NotATable           no Delta log at that address
+    │   │   └── NotInCatalog    a catalog has no table of that name
+    │   ├── NotDelta            a catalog's name stands for a view, or for a table of another format
     │   ├── VersionNotFound     the log does not hold that version (any more)
     │   ├── LogCleaned          commits that a tail has not read yet were deleted
     │   ├── LogReplaced         the log ends before a version that was read from it
@@ -87,6 +89,30 @@ class NotATable(TableError):
     ) -> None:
         super().__init__(f"{table_uri} is not a Delta table: {why}. Check the address and the credentials.")
         self.table_uri = table_uri
+
+
+class NotInCatalog(NotATable):
+    """A catalog has no table, or no database, of that name. There may be one later."""
+
+    def __init__(self, name: str, said: str) -> None:
+        """
+        :param said: the catalog's own words.
+        """
+        super(NotATable, self).__init__(
+            f"{name} is not in the catalog ({said}). Check the name, and that it is the right catalog: account and region of Glue, or "
+            "address of the metastore. Another try cannot help before that."
+        )
+        self.table_uri = name
+
+
+class NotDelta(TableError):
+    """A name in a catalog stands for something else than a Delta table with a location."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(
+            f"{name} is not a Delta table: {why}. Nothing was opened. Name a Delta table, or give the table's own address."
+        )
+        self.name = name
 
 
 class VersionNotFound(TableError):

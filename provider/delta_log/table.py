@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from delta_log.catalog.lookup import locate, without_catalogs
 from delta_log.errors import InvalidRequest, NotATable
 from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
@@ -23,15 +24,19 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A table at an address. The constructor reads nothing.
+    """A table at an address. The constructor reads nothing of the table.
 
-    :param uri: a path or a URI; ``s3://``, ``gs://`` and ``abfs://`` need the extra of that name.
-    :param storage_options: for the fsspec file system behind the URI.
+    :param uri: a path or a URI; ``s3://``, ``gs://`` and ``abfs://`` need the extra of that name. For a name in a catalog
+        (``glue://database.table``, ``hms://database.table``) the constructor asks the catalog where the table is.
+    :param storage_options: for the fsspec file system behind the URI, and for the catalog
+        (:mod:`delta_log.catalog.lookup`).
+    :raises NotInCatalog, NotDelta, StorageError: a catalog has no such Delta table, refuses, or does not answer.
     """
 
     def __init__(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.storage: Storage = open_storage(uri, storage_options)
-        self._storage_options = dict(storage_options or {})
+        location = locate(uri, storage_options)
+        self._storage_options = without_catalogs(storage_options)
+        self.storage: Storage = open_storage(location, self._storage_options)
 
     @property
     def uri(self) -> str:

@@ -297,7 +297,8 @@ class JobReport:
     """What a job did.
 
     :param operation: its name, as on the command line.
-    :param table: the address that the job was given.
+    :param table: the address that the job was given, or the name.
+    :param location: of a table that was given by its name in a catalog, the address that the name led to.
     :param status: how the job ended, see :data:`STATUSES`.
     :param run_id: shared by all tries of the run.
     :param version: created by the job's last commit; ``None``: it committed nothing.
@@ -369,6 +370,7 @@ class JobReport:
     rewrite: Mapping[str, Any] | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
+    location: str | None = None
     error: ErrorReport | None = None
     contract_version: int = CONTRACT_VERSION
 
@@ -394,6 +396,10 @@ class JobReport:
         :raises ContractError: it is not a report that this release reads.
         """
         return cls(**_members("job report", storable(raw), REPORT_MEMBERS, REQUIRED_IN_REPORT))
+
+    def given_as(self, address: str) -> JobReport:
+        """The report to a caller who gave this address; of a name, the report tells where it led."""
+        return self if address == self.table else replace(self, table=address, location=self.table)
 
     @property
     def exit_code(self) -> int:
@@ -462,6 +468,7 @@ REPORT_MEMBERS: Mapping[str, Kind] = {
     "rewrite": OBJECT.or_none(),
     "started_ms": INTEGER.or_none(),
     "finished_ms": INTEGER.or_none(),
+    "location": TEXT.or_none(),
     "error": object_with(_ERROR_MEMBERS).or_none(),
     "contract_version": INTEGER,
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
+from delta_log.catalog.lookup import locate, without_catalogs
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
@@ -74,16 +75,24 @@ RUN: dict[str, str] = {
 
 
 def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobReport:
-    """Open the table and do what the spec asks. Only an exception that ends the process is raised."""
-    started_ms = site.runtime.now_ms()
+    """Open the table and do what the spec asks. Only an exception that ends the process is raised.
+
+    A table that is given by its name is looked up once. All that follows, the check of the allowed roots included, goes by the
+    address that this has found.
+    """
+    started_ms, given = site.runtime.now_ms(), spec.table
     try:
+        spec = replace(spec, table=locate(given, site.storage_options))
+        site = replace(site, storage_options=without_catalogs(site.storage_options))
+        if spec.table != given:
+            progress.message(f"{given} is at {spec.table}")
         # The operator has checked the addresses, too, but earlier, and perhaps on another machine.
         for address in places(spec):
             require_within(address, spec.allowed_roots)
-        table = Table(spec.table, dict(site.storage_options))
+        table = Table(spec.table, site.storage_options)
     except Exception as error:  # noqa: BLE001 - it becomes part of the report
-        return failure(spec, error, started_ms, site.runtime.now_ms())
-    return run_on(table, spec, site, progress)
+        return failure(spec, error, started_ms, site.runtime.now_ms()).given_as(redact(given))
+    return run_on(table, spec, site, progress).given_as(given)
 
 
 def places(spec: JobSpec) -> tuple[str, ...]:

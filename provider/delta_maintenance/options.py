@@ -27,7 +27,7 @@ from decimal import Decimal
 from typing import Any, ClassVar, TypeVar
 
 from delta_log.errors import InvalidRequest, brief
-from delta_log.storage.table_uri import require_absolute
+from delta_log.storage.table_uri import is_name, require_absolute
 from delta_log.table_config import properties
 from delta_maintenance.contract import ENGINES
 from delta_maintenance.contract import EXECUTOR_CREDENTIALS as EXECUTOR_CREDENTIALS_CHOICES
@@ -177,6 +177,8 @@ class Address(Text):
 
     def read(self, value: Any) -> str:
         address = super().read(value)
+        if is_name(address):
+            raise ValueError(f"{shown(address)} is a name in a catalog, and this has to be a place: a path, or a URI of a store.")
         try:
             require_absolute(address)
         except InvalidRequest as error:

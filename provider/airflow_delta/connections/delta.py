@@ -6,9 +6,10 @@ from typing import Any
 
 from airflow_delta.connections.fields import ConnectionFields
 from airflow_delta.provider_info import CONNECTION_FIELDS
+from delta_log.catalog.lookup import CATALOG_OPTIONS
 
 #: Keys of ``extra`` that are for us, not for the file system.
-_OWN_KEYS = frozenset({"test_table", "allowed_roots"})
+_OWN_KEYS = frozenset({"test_table", "allowed_roots", *CATALOG_OPTIONS})
 #: The form always sends these, and not every file system knows them.
 _SWITCHES = frozenset(
     name for name, definition in CONNECTION_FIELDS.items() if definition["schema"]["type"] == "boolean"

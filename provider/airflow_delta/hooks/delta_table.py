@@ -5,7 +5,8 @@ connection that does not exist, is incomplete, or is for another store than the 
 started.
 
 The connection (``allowed_roots``) and Airflow's configuration say below which roots a table must lie, see
-:mod:`airflow_delta.allowed_roots`. The hook refuses any other address before it opens anything.
+:mod:`airflow_delta.allowed_roots`. The hook refuses any other address before it opens anything. A table that is given by its name is
+looked up first, with the identity of the connection; the roots hold for the place to which the name leads.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 from airflow.sdk.log import mask_secret
 
 from airflow_delta.allowed_roots import require_allowed, roots_of_connection, roots_of_setting
+from airflow_delta.connections.catalogs import catalog_options
 from airflow_delta.connections.fields import ConnectionFields
 from airflow_delta.connections.kinds import kind_of, require_store
 from airflow_delta.connections.secrets import secrets_of
+from delta_log.catalog.lookup import locate
+from delta_log.catalog.table_name import TableName
 from delta_log.printable import printable
 
 if TYPE_CHECKING:
@@ -72,19 +76,32 @@ class DeltaTableHook(BaseHook):
             for address in addresses:
                 require_store(self._fields, self._options, address)
 
+    def locate(self, table: str) -> str:
+        """Return the address of a table's place, which this connection may open. For a name this asks the catalog, and blocks.
+
+        :raises AirflowFailException: it lies outside of the allowed roots, or in another store than the connection's.
+        :raises DeltaLogError: the catalog has no such Delta table, refuses, or does not answer.
+        """
+        name = TableName.parse(table)
+        if name is not None:
+            table = locate(table, {**self._options, **catalog_options(name, self._fields)})
+        self.require_allowed(table)
+        return table
+
     def get_conn(self) -> dict[str, Any]:
         return self.storage_options
 
     def get_table(self, table: str) -> Table:
-        """The table at address `table`, a path or URI.
+        """The table at address `table`: a path, a URI, or a name in a catalog.
 
         :raises AirflowFailException: it lies outside of the allowed roots, or in another store than the connection's.
+        :raises DeltaLogError: a catalog has no such Delta table, refuses, or does not answer.
         """
-        self.require_allowed(table)
+        location = self.locate(table)
         # Imported here, since it loads pyarrow, and a DAG file may import this module.
         from delta_log import Table
 
-        return Table(table, self.storage_options or None)
+        return Table(location, self.storage_options or None)
 
     def test_connection(self) -> tuple[bool, str]:
         """Do at the table that the connection names (`test_table`) what jobs do there, since credentials alone prove nothing.
@@ -98,7 +115,7 @@ class DeltaTableHook(BaseHook):
                     "The storage options are well-formed, but nothing was tried: "
                     "name a table under 'Table to test with' to have its store examined."
                 )
-            self.require_allowed(address)
+            address = self.locate(address)
             # Imported here, since they load pyarrow, and a DAG file may import this module.
             from delta_log.runtime import Runtime
             from delta_maintenance.doctor.check import FAILURE, OK, WARNING, Examination

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from delta_log.storage.table_uri import one_spelling
 from delta_maintenance.checked_json import storable
 from delta_maintenance.contract import JobReport
 
@@ -104,8 +105,8 @@ def _record(kind: str, table: str, body: dict[str, Any]) -> dict[str, Any]:
         excess -= sizes[name]
         left_out.append(name)
         del body[name]
-    # One table has one address, however a DAG file spells its end.
-    address = storable(table).rstrip("/") or "/"
+    # One table has one address, however a DAG file spells it.
+    address = one_spelling(storable(table))
     record = {"record_version": RECORD_VERSION, "kind": kind, "table": address, _BODIES[kind]: body}
     return {**record, "left_out": left_out} if left_out else record
 
@@ -125,7 +126,7 @@ def table_id(table: str) -> str:
 
     :param table: as a record has it, or as a DAG file does.
     """
-    address = str(storable(table)).rstrip("/") or "/"
+    address = one_spelling(str(storable(table)))
     return sha256(address.encode()).hexdigest()[:24]
 
 
@@ -147,7 +148,7 @@ def read_record(raw: Any, source: Source, time_ms: int, number: int | None = Non
     operation = body.get("operation") if kind == RUN else kind
     if not isinstance(operation, str) or not isinstance(body.get("status"), str):
         raise ForeignRecord("its report names no operation and status")
-    return Record(number, time_ms, source, kind, table, operation, body, tuple(_texts(raw.get("left_out"))))
+    return Record(number, time_ms, source, kind, one_spelling(table), operation, body, tuple(_texts(raw.get("left_out"))))
 
 
 def _texts(value: Any) -> Iterator[str]:

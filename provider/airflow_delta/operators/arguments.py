@@ -34,6 +34,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_delta.operators.given_template_fields import GivenRenderers, GivenTemplateFields
 from airflow_delta.operators.method_argument import MethodArgument, plain_value
+from delta_log.catalog.table_name import TableName
+from delta_log.errors import InvalidRequest
 from delta_log.redaction import has_credentials, redact
 from delta_maintenance.options import NO_DEFAULT, Address, Kind, Option, Text, is_empty, shown
 
@@ -261,10 +263,23 @@ class Members(Kind):
         return value
 
 
+class TableAddress(Address):
+    """The address of a table, or its name in a catalog."""
+
+    def read(self, value: Any) -> str:
+        text = Text.read(self, value)
+        try:
+            if TableName.parse(text) is not None:
+                return text
+        except InvalidRequest as error:
+            raise ValueError(str(error)) from None
+        return super().read(value)
+
+
 TABLE = Option(
     "table",
-    Address(),
-    "address of the table: an absolute path, or a URI such as s3://lake/events",
+    TableAddress(),
+    "the table: an absolute path, a URI such as s3://lake/events, or a name in a catalog, glue://sales.events or hms://sales.events",
     argument_default=NO_DEFAULT,
 )
 DELTA_CONN_ID = Option(

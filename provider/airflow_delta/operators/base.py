@@ -29,12 +29,15 @@ from airflow_delta.operators.results import add_outlets, emit, which_events
 from airflow_delta.operators.stats import count
 from airflow_delta.operators.table_stats import gauge_failure, gauge_report
 from airflow_delta.operators.task_log import ProgressLog, tell_report
+from airflow_delta.named_table import located
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.deploy_mode import CLIENT, DEPLOY_MODES
 from airflow_delta.runners.detached import DetachedRunner, JobHandle
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobRunner
+from delta_log.errors import DeltaLogError
 from delta_log.printable import printable
 from delta_maintenance.contract import ContractError, ErrorReport, JobReport, JobSpec
+from delta_maintenance.errors import error_report
 from delta_maintenance.options import (
     DRY_RUN,
     ENGINE,
@@ -247,17 +250,20 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         self._instance: Any = context["ti"]
         self.check_all()
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
-        hook.require_allowed(self.table, *self.operation.places(self.options()))
+        hook.require_allowed(*self.operation.places(self.options()))
+        location = self._located(context, hook, is_resumed)
         try:
             identity = recall_or_begin(context, self.operation.name, self.table, time.time_ns() // 1000)
             mask_secret(identity.secret)
-            spec = self._spec(context, identity, hook.allowed_roots)
+            spec = self._spec(context, identity, location, hook.allowed_roots)
             report = self._run(context, spec, hook.storage_options, identity.secret, is_resumed)
         except (JobError, ContractError) as error:
             tell_failure(context, self.operation.name, self.table, error, self)
             gauge_failure(context, self.operation.name, self.table)
             # The message is complete; a chain of tracebacks would bury it in the task log.
             raise airflow_exception(error) from None
+        if location != self.table:
+            report = replace(report, table=self.table, location=location)
         self.report = report
         count(context, report)
         gauge_report(context, report)
@@ -270,6 +276,18 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         forget_failures(context, self)
         mark_succeeded(context, identity)
         return report.to_dict()
+
+    def _located(self, context: Context, hook: DeltaTableHook, is_resumed: bool) -> str:
+        """
+        :raises AirflowException: the name of the table leads to no place that the task may open.
+        """
+        try:
+            return located(context, hook, self.table, self.log, is_resumed=is_resumed)
+        except DeltaLogError as error:
+            report = JobReport(self.operation.name, self.table, "failed", error=error_report(error))
+            tell_failure(context, self.operation.name, self.table, report.error or error, self)
+            raise_for(report, self.operation.name, self.table)
+            raise
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         try:
@@ -289,7 +307,8 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         identity = recall_or_begin(context, self.operation.name, self.table, time.time_ns() // 1000)
         runner = self.spark_runner(hook.storage_options)
         if isinstance(runner, DetachedRunner):
-            spec = self._spec(context, identity, hook.allowed_roots)
+            location = self._located(context, hook, is_resumed=True)
+            spec = self._spec(context, identity, location, hook.allowed_roots)
             self._detached_run(context, runner, spec, identity.secret).cancel()
 
     def on_kill(self) -> None:
@@ -300,12 +319,16 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             self._cancel()
 
     def _spec(
-        self, context: Context, identity: RunIdentity, allowed_roots: Mapping[str, Sequence[str]]
+        self,
+        context: Context,
+        identity: RunIdentity,
+        location: str,
+        allowed_roots: Mapping[str, Sequence[str]],
     ) -> JobSpec:
         instance = context["ti"]
         return JobSpec(
             operation=self.operation.name,
-            table=self.table,
+            table=location,
             run_id=identity.run_id,
             options=self.options(),
             engine=self.value_of("engine"),

@@ -14,11 +14,14 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
-from airflow_delta.operators.failure import airflow_exception
+from airflow_delta.operators.failure import airflow_exception, raise_for
 from airflow_delta.runners.job_environment import job_environment
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobLost
 from airflow_delta.runners.local import end_process_group, what_ended
+from delta_log.errors import DeltaLogError
 from delta_log.printable import printable
+from delta_maintenance.contract import JobReport
+from delta_maintenance.errors import error_report
 from delta_maintenance.options import EXECUTOR_CREDENTIALS, Option, Text
 
 if TYPE_CHECKING:
@@ -70,9 +73,15 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         self.check_all()
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
-        hook.require_allowed(self.table)
         try:
-            document = self._examine(hook.storage_options)
+            location = hook.locate(self.table)
+        except DeltaLogError as error:
+            raise_for(JobReport("doctor", self.table, "failed", error=error_report(error)), "doctor", self.table)
+            raise
+        if location != self.table:
+            self.log.info("%s is at %s.", printable(self.table), printable(location))
+        try:
+            document = self._examine(location, hook.storage_options)
         except JobError as error:
             raise airflow_exception(error) from None
         self._tell(document)
@@ -86,13 +95,13 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
         if self._process is not None:
             end_process_group(self._process)
 
-    def _examine(self, storage_options: Mapping[str, Any]) -> dict[str, Any]:
+    def _examine(self, location: str, storage_options: Mapping[str, Any]) -> dict[str, Any]:
         """
         :raises JobCannotStart: the Spark connection cannot be used.
         :raises JobLost: the process ended without a document.
         """
         spark, variables = self._spark()
-        command = [*_COMMAND, "--table", self.table, *spark]
+        command = [*_COMMAND, "--table", location, *spark]
         command += ["--executor-credentials", self.value_of("executor_credentials")]
         process = self._process = subprocess.Popen(
             command,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from delta_log.storage.table_uri import TableUri
+from delta_log.storage.table_uri import TableUri, is_name
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.openlineage.facet import Dataset, InputDataset, OutputDataset
@@ -55,10 +55,15 @@ def lineage_at_end(operator: ReportingTask, task_instance: Any) -> Lineage:  # n
 
 def lineage_of(table: str, report: JobReport | None) -> Lineage:
     """
+    :param table: its address. A name stands for no data set before it was looked up, and a report tells where it led.
     :param report: ``None`` while the job has not ended.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
+    if report is not None and report.location is not None:
+        table = report.location
+    if is_name(table):
+        return OperatorLineage()
     if report is not None and report.status in ("planned", "nothing_to_do"):
         return OperatorLineage(inputs=[_input(table, report)])
     return OperatorLineage(inputs=[_input(table, report)], outputs=[_output(table, report)])

@@ -11,6 +11,7 @@ Two kinds of events, each through an alias (:mod:`airflow_delta.assets`):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +28,7 @@ from airflow_delta.assets import (
 )
 from airflow_delta.operators.arguments import is_open
 from delta_log.printable import printable
+from delta_log.storage.table_uri import one_spelling
 from delta_maintenance.contract import JobReport
 from delta_maintenance.options import Choice, Option, Switch, Text
 
@@ -88,6 +90,7 @@ def events_of(
     extra = {
         "operation": report.operation,
         "table": table,
+        **({} if report.location is None else {"location": report.location}),
         "version": report.version,
         "status": report.status,
         "run_id": report.run_id,
@@ -166,17 +169,28 @@ def emit(context: Context, report: JobReport, operator: EmittingTask) -> None:
         for alias in event.aliases:
             accessor = context["outlet_events"][alias]
             if alias == DATA_ALIAS:
-                _add_to_data(accessor, event)
+                _add_to_data(accessor, event, _addresses(operator.table, report.location))
             else:
                 accessor.add(event.asset, extra=event.extra)
 
 
-def _add_to_data(accessor: Any, event: AssetEvent) -> None:
-    """Emit an event of the data asset: of the one that a DAG has declared with the table's address, under whatever name."""
-    try:
-        accessor.add(Asset.ref(uri=event.asset.uri), extra=event.extra)
-    except AirflowRuntimeError as error:
-        if error.error.error != ErrorType.ASSET_NOT_FOUND:
-            raise
-        # No DAG refers to such an asset.
+def _addresses(table: str, location: str | None) -> list[str]:
+    """Every address under which DAGs may know the data of a table: as the operator has it, in its one spelling, and where a name leads."""
+    found = [table, one_spelling(table)]
+    if location is not None:
+        found += [location, one_spelling(location)]
+    return list(dict.fromkeys(data_asset(address).uri for address in found))
+
+
+def _add_to_data(accessor: Any, event: AssetEvent, addresses: Sequence[str]) -> None:
+    """Emit an event of the data asset: of each that a DAG has declared with an address of the table, under whatever name."""
+    is_declared = False
+    for uri in addresses:
+        try:
+            accessor.add(Asset.ref(uri=uri), extra=event.extra)
+            is_declared = True
+        except AirflowRuntimeError as error:
+            if error.error.error != ErrorType.ASSET_NOT_FOUND:
+                raise
+    if not is_declared:
         accessor.add(event.asset, extra=event.extra)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, TablePageLink
@@ -15,6 +16,7 @@ from airflow_delta.operators.failure import raise_for
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_health
 from airflow_delta.operators.table_stats import gauge_failure, gauge_health
 from delta_log.printable import printable
+from delta_log.storage.table_uri import is_name
 from delta_maintenance.contract import JobReport
 from delta_maintenance.errors import error_report
 from delta_maintenance.health.options import HEALTH
@@ -82,10 +84,14 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
 
         given = {row.name: self.value_of(row.attribute) for row in HEALTH.options}
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
-        hook.require_allowed(self.table)
         try:
+            table = hook.get_table(self.table)
+            if is_name(self.table):
+                self.log.info("%s is at %s.", printable(self.table), printable(table.uri))
             options = HealthOptions.from_mapping(HEALTH.spec_options(given))
-            document = health_of(hook.get_table(self.table), self.table, options, Runtime())
+            document = health_of(table, self.table, options, Runtime())
+        except AirflowException:
+            raise
         except Exception as error:
             report = JobReport(HEALTH.name, self.table, "failed", error=error_report(error))
             tell_failure(context, HEALTH.name, self.table, report.error or error, self)

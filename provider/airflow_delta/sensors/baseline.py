@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from delta_log.storage.table_uri import one_spelling
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -88,7 +90,7 @@ class Baselines:
         """The state store of the inlet that is this table."""
         stores = self._context.get("asset_state_store")
         for inlet in getattr(self._context.get("task"), "inlets", None) or ():
-            if str(getattr(inlet, "uri", "")).rstrip("/") in (self._table, f"file://{self._table}"):
+            if one_spelling(str(getattr(inlet, "uri", ""))) == one_spelling(self._table):
                 return stores[inlet] if stores is not None else None
         return None
 

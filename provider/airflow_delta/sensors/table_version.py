@@ -185,11 +185,14 @@ class DeltaTableVersionSensor(DeltaTableSensor):
 
     def look(self, context: Context) -> Outcome | None:
         from airflow_delta.triggers.table_wait import refusal
-        from delta_log.errors import AccessDenied, StorageError, TableError
+        from delta_log.errors import AccessDenied, NotInCatalog, StorageError, TableError
 
         if self._wait is None:
             try:
                 there = self._begin(context)
+            except NotInCatalog as error:
+                self.log.info("%s Waiting for it.", error)
+                return None
             except (TableError, AccessDenied) as error:
                 return refusal(error)
             except StorageError as error:

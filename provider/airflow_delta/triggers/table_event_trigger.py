@@ -23,6 +23,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_delta.triggers.table_stream import TableStream, streams
 from airflow_delta.triggers.watched_store import WatchedStore, watched_store
+from delta_log.catalog.table_name import TableName
 from delta_log.errors import InvalidRequest
 from delta_log.printable import printable_logger
 from delta_log.storage.table_uri import require_absolute
@@ -47,7 +48,8 @@ def shard_of(table: str) -> int:
 class TableEventTrigger(BaseEventTrigger):
     """Watches one table or several for an asset, or waits for one table on behalf of a task.
 
-    :param table: address of a table, or several; one that ends with ``/*`` stands for all tables directly below.
+    :param table: address of a table, or several, or names in a catalog; an address that ends with ``/*`` stands for all tables
+        directly below.
     :param delta_conn_id: connection of type ``delta``; ``None``: the triggerer's own identity.
     :param poll_interval: seconds between two looks at a table.
     """
@@ -70,7 +72,8 @@ class TableEventTrigger(BaseEventTrigger):
             raise ValueError(f"table={table!r} is not the address of a table, or a list of such.")
         try:
             for uri in tables:
-                require_absolute(uri)
+                if TableName.parse(uri) is None:
+                    require_absolute(uri)
         except InvalidRequest as error:
             raise ValueError(str(error)) from None
         if not poll_interval > 0:

@@ -64,12 +64,12 @@ class TableMeasure(ABC):
 
     def look(self) -> Outcome | None:
         """Look once on behalf of a sensor; returns the outcome, or ``None`` if it is too early."""
-        from delta_log.errors import AccessDenied, NotATable, StorageError, TableError
+        from delta_log.errors import AccessDenied, NotATable, NotInCatalog, StorageError, TableError
 
         try:
             found = self._look()
-        except NotATable:
-            self._looks.tell(f"{self.table} is no Delta table yet.")
+        except NotATable as error:
+            self._looks.tell(str(error) if isinstance(error, NotInCatalog) else f"{self.table} is no Delta table yet.")
             return None
         except (TableError, AirflowFailException) as error:
             return refusal(error)
@@ -104,7 +104,7 @@ class TableMeasure(ABC):
         from delta_log.tail.commit_follower import CommitFollower
 
         storage = self.store.open(self.table)
-        if self._tail is None:
+        if self._tail is None or self._tail.storage.uri != storage.uri:
             self._tail = CommitFollower.at_latest(storage)
         elif not self._tail.poll():
             return None
@@ -116,7 +116,8 @@ class TableMeasure(ABC):
         from delta_log.snapshot.snapshot import Snapshot
 
         known = self._snapshot
-        if known is None:
+        # A name in a catalog may lead elsewhere by now.
+        if known is None or known.table_uri != storage.uri:
             known = Snapshot(storage, find_log_segment(storage))
         elif known.version < version:
             known = known.refreshed()

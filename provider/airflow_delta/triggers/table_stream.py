@@ -84,6 +84,7 @@ class WatchedTable:
             return True
         if self.refused:
             self.tail.storage, self.refused = self.store.open(self.uri), False
+        self.tail.storage = self.store.follow(self.uri, self.tail.storage)
         try:
             found = self.tail.poll()
         except LogCleaned as cleaned:

@@ -59,7 +59,7 @@ class TableWait:
 
     def look(self) -> Outcome | None:
         """Look once; returns the outcome, or ``None`` if it is too early."""
-        from delta_log.errors import AccessDenied, LogCleaned, StorageError, TableError
+        from delta_log.errors import AccessDenied, LogCleaned, NotInCatalog, StorageError, TableError
 
         try:
             while True:
@@ -72,6 +72,9 @@ class TableWait:
                     continue
                 if outcome is not None or not again:
                     break
+        except NotInCatalog as error:
+            self._looks.tell(str(error))
+            return None
         except (TableError, AirflowFailException) as error:
             return refusal(error)
         except StorageError as error:
@@ -104,6 +107,7 @@ class TableWait:
         if self._tail is None or self._progress is None:
             self._tail = CommitFollower(self.store.open(self.table), self.baseline)
             self._progress = Progress(Place.after(self.baseline))
+        self._tail.storage = self.store.follow(self.table, self._tail.storage)
         commits = self._tail.poll()
         commit_filter, awaited = self._commit_filter(), self._awaited()
         self._progress, told = self._progress.with_commits(commits, commit_filter, awaited)

@@ -16,14 +16,20 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
+from delta_log.printable import printable_logger
+from delta_log.storage.table_uri import is_name
 
 if TYPE_CHECKING:
     from delta_log.storage.pool import StoragePool
     from delta_log.storage.storage import Storage
 
+log = printable_logger(__name__)
+
 #: Requests at once, for each connection.
 THREADS = 16
 _SECONDS_BETWEEN_CLIENTS = 30.0
+#: How long a name is taken to lead where it led.
+_SECONDS_BETWEEN_LOOKUPS = 300.0
 _Result = TypeVar("_Result")
 
 
@@ -36,12 +42,15 @@ class WatchedStore:
         self._hook = DeltaTableHook(delta_conn_id)
         self._opened_at = 0.0
         self._opening = threading.Lock()
+        #: By name: where it led, and when that was found.
+        self._located: dict[str, tuple[str, float]] = {}
         self._threads = ThreadPoolExecutor(THREADS, f"delta-{delta_conn_id or 'ambient'}")
 
     def open(self, table_uri: str) -> Storage:
         """Blocks: call it in a thread of :meth:`submit`'s.
 
         :raises AirflowFailException: there is no such connection, or it must not or cannot open the address.
+        :raises DeltaLogError: the catalog has no such Delta table, refuses, or does not answer.
         """
         with self._opening:
             pool = self._pool
@@ -52,8 +61,40 @@ class WatchedStore:
                 pool = self._pool = StoragePool(hook.storage_options)
                 self._hook, self._opened_at = hook, time.monotonic()
             hook = self._hook
-        hook.require_allowed(table_uri)
-        return pool.open(table_uri)
+        location = self._location(hook, table_uri)
+        hook.require_allowed(location)
+        return pool.open(location)
+
+    def follow(self, table_uri: str, storage: Storage) -> Storage:
+        """The storage of a table that is open already: another one if its name leads elsewhere by now. Blocks."""
+        if not is_name(table_uri):
+            return storage
+        here = self.open(table_uri)
+        return storage if here.uri == storage.uri else here
+
+    def _location(self, hook: DeltaTableHook, table_uri: str) -> str:
+        """
+        :raises DeltaLogError: the catalog has no such Delta table, refuses, or does not answer.
+        """
+        if not is_name(table_uri):
+            return table_uri
+        known, found_at = self._located.get(table_uri, (None, 0.0))
+        if known is not None and time.monotonic() - found_at < _SECONDS_BETWEEN_LOOKUPS:
+            return known
+        # Imported here, since a DAG file may import this module.
+        from delta_log.errors import StorageError
+
+        try:
+            location = hook.locate(table_uri)
+        except StorageError as error:
+            if known is None or not error.retryable:
+                raise
+            # An outage of the catalog does not move a table.
+            location = known
+        if location != known:
+            log.info("%s is at %s.", table_uri, location)
+        self._located[table_uri] = (location, time.monotonic())
+        return location
 
     def forget_credentials(self) -> None:
         """Have the next call ask Airflow for the connection again, which may have been corrected since the store refused it.

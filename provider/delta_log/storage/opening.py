@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage.schemes import S3, opened_kind, scheme_of
+from delta_log.storage.schemes import S3, kind_of, opened_kind, scheme_of
 from delta_log.storage.storage import Storage
-from delta_log.storage.table_uri import require_no_credentials
+from delta_log.storage.table_uri import is_name, one_spelling, require_no_credentials
 
 
 def is_on_disk(table_uri: str) -> bool:
@@ -29,6 +29,13 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
     :raises InvalidRequest: no store has this scheme, its package is missing, or the address carries credentials.
     """
     require_no_credentials(table_uri)
+    if is_name(table_uri):
+        raise InvalidRequest(
+            f"{table_uri} is a name in a catalog, and a place is asked for here. Give a path, or a URI such as s3://bucket/table."
+        )
+    if opened_kind(scheme_of(table_uri)) is None and kind_of(scheme_of(table_uri)) is not None:
+        # An alias, which no client library knows: s3n, wasb, wasbs.
+        table_uri = one_spelling(table_uri)
     options = dict(storage_options or {})
     lock = options.pop("lock", None)
     if lock is not None:

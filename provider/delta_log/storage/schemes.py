@@ -27,7 +27,9 @@ class StoreKind:
     :param extra: the extra of this distribution that installs the client library.
     :param case_sensitive: two names of buckets or containers that differ in case are two; false for names of hosts.
     :param has_account: an address may be ``container@account``, where the account is a name or a host.
-    :param account_endpoints: labels of the account's host that name one of its endpoints; all lead to one account.
+    :param account_endpoints: labels of the account's host that name one of its endpoints; all lead to one account. The first is
+        that of :attr:`spelling`.
+    :param spelling: the scheme of the one spelling that stands for all; default: the family.
     """
 
     family: str
@@ -38,14 +40,26 @@ class StoreKind:
     case_sensitive: bool = True
     has_account: bool = False
     account_endpoints: tuple[str, ...] = ()
+    spelling: str = ""
 
     def canonical_authority(self, authority: str) -> str:
-        """Return one spelling for all spellings of a bucket, a container or ``container@account``."""
+        """Return one text for all spellings of a bucket, a container or ``container@account``, for comparisons."""
+        return self._authority(authority, ())
+
+    def spelled_authority(self, authority: str) -> str:
+        """Return the one spelling of a bucket, a container or ``container@account`` that opens a table."""
+        return self._authority(authority, self.account_endpoints[:1])
+
+    def _authority(self, authority: str, endpoint: tuple[str, ...]) -> str:
+        """
+        :param endpoint: takes the place of the label that names an endpoint.
+        """
         container, at, account = authority.partition("@")
         labels = account.lower().split(".")
-        endpoint = next((label for label in labels[1:-1] if label in self.account_endpoints), None)
-        if endpoint is not None:
-            del labels[labels.index(endpoint, 1)]
+        found = next((label for label in labels[1:-1] if label in self.account_endpoints), None)
+        if found is not None:
+            place = labels.index(found, 1)
+            labels[place : place + 1] = endpoint
         return (container if self.case_sensitive else container.lower()) + at + ".".join(labels)
 
 
@@ -59,8 +73,12 @@ AZURE = StoreKind(
     "azure",
     has_account=True,
     account_endpoints=("dfs", "blob"),
+    spelling="abfss",
 )
 STORES = (S3, GCS, AZURE)
+
+#: Schemes of names: not of a place, but of an entry in a catalog that says where the table is (:mod:`delta_log.catalog`).
+CATALOGS = ("glue", "hms")
 
 _KINDS = {scheme: kind for kind in STORES for scheme in (*kind.schemes, *kind.aliases)}
 

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from delta_log.errors import InvalidRequest, OutsideAllowedRoots
 from delta_log.redaction import has_credentials, redact_uri
-from delta_log.storage.schemes import StoreKind, kind_of
+from delta_log.storage.schemes import CATALOGS, StoreKind, kind_of
 
 #: The roots of each administrator, by the name of the setting, which messages quote. An address must be below a root of each.
 AllowedRoots = Mapping[str, Sequence[str]]
@@ -60,6 +60,8 @@ class TableUri:
             raise _ambiguous(address, "it is neither a path nor a URI")
         scheme, authority, path = match.groups()
         scheme = scheme.lower()
+        if scheme in CATALOGS:
+            raise _ambiguous(address, "it is a name in a catalog, which may lead to any place")
         kind = kind_of(scheme)
         family = scheme if kind is None else kind.family
         return cls(family, _authority(kind, authority, address), _segments(path, address))
@@ -79,6 +81,36 @@ class TableUri:
     def __str__(self) -> str:
         path = "/".join(self.segments)
         return f"{self.scheme}://{self.authority}/{path}".rstrip("/") if self.scheme else f"/{path}"
+
+
+def one_spelling(address: str) -> str:
+    """Return the spelling of a table's address that stands for all: ``s3://lake/t`` for ``s3a://lake/t/``, a path for a ``file`` URI.
+
+    What is kept for a table outside of its log goes by it: maintenance assets, run identities, the page. A name in a catalog stands
+    for itself, in lower case. So does an address that has more than one meaning, without a slash at its end.
+    """
+    bare = address.rstrip("/") or "/"
+    if is_name(address):
+        return bare.lower()
+    try:
+        path = local_path(address)
+        if path is not None:
+            return bare if path == address else path.rstrip("/") or "/"
+        uri = TableUri.parse(address)
+    except InvalidRequest:
+        return bare
+    scheme, _, rest = address.partition("://")
+    kind = kind_of(scheme.lower())
+    if kind is None:
+        return bare
+    authority = kind.spelled_authority(rest.partition("/")[0])
+    return f"{kind.spelling or kind.family}://{'/'.join((authority, *uri.segments))}"
+
+
+def is_name(address: str) -> bool:
+    """Whether an address names a table in a catalog, as ``glue://sales.events`` does."""
+    scheme, separator, _ = address.partition("://")
+    return bool(separator) and scheme.lower() in CATALOGS
 
 
 def local_path(address: str) -> str | None:

@@ -64,7 +64,7 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 def _add_command(group: Any, name: str, command: Command, summary: str) -> argparse.ArgumentParser:
     parser = _named(group, name, command, summary)
-    parser.add_argument("table", metavar="TABLE", help="a path, or a URI such as s3://bucket/table")
+    parser.add_argument("table", metavar="TABLE", help="a path, a URI such as s3://bucket/table, or a name such as glue://database.table")
     _add_output_and_options(parser)
     return parser
 
@@ -81,7 +81,7 @@ def _add_output_and_options(parser: argparse.ArgumentParser) -> None:
         "--storage-options",
         type=_json_object,
         metavar="JSON|@FILE",
-        help=f"for the fsspec file system of the table; else ${STORAGE_OPTIONS_VARIABLE}",
+        help=f"for the fsspec file system of the table, and for its catalog; else ${STORAGE_OPTIONS_VARIABLE}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 

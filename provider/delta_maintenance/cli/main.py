@@ -107,7 +107,7 @@ def inspect(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     snapshot = table.snapshot(options.version, options.timestamp)
     protocol, metadata = snapshot.protocol, snapshot.metadata
     facts = {
-        "table": table.uri,
+        **_addresses(options.table, table.uri),
         "version": snapshot.version,
         "timestamp": snapshot.timestamp.isoformat().replace("+00:00", "Z"),
         "protocol": {
@@ -147,7 +147,14 @@ def history(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     else:
         newest = table.snapshot(options.version, options.timestamp).version
         commits = [commit for commit in table.history() if commit["version"] <= newest][: options.limit]
-    return {"table": table.uri, "history": commits}, render_history(commits)
+    return {**_addresses(options.table, table.uri), "history": commits}, render_history(commits)
+
+
+def _addresses(given: str, uri: str) -> dict[str, str]:
+    """Where a table is; and before it the name by which it was given."""
+    from delta_log.storage.table_uri import is_name
+
+    return {"table": given, "location": uri} if is_name(given) else {"table": uri}
 
 
 def health(options: argparse.Namespace) -> tuple[dict[str, Any], str]:

@@ -21,6 +21,7 @@ def render_facts(facts: Mapping[str, Any]) -> str:
     features = sorted({*(protocol["readerFeatures"] or ()), *(protocol["writerFeatures"] or ())})
     lines = [
         ("table", facts["table"]),
+        *([("location", facts["location"])] if "location" in facts else []),
         ("name", metadata["name"]),
         ("version", f"{facts['version']}, committed {facts['timestamp']}"),
         ("protocol", f"reader {protocol['minReaderVersion']}, writer {protocol['minWriterVersion']}"),

@@ -13,6 +13,8 @@ from delta_maintenance.engine.cluster_check import REQUIRED, missing_here
 
 #: By extra, the package that its storage needs.
 _CLIENTS = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs"}
+#: By scheme of a name, the package that its catalog needs, and the extra that installs it.
+_CATALOG_CLIENTS = {"glue": ("botocore", "s3"), "hms": ("thriftpy2", "hive")}
 
 
 def examine_installation(examination: Examination, table: str | None) -> bool:
@@ -50,15 +52,18 @@ def _client_of(table: str) -> str | Check:
     if scheme in ("", "file"):
         return "a local directory needs no client library"
     kind = opened_kind(scheme)
-    if kind is None:
+    if scheme in _CATALOG_CLIENTS:
+        package, extra = _CATALOG_CLIENTS[scheme]
+    elif kind is not None:
+        package, extra = _CLIENTS[kind.extra], kind.extra
+    else:
         return f"{scheme}:// is opened by fsspec, and can only be read"
-    package = _CLIENTS[kind.extra]
     if importlib.util.find_spec(package) is None:
         return Check(
             "store.client",
             FAILURE,
             f"Tables on {scheme}:// need {package}, which is not installed here.",
-            f"Install airflow-provider-delta[{kind.extra}].",
+            f"Install airflow-provider-delta[{extra}].",
             {"missing": [package]},
         )
     return f"{package} {_version(package)}"

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from delta_log.catalog.lookup import locate, without_catalogs
 from delta_log.errors import NotATable, StorageError
 from delta_log.runtime import Runtime
 from delta_log.storage.opening import open_storage
@@ -17,12 +18,14 @@ from delta_log.storage.refusal import identity_of
 from delta_log.storage.schemes import kind_of, scheme_of
 from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
+from delta_log.storage.table_uri import is_name
 from delta_log.table import Table
 from delta_maintenance.doctor.check import FAILURE, OK, WARNING, Check, Examination
 
 _DIRECTORY = "_maintenance"
 _LOG = "_delta_log"
 _NEED_A_PROBE = ("store.read", "store.overwrite", "store.clock", "store.delete")
+_AFTER_OPENING = ("store.list", "store.create", *_NEED_A_PROBE, "table")
 
 #: By family of stores and action, the right that the action needs. On a disk the rights are those of the directory.
 _RIGHTS = {
@@ -56,21 +59,32 @@ _ON_DISK = {
 def examine_store(
     examination: Examination, address: str, storage_options: Mapping[str, Any], runtime: Runtime
 ) -> None:
-    """Check one table's store with real requests; the table itself is only read."""
+    """Check one table's store with real requests; the table itself is only read. A name is looked up in its catalog first."""
+    found: list[str] = []
     opened: list[Storage] = []
+
+    def looked_up() -> str:
+        found.append(locate(address, storage_options))
+        return f"{address} is at {found[0]}"
+
+    if is_name(address):
+        if not examination.run("catalog", looked_up):
+            examination.skip(["store.open", *_AFTER_OPENING], "it is not known where the table is")
+            return
+        address = found[0]
+    storage_options = without_catalogs(storage_options)
 
     def open_() -> str:
         opened.append(open_storage(address, storage_options))
         return f"{opened[0].uri} by {identity_of(address, storage_options)}"
 
-    names = ["store.list", "store.create", *_NEED_A_PROBE]
     if not examination.run("store.open", open_):
-        examination.skip([*names, "table"], "the store cannot be opened")
+        examination.skip(_AFTER_OPENING, "the store cannot be opened")
         return
     storage = opened[0]
     rights = _rights_of(address)
     if not examination.run("store.list", lambda: _listed(storage), rights["list"]):
-        examination.skip([*names[1:], "table"], "nothing is safe where listing fails")
+        examination.skip(_AFTER_OPENING[1:], "nothing is safe where listing fails")
         return
     _examine_writing(examination, storage, rights, runtime)
     examination.run("table", lambda: _table(address, storage_options))

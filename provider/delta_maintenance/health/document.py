@@ -14,6 +14,7 @@ from typing import Any
 
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
+from delta_log.storage.table_uri import is_name
 from delta_log.table import Table
 from delta_maintenance.health.diagnosis import Advice, Diagnosis, diagnose
 from delta_maintenance.health.facts import HealthFacts
@@ -63,7 +64,8 @@ def health_of(table: Table, address: str, options: HealthOptions, runtime: Runti
     :raises DeltaLogError: the table cannot be read.
     """
     facts = read_health(table, options, runtime.now_ms())
-    return document_of(redact(address), facts, diagnose(facts, options))
+    document = document_of(redact(address), facts, diagnose(facts, options))
+    return {**document, "location": table.uri} if is_name(address) else document
 
 
 def document_of(address: str, facts: HealthFacts, diagnosis: Diagnosis) -> dict[str, Any]:

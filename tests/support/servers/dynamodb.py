@@ -32,7 +32,7 @@ _POM = """<project>
 _DEPENDENCY = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
 )
-_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+_EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,19 @@ def short_lived_java(why: str) -> list[str]:
     return [java, *SHORT_LIVED_JVM]
 
 
-def maven_jars(name: str, artifacts: list[tuple[str, str, str]], alone: tuple[str, ...] = ()) -> Path:
+def _excluding(artifacts: tuple[str, ...]) -> str:
+    members = "".join(_EXCLUSION.format(*artifact.split(":")) for artifact in artifacts)
+    return f"<exclusions>{members}</exclusions>" if members else ""
+
+
+def maven_jars(
+    name: str, artifacts: list[tuple[str, str, str]], alone: tuple[str, ...] = (), without: tuple[str, ...] = ()
+) -> Path:
     """Returns a directory with these artifacts and their dependencies, fetched once per environment.
 
     :param artifacts: group, artifact, version.
     :param alone: artifacts to fetch without their dependencies.
+    :param without: dependencies that are not fetched, nor theirs: group:artifact.
     """
     home = Path(sys.prefix) / "share" / name
     if home.is_dir():
@@ -125,7 +133,8 @@ def maven_jars(name: str, artifacts: list[tuple[str, str, str]], alone: tuple[st
     # In a directory of its own, which appears whole or not at all.
     with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
         dependencies = "".join(
-            _DEPENDENCY.format(*artifact, _ALONE if artifact[1] in alone else "") for artifact in artifacts
+            _DEPENDENCY.format(*artifact, _excluding(("*:*",) if artifact[1] in alone else without))
+            for artifact in artifacts
         )
         (Path(scratch) / "pom.xml").write_text(_POM.format(dependencies=dependencies))
         command = [maven, "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime"]

@@ -10,6 +10,7 @@ import pytest
 from tests.support.environment.prerequisites import require
 from tests.support.servers.azure import AZURITE, AzureServer, running_azurite
 from tests.support.servers.gcs import FAKE_GCS, GcsServer, running_fake_gcs
+from tests.support.servers.glue import GlueServer, running_glue
 from tests.support.servers.postgres import running_postgres
 from tests.support.servers.program import teller
 from tests.support.servers.s3 import MINIO, S3Server, running_minio
@@ -55,6 +56,12 @@ def azure_server(
 @pytest.fixture
 def azure_container(azure_server: AzureServer) -> str:
     return azure_server.make_container()
+
+
+@pytest.fixture(scope="session")
+def glue() -> Iterator[GlueServer]:
+    with running_glue() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

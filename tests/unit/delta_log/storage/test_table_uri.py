@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from delta_log.errors import InvalidRequest, OutsideAllowedRoots
 from delta_log.storage.opening import open_storage
 from delta_log.storage.pool import StoragePool
-from delta_log.storage.table_uri import TableUri, require_absolute, require_within
+from delta_log.storage.table_uri import TableUri, one_spelling, require_absolute, require_within
 
 WITHIN = [
     ("s3://lake/a", "s3://lake/a"),
@@ -91,7 +91,36 @@ AMBIGUOUS = [
     "file:relative",
     "s3:/lake/a",
     "s3://KEY:SECRET@lake/a",
+    "glue://lake.a",
+    "hms://lake.a",
 ]
+#: Spellings of one place, and the one that stands for all.
+SPELLINGS = {
+    "s3://lake/a": ("s3://lake/a", "s3a://lake/a/", "S3N://lake/a"),
+    "gs://lake/a": ("gs://lake/a", "gcs://lake/a/"),
+    "abfss://c@acc.dfs.core.windows.net/a": (
+        "abfss://c@acc.dfs.core.windows.net/a/",
+        "abfs://c@ACC.blob.core.windows.net/a",
+        "az://c@acc.dfs.core.windows.net/a",
+        "wasbs://c@acc.blob.core.windows.net/a",
+    ),
+    "/data/a b": ("/data/a b", "/data/a b/", "file:///data/a%20b", "file:/data/a%20b/"),
+    "hdfs://namenode:9000/a": ("hdfs://namenode:9000/a/",),
+    "glue://sales.events": ("glue://Sales.Events", "GLUE://sales.events/"),
+}
+
+
+@pytest.mark.parametrize(
+    ("spelling", "address"), [(text, one) for one, texts in SPELLINGS.items() for text in texts]
+)
+def test_one_spelling_stands_for_all_of_a_place(spelling: str, address: str) -> None:
+    assert one_spelling(spelling) == address
+    assert one_spelling(address) == address
+
+
+@pytest.mark.parametrize("address", ["s3://lake/A", "s3://Lake/a", "/data/A", "s3://lake/a/../b", "s3://lake/a?x", "", "relative"])
+def test_what_may_be_another_place_keeps_its_spelling(address: str) -> None:
+    assert one_spelling(address) == (address or "/")
 
 
 @pytest.mark.parametrize(("address", "root"), WITHIN)

@@ -1,0 +1,1 @@
+"""Tables by name: where a catalog says that a table is."""

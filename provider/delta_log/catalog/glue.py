@@ -1,0 +1,136 @@
+"""Asks the AWS Glue Data Catalog for a table, with botocore, which the extra ``s3`` installs.
+
+The identity is that of the S3 options (``key``, ``secret``, ``token``, ``profile``, ``assume_role``), else that of the machine. It
+needs ``glue:GetTable`` on the catalog, the database and the table. The option ``glue`` says which catalog is asked:
+``{"region": …, "catalog_id": …, "endpoint_url": …}``, each of which may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from delta_log.catalog.entry import CatalogEntry
+from delta_log.catalog.table_name import TableName
+from delta_log.errors import InvalidRequest, NoCredentials, NotInCatalog, StorageError
+from delta_log.storage.assumed_role import REFUSALS, renewing_session
+from delta_log.storage.refusal import denied, identity_of
+
+_KEYS = ("region", "catalog_id", "endpoint_url")
+#: Codes of a refusal that only this service, or any service but S3, has.
+_REFUSALS = {
+    "AccessDeniedException": ("the right is missing, in IAM or in Lake Formation", False),
+    "UnrecognizedClientException": ("the service does not know the access key", False),
+    "InvalidSignatureException": ("the secret key does not belong to the access key, or the clock is wrong", False),
+    **REFUSALS,
+}
+#: A link of Lake Formation leads to a table, never to another link. One more is for a catalog that differs.
+_MOST_LINKS = 2
+
+
+def entry_of(name: TableName, storage_options: Mapping[str, Any]) -> CatalogEntry:
+    """
+    :raises InvalidRequest: an option is wrong, or a package is missing.
+    :raises NotInCatalog: there is no such table.
+    :raises StorageError: Glue refuses, or does not answer.
+    """
+    options = _own(storage_options)
+    client = _connect(name, options, storage_options)
+    asked = {"DatabaseName": name.database, "Name": name.table}
+    if "catalog_id" in options:
+        asked["CatalogId"] = options["catalog_id"]
+    table: dict[str, Any] = {}
+    for _ in range(1 + _MOST_LINKS):
+        table = _get_table(client, name, asked, identity_of("s3://", storage_options))
+        link = table.get("TargetTable")
+        if not link:
+            break
+        asked = {key: link[key] for key in ("CatalogId", "DatabaseName", "Name") if link.get(key)}
+    storage = table.get("StorageDescriptor") or {}
+    return CatalogEntry(
+        table.get("TableType") or "",
+        table.get("Parameters") or {},
+        storage.get("Location"),
+        storage.get("InputFormat"),
+        (storage.get("SerdeInfo") or {}).get("Parameters") or {},
+    )
+
+
+def _own(storage_options: Mapping[str, Any]) -> dict[str, str]:
+    given = storage_options.get("glue") or {}
+    if not isinstance(given, Mapping) or not all(
+        key in _KEYS and isinstance(value, str) and value for key, value in given.items()
+    ):
+        raise InvalidRequest(
+            f'The storage option "glue" is no object with texts named {", ".join(_KEYS)}. Give one such as {{"region": "eu-central-1"}}, '
+            "or leave it out."
+        )
+    return dict(given)
+
+
+def _connect(name: TableName, options: Mapping[str, str], storage_options: Mapping[str, Any]) -> Any:
+    try:
+        import botocore.config  # type: ignore[import-untyped]
+        import botocore.exceptions
+        import botocore.session  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InvalidRequest(
+            f"{name} needs a package that is not installed ({error}). Install airflow-provider-delta[s3]."
+        ) from error
+    store = storage_options.get("client_kwargs") or {}
+    credentials = {
+        "aws_access_key_id": storage_options.get("key"),
+        "aws_secret_access_key": storage_options.get("secret"),
+        "aws_session_token": storage_options.get("token"),
+    }
+    try:
+        session = botocore.session.Session(profile=storage_options.get("profile"))
+        if storage_options.get("assume_role") is not None:
+            session, credentials = renewing_session(storage_options["assume_role"], storage_options), {}
+        return session.create_client(
+            "glue",
+            region_name=options.get("region") or store.get("region_name"),
+            endpoint_url=options.get("endpoint_url"),
+            verify=store.get("verify"),
+            **credentials,
+            config=botocore.config.Config(
+                connect_timeout=10, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3}
+            ),
+        )
+    except botocore.exceptions.NoRegionError as error:
+        raise InvalidRequest(
+            f'{name}: there is no AWS region to ask in. Set "region" of the storage option "glue" (in Airflow: region_name of the '
+            "connection), or AWS_DEFAULT_REGION."
+        ) from error
+    except (botocore.exceptions.BotoCoreError, ValueError) as error:
+        raise InvalidRequest(f"{name}: the settings of Glue's client are of no use ({error}).") from error
+
+
+def _get_table(client: Any, name: TableName, asked: Mapping[str, str], identity: str) -> dict[str, Any]:
+    import botocore.exceptions
+
+    region, endpoint = client.meta.region_name, client.meta.endpoint_url
+    try:
+        found: dict[str, Any] = client.get_table(**asked)["Table"]
+    except botocore.exceptions.ClientError as error:
+        answer = error.response.get("Error", {})
+        code, said = answer.get("Code", ""), " ".join(str(answer.get("Message", "")).split())
+        if code == "EntityNotFoundException":
+            raise NotInCatalog(str(name), f"Glue in {region}: {said or code}") from error
+        if code in ("InvalidInputException", "ParamValidationError"):
+            raise InvalidRequest(f"{name}: Glue in {region} does not take the request ({said or code}).") from error
+        if code in _REFUSALS or "AccessDenied" in code:
+            meaning, may_pass = _REFUSALS.get(code, ("", False))
+            words = ": ".join(text for text in (code, said or meaning) if text)
+            right = f"glue:GetTable on the catalog, the database {name.database} and the table {name.table}"
+            raise denied(str(name), words, identity, right=right, may_pass=may_pass) from error
+        raise StorageError(f"{name}: Glue in {region} failed ({code}: {said}). Run again.", str(name)) from error
+    except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError) as error:
+        raise NoCredentials(str(name), str(error)) from error
+    except botocore.exceptions.BotoCoreError as error:
+        raise StorageError(
+            f"{name}: Glue does not answer at {endpoint} ({error}). Check region and endpoint; if they are right, run again when it "
+            "answers.",
+            str(name),
+        ) from error
+    return found

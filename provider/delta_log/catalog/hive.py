@@ -1,0 +1,181 @@
+"""Asks a Hive metastore for a table, by its Thrift API, with thriftpy2, which the extra ``hive`` installs.
+
+The storage option ``hive_metastore`` says which: ``"thrift://host:9083"``, several with commas between them, which are asked in
+their order, or ``{"uri": …, "user": …}``. A metastore believes the name of the user that a client gives. Encrypted connections and
+Kerberos are not spoken.
+
+The interface below is the part of Hive's that one request needs; fields that it leaves out are skipped. Metastores from 2.3 on know
+``get_table_req``, and older ones ``get_table`` alone.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from delta_log.catalog.entry import CatalogEntry
+from delta_log.catalog.table_name import TableName
+from delta_log.errors import AccessDenied, InvalidRequest, NotInCatalog, StorageError, brief
+
+_INTERFACE = """
+exception MetaException { 1: string message }
+exception NoSuchObjectException { 1: string message }
+struct SerDeInfo { 3: map<string, string> parameters }
+struct StorageDescriptor { 2: string location, 3: string inputFormat, 7: SerDeInfo serdeInfo }
+struct Table { 7: StorageDescriptor sd, 9: map<string, string> parameters, 12: string tableType }
+struct GetTableRequest { 1: required string dbName, 2: required string tblName }
+struct GetTableResult { 1: required Table table }
+service ThriftHiveMetastore {
+  list<string> set_ugi(1: string user_name, 2: list<string> group_names) throws (1: MetaException o1)
+  GetTableResult get_table_req(1: GetTableRequest req) throws (1: MetaException o1, 2: NoSuchObjectException o2)
+  Table get_table(1: string dbname, 2: string tbl_name) throws (1: MetaException o1, 2: NoSuchObjectException o2)
+}
+"""
+_PORT = 9083
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0
+_EXAMPLE = '"thrift://metastore.example.org:9083"'
+#: A metastore has no error of its own for a refusal; these are words of its authorizers.
+_WORDS_OF_REFUSALS = ("permission denied", "accesscontrolexception", "not authorized", "does not have privileges")
+
+
+@dataclass(frozen=True, slots=True)
+class Metastore:
+    """The value of ``hive_metastore`` in the storage options.
+
+    :param places: hosts and ports, which serve the same tables.
+    :param user: as whom to ask; ``None``: as the user that the metastore takes for one who does not say.
+    """
+
+    places: tuple[tuple[str, int], ...]
+    user: str | None = None
+
+    @classmethod
+    def from_option(cls, name: TableName, given: Any) -> Metastore:
+        """
+        :raises InvalidRequest: the option is missing or wrong.
+        """
+        if given is None:
+            raise InvalidRequest(
+                f"{name} is a name in a Hive metastore, and no metastore is given. Set the storage option hive_metastore to its address, "
+                f"such as {_EXAMPLE} (in Airflow: hive_metastore in the connection's extra, or the setting [delta] hive_metastore)."
+            )
+        options = {"uri": given} if isinstance(given, str) else given
+        if (
+            not isinstance(options, Mapping)
+            or not {"uri"} <= set(options) <= {"uri", "user"}
+            or not all(isinstance(value, str) and value for value in options.values())
+        ):
+            raise InvalidRequest(
+                f'The storage option "hive_metastore" is neither an address such as {_EXAMPLE} nor an object with the texts "uri" and '
+                'perhaps "user".'
+            )
+        return cls(tuple(map(_place, options["uri"].split(","))), options.get("user"))
+
+
+def _place(uri: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(uri.strip())
+        host, port = parts.hostname, parts.port or _PORT
+    except ValueError:
+        host = None
+    if not host or parts.scheme != "thrift" or parts.path.strip("/") or parts.username or parts.query:
+        raise InvalidRequest(
+            f'The storage option "hive_metastore" holds {brief(uri.strip())!r}, which is no address of a metastore. Write one such as '
+            f"{_EXAMPLE}."
+        )
+    return host, port
+
+
+def entry_of(name: TableName, storage_options: Mapping[str, Any]) -> CatalogEntry:
+    """
+    :raises InvalidRequest: an option is wrong, or a package is missing.
+    :raises NotInCatalog: there is no such table.
+    :raises StorageError: the metastore refuses, or none answers.
+    """
+    metastore = Metastore.from_option(name, storage_options.get("hive_metastore"))
+    table = _get_table(name, metastore)
+    storage = table.sd
+    serde = None if storage is None else storage.serdeInfo
+    return CatalogEntry(
+        table.tableType or "",
+        table.parameters or {},
+        None if storage is None else storage.location,
+        None if storage is None else storage.inputFormat,
+        {} if serde is None else serde.parameters or {},
+    )
+
+
+def _get_table(name: TableName, metastore: Metastore) -> Any:
+    """Ask the first metastore that answers."""
+    try:
+        from thriftpy2.thrift import TException  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InvalidRequest(
+            f"{name} needs a package that is not installed ({error}). Install airflow-provider-delta[hive]."
+        ) from error
+    silent: list[str] = []
+    for host, port in metastore.places:
+        try:
+            return _asked(name, host, port, metastore.user)
+        # A server that does not speak plain Thrift ends the connection, or sends what cannot be decoded.
+        except (OSError, TException, EOFError, ValueError, MemoryError) as error:
+            silent.append(f"{host}:{port}: {type(error).__name__}: {' '.join(str(error).split())}")
+            cause = error
+    raise StorageError(
+        f"{name}: no Hive metastore answers ({brief('; '.join(silent))}). Check the address, and that it takes connections without "
+        "encryption and Kerberos, which this package does not speak. If both are right, run again when it answers.",
+        str(name),
+    ) from cause
+
+
+def _asked(name: TableName, host: str, port: int, user: str | None) -> Any:
+    from thriftpy2.protocol import TBinaryProtocol  # type: ignore[import-untyped]
+    from thriftpy2.thrift import TApplicationException, TClient
+    from thriftpy2.transport import TBufferedTransport, TSocket  # type: ignore[import-untyped]
+
+    interface = _interface()
+    with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        client = TClient(
+            interface.ThriftHiveMetastore, TBinaryProtocol(TBufferedTransport(TSocket(sock=connection)))
+        )
+        try:
+            if user is not None:
+                client.set_ugi(user, [])
+            try:
+                request = interface.GetTableRequest(dbName=name.database, tblName=name.table)
+                return client.get_table_req(request).table
+            except TApplicationException as error:
+                if error.type != TApplicationException.UNKNOWN_METHOD:
+                    raise
+                return client.get_table(name.database, name.table)
+        except interface.NoSuchObjectException as error:
+            raise NotInCatalog(str(name), f"Hive metastore {host}:{port}: {_said(error)}") from error
+        except interface.MetaException as error:
+            said = _said(error)
+            if any(words in said.lower() for words in _WORDS_OF_REFUSALS):
+                raise AccessDenied(
+                    f"{name}: Hive metastore {host}:{port} denied access to {user or 'a client that names no user'} ({said}). Grant it "
+                    'the right to read the table, or set "user" of the storage option hive_metastore. Another try cannot help before '
+                    "that.",
+                    str(name),
+                ) from error
+            raise StorageError(
+                f"{name}: Hive metastore {host}:{port} failed ({said}). Run again.", str(name)
+            ) from error
+
+
+def _said(error: Any) -> str:
+    return brief(" ".join(str(error.message or type(error).__name__).split()))
+
+
+@cache
+def _interface() -> Any:
+    import thriftpy2  # type: ignore[import-untyped]
+
+    return thriftpy2.load_fp(io.StringIO(_INTERFACE), "delta_log_hive_metastore_thrift")

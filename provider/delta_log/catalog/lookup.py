@@ -1,0 +1,54 @@
+"""Finds out where a table is that is given by its name in a catalog.
+
+A lookup is one request, made with the identity of the table's storage options. Two options belong to catalogs alone, and no store
+ever sees them: ``glue`` (:mod:`delta_log.catalog.glue`) and ``hive_metastore`` (:mod:`delta_log.catalog.hive`). The client library
+of a catalog is loaded by the first lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from delta_log.catalog.entry import CatalogEntry
+from delta_log.catalog.table_name import TableName
+from delta_log.errors import NotDelta
+from delta_log.storage.schemes import kind_of, opened_kind, scheme_of
+from delta_log.storage.table_uri import is_name, one_spelling
+
+#: By scheme: the module whose ``entry_of`` asks the catalog.
+_MODULES = {"glue": "delta_log.catalog.glue", "hms": "delta_log.catalog.hive"}
+#: Storage options that are for catalogs.
+CATALOG_OPTIONS = ("glue", "hive_metastore")
+
+
+def locate(address: str, storage_options: Mapping[str, Any] | None = None) -> str:
+    """Return the address of a table's place, in a spelling that opens it: where a catalog says that a name leads, else the given one.
+
+    A lookup blocks; the address of a place needs none.
+
+    :raises InvalidRequest: the name or an option is wrong, or a package is missing.
+    :raises NotInCatalog: the catalog has no such table.
+    :raises NotDelta: it is a view, or a table of another format.
+    :raises StorageError: the catalog refuses (:class:`~delta_log.errors.AccessDenied`), or does not answer.
+    """
+    name = TableName.parse(address)
+    if name is None:
+        return _openable(address)
+    entry: CatalogEntry = import_module(_MODULES[name.catalog]).entry_of(name, storage_options or {})
+    location = entry.location_as(name)
+    if is_name(location):
+        raise NotDelta(str(name), f"the catalog has another name as its location ({location})")
+    location = one_spelling(location) if scheme_of(location) == "file" else location.rstrip("/") or "/"
+    return _openable(location)
+
+
+def _openable(address: str) -> str:
+    scheme = scheme_of(address)
+    return one_spelling(address) if kind_of(scheme) is not None and opened_kind(scheme) is None else address
+
+
+def without_catalogs(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options that are for the store."""
+    return {name: value for name, value in (storage_options or {}).items() if name not in CATALOG_OPTIONS}

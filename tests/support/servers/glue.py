@@ -1,0 +1,81 @@
+"""The Glue catalog of moto, in a thread of the test process. It accepts any credentials, until it is told to look at them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+REGION = "eu-central-1"
+DELTA = {"table_type": "DELTA", "EXTERNAL": "TRUE"}
+
+
+@dataclass(frozen=True, slots=True)
+class GlueServer:
+    """A running catalog, and a database in it."""
+
+    endpoint_url: str
+    database: str = "sales"
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        return {
+            "key": "AKIATESTSTESTSTESTS",
+            "secret": "tests-secret",
+            "glue": {"region": REGION, "endpoint_url": self.endpoint_url},
+        }
+
+    @property
+    def connection(self) -> str:
+        """An ``aws`` connection, as Airflow's environment has it."""
+        extra = {"region_name": REGION, "service_config": {"glue": {"endpoint_url": self.endpoint_url}}}
+        return json.dumps({"conn_type": "aws", "login": "AKIATESTSTESTSTESTS", "password": "tests-secret", "extra": extra})
+
+    @cache  # noqa: B019 - a client takes long to make, and a server is there for a whole session of tests
+    def client(self, service: str = "glue", key: str = "tests", secret: str = "tests") -> Any:  # noqa: S107
+        import botocore.session  # type: ignore[import-untyped]
+
+        return botocore.session.Session().create_client(
+            service,
+            region_name=REGION,
+            endpoint_url=self.endpoint_url,
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+        )
+
+    def register(self, location: str | None, parameters: Mapping[str, str] = DELTA, **more: Any) -> str:
+        """Puts a table into the catalog, and returns its name as an address."""
+        name = f"t_{uuid.uuid4().hex[:12]}"
+        storage = {} if location is None else {"StorageDescriptor": {"Location": location}}
+        table = {"Name": name, "TableType": "EXTERNAL_TABLE", "Parameters": dict(parameters), **storage, **more}
+        self.client().create_table(DatabaseName=self.database, TableInput=table)
+        return f"glue://{self.database}.{name}"
+
+    def move(self, address: str, location: str) -> None:
+        """Has a name lead elsewhere."""
+        table = {"Name": address.rpartition(".")[2], "TableType": "EXTERNAL_TABLE", "Parameters": DELTA}
+        self.client().update_table(
+            DatabaseName=self.database, TableInput={**table, "StorageDescriptor": {"Location": location}}
+        )
+
+    def drop(self, address: str) -> None:
+        self.client().delete_table(DatabaseName=self.database, Name=address.rpartition(".")[2])
+
+
+@contextmanager
+def running_glue() -> Iterator[GlueServer]:
+    from moto.server import ThreadedMotoServer  # type: ignore[import-untyped]
+
+    running = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    running.start()
+    try:
+        host, port = running.get_host_and_port()
+        server = GlueServer(f"http://{host}:{port}")
+        server.client().create_database(DatabaseInput={"Name": server.database})
+        yield server
+    finally:
+        running.stop()
