@@ -23,7 +23,9 @@ from delta_log.storage.table_uri import is_name, one_spelling
 _KEY = "delta_table_location"
 
 
-def located(context: Mapping[str, Any], hook: DeltaTableHook, table: str, log: TaskLog, *, is_resumed: bool) -> str:
+def located(
+    context: Mapping[str, Any], hook: DeltaTableHook, table: str, log: TaskLog, *, is_resumed: bool
+) -> str:
     """Return the address of the table of a task; of one that is given by its address, that address.
 
     :param is_resumed: the try has begun already, and was deferred.
@@ -40,7 +42,11 @@ def located(context: Mapping[str, Any], hook: DeltaTableHook, table: str, log: T
     location = hook.locate(table)
     log.info("%s is at %s.", name, printable(location))
     if earlier not in (None, location):
-        log.warning("An earlier try of this task found %s at %s. This try works at the new place.", name, printable(str(earlier)))
+        log.warning(
+            "An earlier try of this task found %s at %s. This try works at the new place.",
+            name,
+            printable(str(earlier)),
+        )
         forget_job(context)
     store: StateStore | None = context.get("task_state_store")
     if store is not None and location != earlier:
@@ -51,6 +57,10 @@ def located(context: Mapping[str, Any], hook: DeltaTableHook, table: str, log: T
 def _recall(context: Mapping[str, Any], table: str) -> str | None:
     store: StateStore | None = context.get("task_state_store")
     raw = None if store is None else store.get(_KEY)
-    if isinstance(raw, dict) and raw.get("table") == one_spelling(table) and isinstance(raw.get("location"), str):
+    if (
+        isinstance(raw, dict)
+        and raw.get("table") == one_spelling(table)
+        and isinstance(raw.get("location"), str)
+    ):
         return str(raw["location"])
     return None

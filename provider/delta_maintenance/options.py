@@ -178,7 +178,9 @@ class Address(Text):
     def read(self, value: Any) -> str:
         address = super().read(value)
         if is_name(address):
-            raise ValueError(f"{shown(address)} is a name in a catalog, and this has to be a place: a path, or a URI of a store.")
+            raise ValueError(
+                f"{shown(address)} is a name in a catalog, and this has to be a place: a path, or a URI of a store."
+            )
         try:
             require_absolute(address)
         except InvalidRequest as error:

@@ -22,7 +22,9 @@ DELTA = {"spark.sql.sources.provider": "delta"}
 
 
 @pytest.fixture(scope="module", params=[running_metastore, running_old_metastore], ids=["hive-4", "hive-2.3"])
-def metastore(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+def metastore(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Metastore]:
     with request.param(tmp_path_factory.mktemp("metastore")) as server:
         yield server
 
@@ -32,7 +34,9 @@ def test_a_table_is_found_and_maintained_by_its_name(
 ) -> None:
     table = tmp_path / "events"
     write_days(table)
-    name = metastore.register("events", f"file:{tmp_path}/events-__PLACEHOLDER__", DELTA, path=f"file:{table}")
+    name = metastore.register(
+        "events", f"file:{tmp_path}/events-__PLACEHOLDER__", DELTA, path=f"file:{table}"
+    )
     options = json.dumps(metastore.storage_options)
     assert Table(name, metastore.storage_options).uri == str(table)
     assert main(["optimize", name.upper().replace("HMS", "hms"), "--storage-options", options, "--json"]) == 0
@@ -72,11 +76,15 @@ def test_the_next_metastore_is_asked_where_one_does_not_answer(metastore: Metast
 def test_an_outage_is_retryable_and_names_every_metastore() -> None:
     port, other = free_port(), free_port()
     with pytest.raises(StorageError, match=rf"127.0.0.1:{port}.*127.0.0.1:{other}") as failed:
-        locate("hms://sales.events", {"hive_metastore": f"thrift://127.0.0.1:{port},thrift://127.0.0.1:{other}"})
+        locate(
+            "hms://sales.events", {"hive_metastore": f"thrift://127.0.0.1:{port},thrift://127.0.0.1:{other}"}
+        )
     assert failed.value.retryable
 
 
-@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\x00\x00\x00\x0bUnsupported"])
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\x00\x00\x00\x0bUnsupported"]
+)
 def test_a_server_that_speaks_something_else_is_told_from_a_metastore(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -97,7 +105,16 @@ def test_a_server_that_speaks_something_else_is_told_from_a_metastore(answer: by
 
 @pytest.mark.parametrize(
     "option",
-    ["", "metastore:9083", "http://metastore:9083", "thrift://", "thrift://user:secret@metastore", {"user": "u"}, {"uri": 1}, 7],
+    [
+        "",
+        "metastore:9083",
+        "http://metastore:9083",
+        "thrift://",
+        "thrift://user:secret@metastore",
+        {"user": "u"},
+        {"uri": 1},
+        7,
+    ],
 )
 def test_an_option_that_names_no_metastore_is_refused_without_its_secrets(option: object) -> None:
     with pytest.raises(InvalidRequest, match="hive_metastore") as refused:

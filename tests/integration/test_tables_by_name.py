@@ -88,22 +88,15 @@ def test_what_is_no_delta_table_is_refused_with_what_it_is(glue: GlueServer, tmp
 def test_a_refusal_names_the_right_the_identity_and_the_region_and_an_outage_can_be_retried(
     glue: GlueServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # From here on moto looks at keys and policies; only a user that it has made may do anything.
-    iam = glue.client("iam")
-    iam.create_user(UserName="nobody")
-    key = iam.create_access_key(UserName="nobody")["AccessKey"]
-    from moto.core.responses import ActionAuthenticatorMixin  # type: ignore[import-untyped]
-
-    monkeypatch.setattr(ActionAuthenticatorMixin, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
-    mine = {"key": key["AccessKeyId"], "secret": key["SecretAccessKey"], "glue": glue.storage_options["glue"]}
-    with pytest.raises(AccessDenied, match=rf"{name}: access was denied to access key …{mine['key'][-4:]}") as denied:
-        locate(name, mine)
-    assert "glue:GetTable" in str(denied.value.right)
-    assert not denied.value.retryable
-    assert mine["secret"] not in str(denied.value)
-    with pytest.raises(AccessDenied, match="does not know the access key|security token"):
-        locate(name, glue.storage_options)
-    monkeypatch.undo()
+    mine = glue.user_without_rights()
+    with glue.looking_at_rights():
+        for options in (mine, glue.storage_options):  # a user that the catalog knows, and one that it does not
+            refused = f"{name}: access was denied to access key …{options['key'][-4:]}"
+            with pytest.raises(AccessDenied, match=refused) as denied:
+                locate(name, options)
+            assert f"glue:GetTable on the catalog, the database {glue.database}" in str(denied.value.right)
+            assert not denied.value.retryable
+            assert options["secret"] not in str(denied.value)
     away = {"region": "eu-central-1", "endpoint_url": f"http://127.0.0.1:{free_port()}"}
     with pytest.raises(StorageError, match="Glue does not answer at") as failed:
         locate(name, {**glue.storage_options, "glue": away})
@@ -140,7 +133,12 @@ def test_an_operator_maintains_the_place_and_everything_airflow_keeps_goes_by_th
 
 
 def test_a_retry_goes_to_the_place_where_the_table_is_by_then(
-    glue: GlueServer, name: str, table: Path, tmp_path: Path, make_context: MakeContext, caplog: pytest.LogCaptureFixture
+    glue: GlueServer,
+    name: str,
+    table: Path,
+    tmp_path: Path,
+    make_context: MakeContext,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FakeStateStore()
     operator = DeltaOptimizeOperator(task_id="optimize", table=name, delta_conn_id="lake", engine="local")
@@ -158,10 +156,17 @@ def test_a_retry_goes_to_the_place_where_the_table_is_by_then(
 
 
 def test_the_allowed_roots_hold_for_the_place_and_not_for_the_name(
-    glue: GlueServer, name: str, table: Path, tmp_path: Path, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+    glue: GlueServer,
+    name: str,
+    table: Path,
+    tmp_path: Path,
+    make_context: MakeContext,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DELTA__ALLOWED_ROOTS", f"{tmp_path}/events, s3://lake/sales")
-    operator = DeltaOptimizeOperator(task_id="o", table=name, delta_conn_id="lake", engine="local", dry_run=True)
+    operator = DeltaOptimizeOperator(
+        task_id="o", table=name, delta_conn_id="lake", engine="local", dry_run=True
+    )
     assert operator.execute(make_context())["status"] == "planned"
     outside = glue.register(f"file://{tmp_path}/elsewhere")
     for task in (
@@ -169,7 +174,9 @@ def test_the_allowed_roots_hold_for_the_place_and_not_for_the_name(
         DeltaTableHealthOperator(task_id="h", table=outside, delta_conn_id="lake"),
         DeltaDoctorOperator(task_id="d", table=outside, delta_conn_id="lake"),
     ):
-        with pytest.raises(AirflowFailException, match=f"{tmp_path}/elsewhere is outside of the allowed roots"):
+        with pytest.raises(
+            AirflowFailException, match=f"{tmp_path}/elsewhere is outside of the allowed roots"
+        ):
             task.execute(make_context())  # type: ignore[arg-type]
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(AirflowFailException, match="outside of the allowed roots"):
@@ -190,7 +197,9 @@ def test_a_catalog_that_is_down_fails_the_try_and_not_the_task(
     assert not isinstance(failed.value, AirflowFailException)
 
 
-def test_the_health_operator_and_the_hook_take_a_name(name: str, table: Path, make_context: MakeContext) -> None:
+def test_the_health_operator_and_the_hook_take_a_name(
+    name: str, table: Path, make_context: MakeContext
+) -> None:
     document = DeltaTableHealthOperator(task_id="h", table=name, delta_conn_id="lake").execute(make_context())  # type: ignore[arg-type]
     assert (document["table"], document["location"]) == (name, str(table))
     hook = DeltaTableHook("lake")

@@ -33,7 +33,9 @@ def catalog_options(name: TableName, fields: ConnectionFields | None) -> dict[st
 
 def _glue(name: TableName, fields: ConnectionFields) -> dict[str, Any]:
     if kind_of(fields).store not in (None, S3):
-        raise fields.unusable(f"{name} is looked up with an identity of AWS", "Name a connection of type aws or delta.")
+        raise fields.unusable(
+            f"{name} is looked up with an identity of AWS", "Name a connection of type aws or delta."
+        )
     options = dict(fields.mapping("glue"))
     if fields.conn_type == "aws":
         service = fields.mapping("service_config").get("glue") or {}

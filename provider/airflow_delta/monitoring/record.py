@@ -148,7 +148,16 @@ def read_record(raw: Any, source: Source, time_ms: int, number: int | None = Non
     operation = body.get("operation") if kind == RUN else kind
     if not isinstance(operation, str) or not isinstance(body.get("status"), str):
         raise ForeignRecord("its report names no operation and status")
-    return Record(number, time_ms, source, kind, one_spelling(table), operation, body, tuple(_texts(raw.get("left_out"))))
+    return Record(
+        number,
+        time_ms,
+        source,
+        kind,
+        one_spelling(table),
+        operation,
+        body,
+        tuple(_texts(raw.get("left_out"))),
+    )
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -18,6 +18,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink
+from airflow_delta.named_table import located
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
 from airflow_delta.operators.detached_run import DetachedRun
@@ -29,7 +30,6 @@ from airflow_delta.operators.results import add_outlets, emit, which_events
 from airflow_delta.operators.stats import count
 from airflow_delta.operators.table_stats import gauge_failure, gauge_report
 from airflow_delta.operators.task_log import ProgressLog, tell_report
-from airflow_delta.named_table import located
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.deploy_mode import CLIENT, DEPLOY_MODES
 from airflow_delta.runners.detached import DetachedRunner, JobHandle

@@ -76,7 +76,9 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
         try:
             location = hook.locate(self.table)
         except DeltaLogError as error:
-            raise_for(JobReport("doctor", self.table, "failed", error=error_report(error)), "doctor", self.table)
+            raise_for(
+                JobReport("doctor", self.table, "failed", error=error_report(error)), "doctor", self.table
+            )
             raise
         if location != self.table:
             self.log.info("%s is at %s.", printable(self.table), printable(location))

@@ -69,7 +69,9 @@ class TableMeasure(ABC):
         try:
             found = self._look()
         except NotATable as error:
-            self._looks.tell(str(error) if isinstance(error, NotInCatalog) else f"{self.table} is no Delta table yet.")
+            self._looks.tell(
+                str(error) if isinstance(error, NotInCatalog) else f"{self.table} is no Delta table yet."
+            )
             return None
         except (TableError, AirflowFailException) as error:
             return refusal(error)

@@ -49,7 +49,9 @@ class CatalogEntry:
                     str(name),
                     "it is a list of symbolic links for Athena or Presto (SymlinkTextInputFormat), which lies beside the table's log",
                 )
-            raise NotDelta(str(name), f"the catalog has it with none of the properties {' and '.join(_FORMATS)} = delta")
+            raise NotDelta(
+                str(name), f"the catalog has it with none of the properties {' and '.join(_FORMATS)} = delta"
+            )
         if found.lower() != "delta":
             raise NotDelta(str(name), f"the catalog says that it is of the format {found}")
         location = self.storage_properties.get("path") or self.location

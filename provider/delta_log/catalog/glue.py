@@ -8,6 +8,7 @@ needs ``glue:GetTable`` on the catalog, the database and the table. The option `
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from delta_log.catalog.entry import CatalogEntry
@@ -21,7 +22,10 @@ _KEYS = ("region", "catalog_id", "endpoint_url")
 _REFUSALS = {
     "AccessDeniedException": ("the right is missing, in IAM or in Lake Formation", False),
     "UnrecognizedClientException": ("the service does not know the access key", False),
-    "InvalidSignatureException": ("the secret key does not belong to the access key, or the clock is wrong", False),
+    "InvalidSignatureException": (
+        "the secret key does not belong to the access key, or the clock is wrong",
+        False,
+    ),
     **REFUSALS,
 }
 #: A link of Lake Formation leads to a table, never to another link. One more is for a catalog that differs.
@@ -87,6 +91,7 @@ def _connect(name: TableName, options: Mapping[str, str], storage_options: Mappi
         session = botocore.session.Session(profile=storage_options.get("profile"))
         if storage_options.get("assume_role") is not None:
             session, credentials = renewing_session(storage_options["assume_role"], storage_options), {}
+        session.register_component("data_loader", _loader())
         return session.create_client(
             "glue",
             region_name=options.get("region") or store.get("region_name"),
@@ -106,6 +111,14 @@ def _connect(name: TableName, options: Mapping[str, str], storage_options: Mappi
         raise InvalidRequest(f"{name}: the settings of Glue's client are of no use ({error}).") from error
 
 
+@cache
+def _loader() -> Any:
+    """The reader of botocore's descriptions of services. That of Glue takes half a second to read, and is kept for all lookups."""
+    from botocore.loaders import create_loader  # type: ignore[import-untyped]
+
+    return create_loader()
+
+
 def _get_table(client: Any, name: TableName, asked: Mapping[str, str], identity: str) -> dict[str, Any]:
     import botocore.exceptions
 
@@ -118,13 +131,17 @@ def _get_table(client: Any, name: TableName, asked: Mapping[str, str], identity:
         if code == "EntityNotFoundException":
             raise NotInCatalog(str(name), f"Glue in {region}: {said or code}") from error
         if code in ("InvalidInputException", "ParamValidationError"):
-            raise InvalidRequest(f"{name}: Glue in {region} does not take the request ({said or code}).") from error
-        if code in _REFUSALS or "AccessDenied" in code:
+            raise InvalidRequest(
+                f"{name}: Glue in {region} does not take the request ({said or code})."
+            ) from error
+        if code in _REFUSALS or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in (401, 403):
             meaning, may_pass = _REFUSALS.get(code, ("", False))
             words = ": ".join(text for text in (code, said or meaning) if text)
             right = f"glue:GetTable on the catalog, the database {name.database} and the table {name.table}"
             raise denied(str(name), words, identity, right=right, may_pass=may_pass) from error
-        raise StorageError(f"{name}: Glue in {region} failed ({code}: {said}). Run again.", str(name)) from error
+        raise StorageError(
+            f"{name}: Glue in {region} failed ({code}: {said}). Run again.", str(name)
+        ) from error
     except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError) as error:
         raise NoCredentials(str(name), str(error)) from error
     except botocore.exceptions.BotoCoreError as error:

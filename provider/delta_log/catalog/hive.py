@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from delta_log.catalog.entry import CatalogEntry
 from delta_log.catalog.table_name import TableName
 from delta_log.errors import AccessDenied, InvalidRequest, NotInCatalog, StorageError, brief
+from delta_log.redaction import redact_uri
 
 _INTERFACE = """
 exception MetaException { 1: string message }
@@ -40,7 +41,12 @@ _PORT = 9083
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0
 _EXAMPLE = '"thrift://metastore.example.org:9083"'
 #: A metastore has no error of its own for a refusal; these are words of its authorizers.
-_WORDS_OF_REFUSALS = ("permission denied", "accesscontrolexception", "not authorized", "does not have privileges")
+_WORDS_OF_REFUSALS = (
+    "permission denied",
+    "accesscontrolexception",
+    "not authorized",
+    "does not have privileges",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +88,11 @@ def _place(uri: str) -> tuple[str, int]:
         parts = urlsplit(uri.strip())
         host, port = parts.hostname, parts.port or _PORT
     except ValueError:
-        host = None
+        parts, host, port = urlsplit(""), None, _PORT
     if not host or parts.scheme != "thrift" or parts.path.strip("/") or parts.username or parts.query:
         raise InvalidRequest(
-            f'The storage option "hive_metastore" holds {brief(uri.strip())!r}, which is no address of a metastore. Write one such as '
-            f"{_EXAMPLE}."
+            f'The storage option "hive_metastore" holds {redact_uri(brief(uri.strip()))!r}, which is no address of a metastore. Write one '
+            f"such as {_EXAMPLE}."
         )
     return host, port
 

@@ -64,7 +64,11 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 def _add_command(group: Any, name: str, command: Command, summary: str) -> argparse.ArgumentParser:
     parser = _named(group, name, command, summary)
-    parser.add_argument("table", metavar="TABLE", help="a path, a URI such as s3://bucket/table, or a name such as glue://database.table")
+    parser.add_argument(
+        "table",
+        metavar="TABLE",
+        help="a path, a URI such as s3://bucket/table, or a name such as glue://database.table",
+    )
     _add_output_and_options(parser)
     return parser
 

@@ -117,7 +117,10 @@ def _excluding(artifacts: tuple[str, ...]) -> str:
 
 
 def maven_jars(
-    name: str, artifacts: list[tuple[str, str, str]], alone: tuple[str, ...] = (), without: tuple[str, ...] = ()
+    name: str,
+    artifacts: list[tuple[str, str, str]],
+    alone: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
 ) -> Path:
     """Returns a directory with these artifacts and their dependencies, fetched once per environment.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,25 +34,33 @@ class GlueServer:
     def connection(self) -> str:
         """An ``aws`` connection, as Airflow's environment has it."""
         extra = {"region_name": REGION, "service_config": {"glue": {"endpoint_url": self.endpoint_url}}}
-        return json.dumps({"conn_type": "aws", "login": "AKIATESTSTESTSTESTS", "password": "tests-secret", "extra": extra})
+        return json.dumps(
+            {"conn_type": "aws", "login": "AKIATESTSTESTSTESTS", "password": "tests-secret", "extra": extra}
+        )
 
     @cache  # noqa: B019 - a client takes long to make, and a server is there for a whole session of tests
-    def client(self, service: str = "glue", key: str = "tests", secret: str = "tests") -> Any:  # noqa: S107
+    def client(self, service: str = "glue") -> Any:
         import botocore.session  # type: ignore[import-untyped]
 
         return botocore.session.Session().create_client(
             service,
             region_name=REGION,
             endpoint_url=self.endpoint_url,
-            aws_access_key_id=key,
-            aws_secret_access_key=secret,
+            aws_access_key_id="tests",
+            aws_secret_access_key="tests",  # noqa: S106 - moto takes any
         )
 
     def register(self, location: str | None, parameters: Mapping[str, str] = DELTA, **more: Any) -> str:
         """Puts a table into the catalog, and returns its name as an address."""
         name = f"t_{uuid.uuid4().hex[:12]}"
         storage = {} if location is None else {"StorageDescriptor": {"Location": location}}
-        table = {"Name": name, "TableType": "EXTERNAL_TABLE", "Parameters": dict(parameters), **storage, **more}
+        table = {
+            "Name": name,
+            "TableType": "EXTERNAL_TABLE",
+            "Parameters": dict(parameters),
+            **storage,
+            **more,
+        }
         self.client().create_table(DatabaseName=self.database, TableInput=table)
         return f"glue://{self.database}.{name}"
 
@@ -61,6 +70,28 @@ class GlueServer:
         self.client().update_table(
             DatabaseName=self.database, TableInput={**table, "StorageDescriptor": {"Location": location}}
         )
+
+    def user_without_rights(self) -> dict[str, Any]:
+        """Makes a user, and returns the storage options with its keys."""
+        iam, user = self.client("iam"), f"u{uuid.uuid4().hex[:8]}"
+        iam.create_user(UserName=user)
+        key = iam.create_access_key(UserName=user)["AccessKey"]
+        return {**self.storage_options, "key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+
+    @contextmanager
+    def looking_at_rights(self) -> Iterator[None]:
+        """Has the server check keys and policies for the length of a block."""
+        self._look_at_rights_after("0")
+        try:
+            yield
+        finally:
+            self._look_at_rights_after("inf")
+
+    def _look_at_rights_after(self, requests: str) -> None:
+        url = f"{self.endpoint_url}/moto-api/reset-auth"
+        asked = urllib.request.Request(url, requests.encode(), method="POST")  # noqa: S310 - http, of this machine
+        with urllib.request.urlopen(asked, timeout=60):  # noqa: S310
+            pass
 
     def drop(self, address: str) -> None:
         self.client().delete_table(DatabaseName=self.database, Name=address.rpartition(".")[2])

@@ -151,12 +151,21 @@ def running_old_metastore(directory: Path) -> Iterator[Metastore]:
 def _running(directory: Path, jars: Path) -> Iterator[Metastore]:
     for name, prefix in (("hive-site.xml", "hive."), ("metastore-site.xml", "")):
         (directory / name).write_text(_SITE.format(prefix=prefix, directory=directory))
-    command = [*short_lived_java("to run a Hive metastore"), *_OPENED, "-Xmx400m", "-cp", f"{directory}:{jars}/*"]
+    command = [
+        *short_lived_java("to run a Hive metastore"),
+        *_OPENED,
+        "-Xmx400m",
+        "-cp",
+        f"{directory}:{jars}/*",
+    ]
     command += ["org.apache.hadoop.hive.metastore.HiveMetaStore", "-p"]
     with running(lambda port: [*command, str(port)], directory) as port:
         metastore = Metastore(port)
         database = _interface().Database(
-            name=metastore.database, description="", locationUri=f"file:{directory}/warehouse/sales.db", parameters={}
+            name=metastore.database,
+            description="",
+            locationUri=f"file:{directory}/warehouse/sales.db",
+            parameters={},
         )
         metastore.call("create_database", database)
         yield metastore

@@ -21,12 +21,16 @@ OF_SPARK = CatalogEntry(
 )
 OF_ATHENA = CatalogEntry("EXTERNAL_TABLE", {"table_type": "DELTA"}, AT)
 OF_A_CRAWLER = CatalogEntry(
-    "EXTERNAL_TABLE", {"TABLE_TYPE": "delta", "spark.sql.sources.provider": "delta", "classification": "parquet"}, AT
+    "EXTERNAL_TABLE",
+    {"TABLE_TYPE": "delta", "spark.sql.sources.provider": "delta", "classification": "parquet"},
+    AT,
 )
 UNIFORM = CatalogEntry("EXTERNAL_TABLE", {"spark.sql.sources.provider": "delta", "table_type": "ICEBERG"}, AT)
 
 
-@pytest.mark.parametrize("entry", [OF_SPARK, OF_ATHENA, OF_A_CRAWLER, UNIFORM], ids=lambda entry: str(entry.parameters))
+@pytest.mark.parametrize(
+    "entry", [OF_SPARK, OF_ATHENA, OF_A_CRAWLER, UNIFORM], ids=lambda entry: str(entry.parameters)
+)
 def test_a_delta_table_is_where_its_engine_has_written(entry: CatalogEntry) -> None:
     assert entry.location_as(NAME) == AT
 
@@ -37,7 +41,10 @@ def test_a_delta_table_is_where_its_engine_has_written(entry: CatalogEntry) -> N
         (CatalogEntry("VIRTUAL_VIEW", {"spark.sql.sources.provider": "delta"}, AT), "it is a view"),
         (CatalogEntry("MATERIALIZED_VIEW", {}), "it is a view"),
         (CatalogEntry("EXTERNAL_TABLE", {"table_type": "ICEBERG"}, AT), "of the format ICEBERG"),
-        (CatalogEntry("MANAGED_TABLE", {"spark.sql.sources.provider": "parquet"}, AT), "of the format parquet"),
+        (
+            CatalogEntry("MANAGED_TABLE", {"spark.sql.sources.provider": "parquet"}, AT),
+            "of the format parquet",
+        ),
         (CatalogEntry("EXTERNAL_TABLE", {"classification": "csv"}, AT), "none of the properties"),
         (
             CatalogEntry("EXTERNAL_TABLE", {}, f"{AT}/_symlink_format_manifest", "x.SymlinkTextInputFormat"),

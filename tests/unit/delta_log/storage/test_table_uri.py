@@ -118,7 +118,9 @@ def test_one_spelling_stands_for_all_of_a_place(spelling: str, address: str) -> 
     assert one_spelling(address) == address
 
 
-@pytest.mark.parametrize("address", ["s3://lake/A", "s3://Lake/a", "/data/A", "s3://lake/a/../b", "s3://lake/a?x", "", "relative"])
+@pytest.mark.parametrize(
+    "address", ["s3://lake/A", "s3://Lake/a", "/data/A", "s3://lake/a/../b", "s3://lake/a?x", "", "relative"]
+)
 def test_what_may_be_another_place_keeps_its_spelling(address: str) -> None:
     assert one_spelling(address) == (address or "/")
 
