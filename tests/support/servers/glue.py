@@ -40,6 +40,7 @@ class GlueServer:
 
     @cache  # noqa: B019 - a client takes long to make, and a server is there for a whole session of tests
     def client(self, service: str = "glue") -> Any:
+        import botocore.config  # type: ignore[import-untyped]
         import botocore.session  # type: ignore[import-untyped]
 
         return botocore.session.Session().create_client(
@@ -48,6 +49,8 @@ class GlueServer:
             endpoint_url=self.endpoint_url,
             aws_access_key_id="tests",
             aws_secret_access_key="tests",  # noqa: S106 - moto takes any
+            # A request that is repeated on a busy machine would make a thing twice.
+            config=botocore.config.Config(read_timeout=600, retries={"total_max_attempts": 1}),
         )
 
     def register(self, location: str | None, parameters: Mapping[str, str] = DELTA, **more: Any) -> str:
