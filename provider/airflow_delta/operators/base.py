@@ -286,6 +286,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         except DeltaLogError as error:
             report = JobReport(self.operation.name, self.table, "failed", error=error_report(error))
             tell_failure(context, self.operation.name, self.table, report.error or error, self)
+            gauge_failure(context, self.operation.name, self.table)
             raise_for(report, self.operation.name, self.table)
             raise
 

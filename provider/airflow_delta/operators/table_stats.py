@@ -19,6 +19,7 @@ from airflow.sdk.configuration import conf
 
 from airflow_delta.monitoring.record import HEALTH, table_id
 from airflow_delta.monitoring.urgency import STATUS_NUMBERS
+from delta_log.storage.table_uri import one_spelling
 from delta_maintenance.checked_json import storable
 from delta_maintenance.contract import JobReport
 
@@ -95,7 +96,7 @@ def table_label(table: str) -> str:
 
     It is not unique; ``table_id`` is.
     """
-    address = str(storable(table)).rstrip("/") or "/"
+    address = one_spelling(str(storable(table)))
     plain = re.sub(r"[^A-Za-z0-9_./-]", "_", address.replace("://", "/", 1))
     return plain if len(plain) <= MAX_LABEL else f"...{plain[3 - MAX_LABEL :]}"
 
