@@ -19,7 +19,8 @@ def test_a_row_is_made_again_only_of_other_records() -> None:
     assert rows(TABLE, [reading, work], []) is first
     newer = health(TABLE, "healthy", at_ms=NOW_MS + HOUR_MS)
     assert rows(TABLE, [newer, work], [])["status"] == "healthy"
-    assert rows(TABLE, [newer, work], [failure(TABLE)])["failure"] is not None
+    failed = failure(TABLE, at_ms=NOW_MS + HOUR_MS)
+    assert rows(TABLE, [newer, work], [failed])["failure"] is not None
     # A reader who may see less of it.
     assert rows(TABLE, [work], [])["status"] == "unknown"
     assert rows(TABLE, [], [])["last_work"] is None
