@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
+import re
 import site
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +24,16 @@ from delta_maintenance.errors import ClusterIncomplete
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Libraries of the rewriter. They are compiled, so a bundle cannot bring them.
-REQUIRED = ("pyarrow", "numpy", "fsspec", "pyroaring", "msgspec")
+#: Libraries of the rewriter, with the oldest release of each that fits, as in ``pyproject.toml``. They are compiled, so a bundle
+#: cannot bring them.
+OLDEST = {
+    "pyarrow": (18,),
+    "numpy": (1, 26),
+    "fsspec": (2024, 6),
+    "pyroaring": (1,),
+    "msgspec": (0, 19),
+}
+REQUIRED = tuple(OLDEST)
 _PYTHON = (3, 10)
 _PROBES = 4
 
@@ -46,7 +56,7 @@ def check_cluster(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterV
     """Find out what the driver and some executors have.
 
     :param make_udf: ``pyspark.sql.functions.udf``.
-    :raises ClusterIncomplete: a machine lacks a library.
+    :raises ClusterIncomplete: a machine lacks a library, or has a release that is too old.
     """
     probe = _probe(REQUIRED)
     found: dict[str, dict[str, str]] = {"driver": json.loads(probe())}
@@ -55,7 +65,7 @@ def check_cluster(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterV
     for versions in found.values():
         versions.pop("host", None)
     sources = {versions.pop("sources") for versions in found.values()}
-    missing = {where: _missing(versions) for where, versions in found.items() if _missing(versions)}
+    missing = {where: lacking(versions) for where, versions in found.items() if lacking(versions)}
     if missing:
         raise ClusterIncomplete(missing, {where: _have(found[where]) for where in missing})
     return ClusterVersions(found, has_library=len(sources) == 1 and "" not in sources)
@@ -135,11 +145,19 @@ def _probe(required: Sequence[str]) -> Callable[[], str]:
     return probe
 
 
-def _missing(versions: Mapping[str, str]) -> list[str]:
+def lacking(versions: Mapping[str, str]) -> list[str]:
+    """Return what a machine with these versions lacks, for people."""
     names = [name for name in REQUIRED if versions[name].startswith("missing")]
-    if tuple(int(part) for part in versions["python"].split(".")[:2]) < _PYTHON:
-        names.append(f"Python {'.'.join(map(str, _PYTHON))}")
+    for name, oldest in (*OLDEST.items(), ("Python", _PYTHON)):
+        if _release(versions.get(name.lower(), "")) < oldest:
+            names.append(f"{name} {'.'.join(map(str, oldest))} or later")
     return names
+
+
+def _release(version: str) -> tuple[float, ...]:
+    """Return a version's numbers for comparisons. A version that has none, or is not known, is newer than all."""
+    numbers = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(float(part) for part in numbers[0].split(".")) if numbers else (math.inf,)
 
 
 def _have(versions: Mapping[str, str]) -> str:
