@@ -201,9 +201,16 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-name": "Delta Lake table storage",
                 "conn-fields": CONNECTION_FIELDS,
                 "ui-field-behaviour": {
-                    "hidden-fields": ["host", "port", "login", "password", "schema"],
-                    "relabeling": {"extra": "Further storage options"},
-                    "placeholders": {"extra": '{"client_kwargs": {"region_name": "eu-central-1"}}'},
+                    # Airflow 3.3 tests a connection without a port as one with port 0, and then refuses because the two differ.
+                    "hidden-fields": ["host", "login", "password", "schema"],
+                    "relabeling": {
+                        "port": "Port (0, for the Test button)",
+                        "extra": "Further storage options",
+                    },
+                    "placeholders": {
+                        "port": "0",
+                        "extra": '{"client_kwargs": {"region_name": "eu-central-1"}}',
+                    },
                 },
             }
         ],
