@@ -46,7 +46,8 @@ def run(*command: str | Path, **more: Any) -> str:
     ):
         absent("a package index", "to install what a cluster needs")
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    said: str = done.stdout
+    return said
 
 
 @pytest.fixture(scope="module")
