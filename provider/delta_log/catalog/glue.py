@@ -75,7 +75,7 @@ def _own(storage_options: Mapping[str, Any]) -> dict[str, str]:
 def _connect(name: TableName, options: Mapping[str, str], storage_options: Mapping[str, Any]) -> Any:
     try:
         import botocore.config  # type: ignore[import-untyped]
-        import botocore.exceptions
+        import botocore.exceptions  # type: ignore[import-untyped]
         import botocore.session  # type: ignore[import-untyped]
     except ImportError as error:
         raise InvalidRequest(

@@ -20,7 +20,14 @@ from urllib.parse import urlsplit
 
 from delta_log.catalog.entry import CatalogEntry
 from delta_log.catalog.table_name import TableName
-from delta_log.errors import AccessDenied, InvalidRequest, NotInCatalog, StorageError, brief
+from delta_log.errors import (
+    AccessDenied,
+    DeltaLogError,
+    InvalidRequest,
+    NotInCatalog,
+    StorageError,
+    brief,
+)
 from delta_log.redaction import redact_uri
 
 _INTERFACE = """
@@ -119,7 +126,7 @@ def entry_of(name: TableName, storage_options: Mapping[str, Any]) -> CatalogEntr
 def _get_table(name: TableName, metastore: Metastore) -> Any:
     """Ask the first metastore that answers."""
     try:
-        from thriftpy2.thrift import TException  # type: ignore[import-untyped]
+        import thriftpy2  # noqa: F401
     except ImportError as error:
         raise InvalidRequest(
             f"{name} needs a package that is not installed ({error}). Install airflow-provider-delta[hive]."
@@ -128,8 +135,10 @@ def _get_table(name: TableName, metastore: Metastore) -> Any:
     for host, port in metastore.places:
         try:
             return _asked(name, host, port, metastore.user)
-        # A server that does not speak plain Thrift ends the connection, or sends what cannot be decoded.
-        except (OSError, TException, EOFError, ValueError, MemoryError) as error:
+        except DeltaLogError:
+            raise
+        # A server that does not speak plain Thrift ends the connection, or sends what the library cannot decode in one way or another.
+        except Exception as error:  # noqa: BLE001 - its errors have no base of their own
             silent.append(f"{host}:{port}: {type(error).__name__}: {' '.join(str(error).split())}")
             cause = error
     raise StorageError(
@@ -140,16 +149,15 @@ def _get_table(name: TableName, metastore: Metastore) -> Any:
 
 
 def _asked(name: TableName, host: str, port: int, user: str | None) -> Any:
-    from thriftpy2.protocol import TBinaryProtocol  # type: ignore[import-untyped]
+    from thriftpy2.protocol import TBinaryProtocol
     from thriftpy2.thrift import TApplicationException, TClient
-    from thriftpy2.transport import TBufferedTransport, TSocket  # type: ignore[import-untyped]
+    from thriftpy2.transport import TBufferedTransport, TSocket
 
     interface = _interface()
     with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
         connection.settimeout(_ANSWER_SECONDS)
-        client = TClient(
-            interface.ThriftHiveMetastore, TBinaryProtocol(TBufferedTransport(TSocket(sock=connection)))
-        )
+        transport = TBufferedTransport(TSocket(sock=connection))  # type: ignore[no-untyped-call]
+        client = TClient(interface.ThriftHiveMetastore, TBinaryProtocol(transport))  # type: ignore[no-untyped-call]
         try:
             if user is not None:
                 client.set_ugi(user, [])
@@ -182,6 +190,6 @@ def _said(error: Any) -> str:
 
 @cache
 def _interface() -> Any:
-    import thriftpy2  # type: ignore[import-untyped]
+    import thriftpy2
 
     return thriftpy2.load_fp(io.StringIO(_INTERFACE), "delta_log_hive_metastore_thrift")

@@ -109,17 +109,18 @@ class Metastore:
         return f"hms://{self.database}.{name}"
 
     def call(self, method: str, *arguments: Any) -> None:
-        from thriftpy2.protocol import TBinaryProtocol  # type: ignore[import-untyped]
-        from thriftpy2.thrift import TClient  # type: ignore[import-untyped]
-        from thriftpy2.transport import TBufferedTransport, TSocket  # type: ignore[import-untyped]
+        from thriftpy2.protocol import TBinaryProtocol
+        from thriftpy2.thrift import TClient
+        from thriftpy2.transport import TBufferedTransport, TSocket
 
         with socket.create_connection(("127.0.0.1", self.port), 30) as connection:
-            protocol = TBinaryProtocol(TBufferedTransport(TSocket(sock=connection)))
+            transport = TBufferedTransport(TSocket(sock=connection))  # type: ignore[no-untyped-call]
+            protocol = TBinaryProtocol(transport)  # type: ignore[no-untyped-call]
             getattr(TClient(_interface().ThriftHiveMetastore, protocol), method)(*arguments)
 
 
 def _interface() -> Any:
-    import thriftpy2  # type: ignore[import-untyped]
+    import thriftpy2
 
     return thriftpy2.load_fp(io.StringIO(_INTERFACE), "tests_hive_metastore_thrift")
 
@@ -130,8 +131,9 @@ def running_metastore(directory: Path) -> Iterator[Metastore]:
     artifacts = [
         ("org.apache.hive", "hive-standalone-metastore-server", VERSION),
         ("org.apache.hadoop", "hadoop-client-runtime", HADOOP_VERSION),
+        ("commons-cli", "commons-cli", "1.5.0"),
     ]
-    # An old Hadoop, which needs a file of Java 8.
+    # Without an old Hadoop, which needs a file of Java 8 and comes before the other.
     jars = maven_jars(f"hive-metastore-{VERSION}", artifacts, without=("org.apache.hadoop:hadoop-common",))
     with _running(directory, jars) as metastore:
         yield metastore
