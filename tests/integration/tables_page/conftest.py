@@ -46,6 +46,8 @@ SMALL = (
     ("invoices", 40, 2),
     ("clicks", 30, 3),
     ("stock", 8, 1),
+    ("suppliers", 20, 2),
+    ("regions", 2, 1),
     ("arrivals", 3, 1),
 )
 

@@ -193,7 +193,7 @@ def test_a_table_shows_where_its_small_files_are_who_wrote_it_and_what_a_run_wou
         assert "optimize" in page.get_by_role("heading", name="Latest plan").locator("..").inner_text()
         page.get_by_role("heading", name="Table features").wait_for()
     with visit(f"{PAGE}?table={table_id(str(lakehouse.tables['events']))}") as page:
-        page.get_by_role("img", name=re.compile("airflow-provider-delta: 1 versions, 1 of them")).wait_for()
+        page.get_by_role("img", name=re.compile("airflow-provider-delta: 1 version, 1 of them")).wait_for()
         open_details(page)
         page.get_by_role("link", name="optimize run").click()
         page.get_by_role("heading", name="Time by phase").wait_for()

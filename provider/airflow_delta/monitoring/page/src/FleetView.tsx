@@ -271,7 +271,7 @@ const LastRuns = ({ row }: { readonly row: Row }) => {
           )}{" "}
           <Text as="span" color="fg.muted">
             <When timeMs={run.time_ms} />
-            {run.status === "nothing_to_do" ? ", skipped" : ""}
+            {run.status === "nothing_to_do" ? ", skipped" : run.status === "planned" ? ", planned only" : ""}
           </Text>
         </Box>
       ))}

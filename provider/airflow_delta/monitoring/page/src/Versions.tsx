@@ -43,7 +43,7 @@ const Lane = ({
       </Box>
       <Box bg="bg.muted" borderRadius="sm" flex="1" height={6} position="relative" width="full">
         <Box
-          aria-label={`${writer}: ${count(versions.length)} versions, ${count(maintenance)} of them maintenance`}
+          aria-label={`${writer}: ${count(versions.length)} version${versions.length === 1 ? "" : "s"}, ${count(maintenance)} of them maintenance`}
           height="full"
           mx={2}
           position="relative"
