@@ -90,7 +90,10 @@ def test_a_refusal_names_the_right_the_identity_and_the_region_and_an_outage_can
 ) -> None:
     mine = glue.user_without_rights()
     with glue.looking_at_rights():
-        for options in (mine, glue.storage_options):  # a user that the catalog knows, and one that it does not
+        for options in (
+            mine,
+            glue.storage_options,
+        ):  # a user that the catalog knows, and one that it does not
             refused = f"{name}: access was denied to access key …{options['key'][-4:]}"
             with pytest.raises(AccessDenied, match=refused) as denied:
                 locate(name, options)

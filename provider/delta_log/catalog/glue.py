@@ -134,7 +134,10 @@ def _get_table(client: Any, name: TableName, asked: Mapping[str, str], identity:
             raise InvalidRequest(
                 f"{name}: Glue in {region} does not take the request ({said or code})."
             ) from error
-        if code in _REFUSALS or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in (401, 403):
+        if code in _REFUSALS or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in (
+            401,
+            403,
+        ):
             meaning, may_pass = _REFUSALS.get(code, ("", False))
             words = ": ".join(text for text in (code, said or meaning) if text)
             right = f"glue:GetTable on the catalog, the database {name.database} and the table {name.table}"
