@@ -60,7 +60,7 @@ def test_what_is_no_delta_table_is_refused_with_what_it_is(metastore: Metastore,
         address = metastore.register(name, location, parameters, table_type=kind)
         with pytest.raises(NotDelta, match=why):
             locate(address, metastore.storage_options)
-    for address in ("hms://sales.absent", "hms://absent.events"):
+    for address in ("hms://default.absent", "hms://absent.events"):
         with pytest.raises(NotInCatalog, match=f"{address} is not in the catalog .*table not found"):
             locate(address, metastore.storage_options)
 
@@ -70,7 +70,9 @@ def test_the_next_metastore_is_asked_where_one_does_not_answer(metastore: Metast
     both = f"thrift://127.0.0.1:{free_port()}, {metastore.uri}"
     assert locate(address, {"hive_metastore": {"uri": both, "user": "tests"}}) == f"{tmp_path}/t"
     with pytest.raises(NotInCatalog):  # an answer, which ends the search
-        locate("hms://sales.absent", {"hive_metastore": f"{metastore.uri},thrift://127.0.0.1:{free_port()}"})
+        locate(
+            "hms://default.absent", {"hive_metastore": f"{metastore.uri},thrift://127.0.0.1:{free_port()}"}
+        )
 
 
 def test_an_outage_is_retryable_and_names_every_metastore() -> None:

@@ -103,7 +103,7 @@ class GlueServer:
 
 @contextmanager
 def running_glue() -> Iterator[GlueServer]:
-    from moto.server import ThreadedMotoServer  # type: ignore[import-untyped]
+    from moto.server import ThreadedMotoServer
 
     running = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     running.start()

@@ -18,7 +18,6 @@ VERSION, HADOOP_VERSION = "4.0.1", "3.3.5"
 #: The part of the interface that tables are made with, in one with that of the product.
 _INTERFACE = """
 exception MetaException { 1: string message }
-struct Database { 1: string name, 2: string description, 3: string locationUri, 4: map<string, string> parameters }
 struct FieldSchema { 1: string name, 2: string type, 3: string comment }
 struct SerDeInfo { 1: string name, 2: string serializationLib, 3: map<string, string> parameters }
 struct StorageDescriptor { 1: list<FieldSchema> cols, 2: string location, 3: string inputFormat, 4: string outputFormat,
@@ -27,7 +26,6 @@ struct StorageDescriptor { 1: list<FieldSchema> cols, 2: string location, 3: str
 struct Table { 1: string tableName, 2: string dbName, 3: string owner, 7: StorageDescriptor sd, 8: list<FieldSchema> partitionKeys,
   9: map<string, string> parameters, 10: string viewOriginalText, 11: string viewExpandedText, 12: string tableType }
 service ThriftHiveMetastore {
-  void create_database(1: Database database) throws (1: MetaException o1)
   void create_table(1: Table tbl) throws (1: MetaException o1)
 }
 """
@@ -50,10 +48,10 @@ _OPENED = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang",
 
 @dataclass(frozen=True, slots=True)
 class Metastore:
-    """A running metastore, and a database in it."""
+    """A running metastore, and the database that it makes when it starts."""
 
     port: int
-    database: str = "sales"
+    database: str = "default"
 
     @property
     def uri(self) -> str:
@@ -75,6 +73,9 @@ class Metastore:
 
         :param path: the property of the storage in which Spark keeps the location.
         """
+        if location is not None:
+            # Otherwise the metastore makes the directory, for which that of Hive 4 needs libraries of HDFS.
+            Path(location.removeprefix("file:")).mkdir(parents=True, exist_ok=True)
         interface = _interface()
         serde = interface.SerDeInfo(
             name=name,
@@ -162,12 +163,4 @@ def _running(directory: Path, jars: Path) -> Iterator[Metastore]:
     ]
     command += ["org.apache.hadoop.hive.metastore.HiveMetaStore", "-p"]
     with running(lambda port: [*command, str(port)], directory) as port:
-        metastore = Metastore(port)
-        database = _interface().Database(
-            name=metastore.database,
-            description="",
-            locationUri=f"file:{directory}/warehouse/sales.db",
-            parameters={},
-        )
-        metastore.call("create_database", database)
-        yield metastore
+        yield Metastore(port)

@@ -21,6 +21,7 @@ FULL_REPORT = JobReport(
     "/t",
     "failed",
     run_id="r",
+    location="/t",
     version=3,
     read_version=2,
     engine="spark",
