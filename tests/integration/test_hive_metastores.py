@@ -1,4 +1,4 @@
-"""Tables by their names in real Hive metastores: of Hive 4 and of Hive 2.3, each started once."""
+"""Tables by their names in a real Hive metastore, which is started once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.servers.hive import Metastore, running_metastore, running_old_metastore
+from tests.support.servers.hive import Metastore, running_metastore
 from tests.support.servers.process import free_port
 from tests.support.tables.small_tables import write_days
 
@@ -21,11 +21,9 @@ from delta_maintenance.cli.main import main
 DELTA = {"spark.sql.sources.provider": "delta"}
 
 
-@pytest.fixture(scope="module", params=[running_metastore, running_old_metastore], ids=["hive-4", "hive-2.3"])
-def metastore(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Metastore]:
-    with request.param(tmp_path_factory.mktemp("metastore")) as server:
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    with running_metastore(tmp_path_factory.mktemp("metastore")) as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""Hive metastores with their tables in memory: of Hive 4, which Maven fetches once per environment, and of Hive 2.3, which PySpark carries."""
+"""The metastore of Hive 2.3, which PySpark carries, with its tables in memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers.dynamodb import maven_jars, short_lived_java
+from tests.support.servers.dynamodb import short_lived_java
 from tests.support.servers.process import running
 
-VERSION, HADOOP_VERSION = "4.0.1", "3.3.5"
 #: The part of the interface that tables are made with, in one with that of the product.
 _INTERFACE = """
 exception MetaException { 1: string message }
@@ -33,13 +32,9 @@ _SITE = """<configuration>
   <property><name>javax.jdo.option.ConnectionURL</name><value>jdbc:derby:memory:metastore;create=true</value></property>
   <property><name>javax.jdo.option.ConnectionDriverName</name><value>org.apache.derby.jdbc.EmbeddedDriver</value></property>
   <property><name>datanucleus.schema.autoCreateAll</name><value>true</value></property>
-  <property><name>{prefix}metastore.schema.verification</name><value>false</value></property>
-  <property><name>{prefix}metastore.warehouse.dir</name><value>file:{directory}/warehouse</value></property>
-  <property><name>{prefix}async.log.enabled</name><value>false</value></property>
-  <property><name>metastore.housekeeping.threads.on</name><value>false</value></property>
-  <property><name>metastore.task.threads.always</name><value></value></property>
-  <property><name>metastore.expression.proxy</name>
-    <value>org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy</value></property>
+  <property><name>hive.metastore.schema.verification</name><value>false</value></property>
+  <property><name>hive.metastore.warehouse.dir</name><value>file:{directory}/warehouse</value></property>
+  <property><name>hive.async.log.enabled</name><value>false</value></property>
 </configuration>
 """
 #: Java 17 keeps these closed, and Hive looks into them.
@@ -74,7 +69,7 @@ class Metastore:
         :param path: the property of the storage in which Spark keeps the location.
         """
         if location is not None:
-            # Otherwise the metastore makes the directory, for which that of Hive 4 needs libraries of HDFS.
+            # Otherwise the metastore makes the directory.
             Path(location.removeprefix("file:")).mkdir(parents=True, exist_ok=True)
         interface = _interface()
         serde = interface.SerDeInfo(
@@ -128,32 +123,12 @@ def _interface() -> Any:
 
 @contextmanager
 def running_metastore(directory: Path) -> Iterator[Metastore]:
-    """Runs the metastore of Hive 4 for the length of a block; ends the test if Java or a Maven repository is missing."""
-    artifacts = [
-        ("org.apache.hive", "hive-standalone-metastore-server", VERSION),
-        ("org.apache.hadoop", "hadoop-client-runtime", HADOOP_VERSION),
-        ("commons-cli", "commons-cli", "1.5.0"),
-    ]
-    # Without an old Hadoop, which needs a file of Java 8 and comes before the other.
-    jars = maven_jars(f"hive-metastore-{VERSION}", artifacts, without=("org.apache.hadoop:hadoop-common",))
-    with _running(directory, jars) as metastore:
-        yield metastore
-
-
-@contextmanager
-def running_old_metastore(directory: Path) -> Iterator[Metastore]:
     """Runs the metastore of Hive 2.3 for the length of a block; ends the test if Java is missing."""
     found = importlib.util.find_spec("pyspark")
     assert found is not None
     assert found.origin is not None
-    with _running(directory, Path(found.origin).parent / "jars") as metastore:
-        yield metastore
-
-
-@contextmanager
-def _running(directory: Path, jars: Path) -> Iterator[Metastore]:
-    for name, prefix in (("hive-site.xml", "hive."), ("metastore-site.xml", "")):
-        (directory / name).write_text(_SITE.format(prefix=prefix, directory=directory))
+    jars = Path(found.origin).parent / "jars"
+    (directory / "hive-site.xml").write_text(_SITE.format(directory=directory))
     command = [
         *short_lived_java("to run a Hive metastore"),
         *_OPENED,
