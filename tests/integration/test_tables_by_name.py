@@ -30,7 +30,7 @@ from delta_log.catalog.lookup import locate
 from delta_log.errors import AccessDenied, InvalidRequest, NotDelta, NotInCatalog, StorageError
 from delta_maintenance.cli.main import main
 
-MakeContext = Callable[..., dict[str, Any]]
+MakeContext = Callable[..., Any]
 
 
 @pytest.fixture

@@ -65,9 +65,10 @@ def _write_tables(home: Path, corpus: Corpus | None) -> dict[str, Path]:
     for name, files, days in SMALL:
         tables[name] = home / name
         write_days(tables[name], files=files, rows=40, days=days)
-    for name, found in KINDS.items() if corpus is not None else ():
-        tables[name] = home / name
-        shutil.copytree(corpus.table(found), tables[name], symlinks=True)
+    if corpus is not None:
+        for name, found in KINDS.items():
+            tables[name] = home / name
+            shutil.copytree(corpus.table(found), tables[name], symlinks=True)
     tables["products"] = home / "products"
     write_deltalake(str(tables["products"]), pa.table({"id": [1, 2, 3]}))
     tables['<b>returns</b> & "refunds"'] = home / '<b>returns<b> & "refunds"'

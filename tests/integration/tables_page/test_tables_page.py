@@ -20,7 +20,7 @@ from tests.support.runs.lakehouse import Lakehouse
 from airflow_delta.monitoring.record import table_id
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, ViewportSize
 
 pytestmark = pytest.mark.airflow
 
@@ -29,7 +29,8 @@ PAGE = "/plugin/delta-tables"
 UNREADABLE = ("absent", "ledger")
 #: A sensor has told of it, and no task has read it.
 UNREAD = "arrivals"
-WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1440, "height": 1000}
+NARROW: ViewportSize = {"width": 390, "height": 844}
 #: Where the pictures of the documentation are made; without it they go to the directory of the test.
 PICTURES = os.environ.get("PAGE_PICTURES")
 
