@@ -153,7 +153,7 @@ def test_a_retry_goes_to_the_place_where_the_table_is_by_then(
     # A task that comes back from a deferral has its job at the earlier place, and needs no catalog to collect it.
     glue.drop(name)
     hook = DeltaTableHook("lake")
-    assert operator._located(make_context(store), hook, is_resumed=True) == f"{tmp_path}/moved"  # type: ignore[arg-type]
+    assert operator._located(make_context(store), hook, is_resumed=True) == f"{tmp_path}/moved"
     with pytest.raises(AirflowFailException, match="is not in the catalog"):
         operator.execute(make_context(store))
 
@@ -180,7 +180,7 @@ def test_the_allowed_roots_hold_for_the_place_and_not_for_the_name(
         with pytest.raises(
             AirflowFailException, match=f"{tmp_path}/elsewhere is outside of the allowed roots"
         ):
-            task.execute(make_context())  # type: ignore[arg-type]
+            task.execute(make_context())
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(AirflowFailException, match="outside of the allowed roots"):
         WatchedStore("lake").open(outside)
@@ -203,7 +203,7 @@ def test_a_catalog_that_is_down_fails_the_try_and_not_the_task(
 def test_the_health_operator_and_the_hook_take_a_name(
     name: str, table: Path, make_context: MakeContext
 ) -> None:
-    document = DeltaTableHealthOperator(task_id="h", table=name, delta_conn_id="lake").execute(make_context())  # type: ignore[arg-type]
+    document = DeltaTableHealthOperator(task_id="h", table=name, delta_conn_id="lake").execute(make_context())
     assert (document["table"], document["location"]) == (name, str(table))
     hook = DeltaTableHook("lake")
     assert hook.get_table(name).snapshot().num_files == Table(str(table)).snapshot().num_files

@@ -43,7 +43,7 @@ def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
 
     @contextmanager
     def open_page(
-        path: str, *, scheme: str = "light", size: dict[str, int] = WIDE, user: str = "admin"
+        path: str, *, scheme: str = "light", size: ViewportSize = WIDE, user: str = "admin"
     ) -> Iterator[Page]:
         airflow = lakehouse.airflow
         context = browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
