@@ -258,7 +258,9 @@ def test_a_sensor_waits_for_a_name_that_the_catalog_does_not_have_yet(
     found = sensor.look(context)
     assert found is not None
     assert found["finding"]["table"] == name
-    assert versions.look(context)["status"] == "found"  # type: ignore[index]
+    seen = versions.look(context)
+    assert seen is not None
+    assert seen["status"] == "found"
 
 
 @pytest.mark.parametrize("given", ["glue://events", "hms://host:9083/sales.events"])
