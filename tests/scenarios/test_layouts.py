@@ -302,7 +302,7 @@ def test_the_forecast_agrees_with_what_is_skipped_afterwards(kind: str, tmp_path
         after = skipped_by_one_value(table, one["column"], rows)
         assert measured["column"] == one["column"]
         assert measured["before"] == pytest.approx(before[one["column"]], abs=0.02)
-        assert measured["after"] == pytest.approx(after, abs=0.02)
+        assert measured["after"] == pytest.approx(after, abs=0.05)
         assert measured["rangeAfter"] < measured["after"]
         assert one["now"] == pytest.approx(before[one["column"]], abs=0.02)
         assert one["after"] == pytest.approx(after, abs=0.06)
