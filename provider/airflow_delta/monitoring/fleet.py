@@ -261,9 +261,14 @@ def _has_status(row: Mapping[str, Any], status: str | None) -> bool:
     return status is None or row["status"] == status
 
 
-def _urgency(row: Mapping[str, Any]) -> tuple[int, int, float]:
-    """Critical tables first; among tables of one status those with a failed run, then the larger."""
-    return STATUSES.index(row["status"]), row["failure"] is None, -(row["size_bytes"] or 0)
+def _urgency(row: Mapping[str, Any]) -> tuple[int, bool, int, float]:
+    """Critical tables first; among tables of one status those with a failed run, then those with more findings, then the larger."""
+    return (
+        STATUSES.index(row["status"]),
+        row["failure"] is None,
+        -row["num_findings"],
+        -(row["size_bytes"] or 0),
+    )
 
 
 def _figure(name: str) -> Callable[[Mapping[str, Any]], Any]:

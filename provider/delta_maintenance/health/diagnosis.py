@@ -312,7 +312,7 @@ def _checkpoint(facts: HealthFacts, codes: list[str]) -> Advice | None:
         "checkpoint",
         {"if_due": True},
         ("checkpoint_due",),
-        f"A reader opens the table without the {tail.commits:,} commits since the newest checkpoint.",
+        f"Readers no longer have to read {tail.commits:,} commits to open the table.",
         {"commitsBefore": tail.commits, "commitsAfter": 0, "bytesBefore": tail.size_bytes, "bytesAfter": 0},
     )
 

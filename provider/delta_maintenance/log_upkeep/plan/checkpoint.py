@@ -77,20 +77,18 @@ def plan_checkpoint(tail: ReplayCost, interval: int) -> CheckpointPlan:
     """
     reasons = []
     since = (
-        "there is none" if tail.checkpoint_version is None else f"that of version {tail.checkpoint_version}"
+        "and no checkpoint yet"
+        if tail.checkpoint_version is None
+        else f"since the newest checkpoint, that of version {tail.checkpoint_version}"
     )
     if tail.commits >= interval:
-        reasons.append(
-            f"{tail.commits:,} commits since the newest checkpoint ({since}), and {interval:,} are allowed"
-        )
+        reasons.append(f"{tail.commits:,} commits {since}; {interval:,} are allowed")
     if tail.size_bytes >= MAX_TAIL_BYTES:
         mebibytes = tail.size_bytes >> 20
-        reasons.append(
-            f"{mebibytes:,} MiB of commits since the newest checkpoint ({since}), which every reader parses"
-        )
+        reasons.append(f"{mebibytes:,} MiB of commits {since}; every reader parses them")
     if not reasons and tail.tail_ms >= max(MIN_TAIL_MS, tail.checkpoint_ms):
         reasons.append(
-            f"the {tail.commits:,} commits since the newest checkpoint ({since}) cost a reader about {tail.tail_ms:,} ms, "
+            f"{tail.commits:,} commits {since}; they cost a reader about {tail.tail_ms:,} ms, "
             f"and the checkpoint itself {tail.checkpoint_ms:,} ms"
         )
     if reasons:

@@ -155,6 +155,13 @@ def test_the_most_urgent_table_comes_first() -> None:
     assert names() == ["bad", "poor", "unread", "large", "small"]
 
 
+def test_among_tables_of_one_status_those_with_more_findings_come_first() -> None:
+    worse = health("f/worse", "attention", sizeInBytes=1)
+    worse.body["findings"].append({"code": "checkpoint_due", "severity": "attention", "message": "due"})
+    rows = chosen(rows_of(*FLEET, worse), Wish())
+    assert [row["name"] for row in rows][:3] == ["bad", "worse", "poor"]
+
+
 def test_rows_without_the_figure_come_last_in_either_order() -> None:
     assert names(sort="size_bytes") == ["small", "bad", "poor", "large", "unread"]
     assert names(sort="size_bytes", descending=True) == ["large", "poor", "bad", "small", "unread"]

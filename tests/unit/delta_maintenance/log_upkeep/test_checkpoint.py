@@ -38,7 +38,7 @@ def test_commits_and_their_weight_make_one_due(commits: int, size_bytes: int, du
 def test_both_reasons_are_told() -> None:
     plan = plan_checkpoint(ReplayCost(20, None, 21, MAX_TAIL_BYTES), interval=10)
     assert len(plan.reasons) == 2
-    assert all("there is none" in reason for reason in plan.reasons)
+    assert all("no checkpoint yet" in reason for reason in plan.reasons)
 
 
 @pytest.fixture

@@ -203,7 +203,7 @@ const First = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place 
           {"Why: "}
         </Text>
         <Foreign>{reasonOf(row)}</Foreign>
-        {row.num_findings > 1 ? ` And ${row.num_findings - 1} more.` : ""}
+        {row.num_findings > 1 ? ` And ${moreFindings(row)}.` : ""}
       </Text>
       {row.next === null ? undefined : (
         <Text>
@@ -214,6 +214,8 @@ const First = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place 
     </Box>
   );
 };
+
+const moreFindings = (row: Row) => `${row.num_findings - 1} more ${row.num_findings === 2 ? "finding" : "findings"}`;
 
 const Needs = ({ dagId, row }: { readonly dagId: string | null; readonly row: Row }) => (
   <Stack fontSize="sm" gap={1}>
@@ -230,7 +232,7 @@ const Needs = ({ dagId, row }: { readonly dagId: string | null; readonly row: Ro
     {row.finding?.message ? (
       <Box lineClamp={3}>
         <Foreign>{row.finding.message}</Foreign>
-        {row.num_findings > 1 ? ` (and ${row.num_findings - 1} more)` : ""}
+        {row.num_findings > 1 ? ` (and ${moreFindings(row)})` : ""}
       </Box>
     ) : undefined}
     {row.next === null ? undefined : (
