@@ -29,8 +29,13 @@ from delta_maintenance.contract import JobReport, TransactionId
 from delta_maintenance.errors import CommitPostponed
 from delta_maintenance.text.report import render_report
 
-#: Commits of the helpers carry the real time.
-START_MS = time.time_ns() // 1_000_000
+#: When the test began. Commits of the helpers carry the real time, and a pause that is as old as this module is a long one.
+START_MS = 0
+
+
+@pytest.fixture(autouse=True)
+def _begin_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "START_MS", time.time_ns() // 1_000_000)
 
 
 @dataclass
@@ -41,7 +46,7 @@ class Clock:
     """
 
     events: dict[float, Callable[[], object]] = field(default_factory=dict)
-    now_ms: float = START_MS
+    now_ms: float = field(default_factory=lambda: START_MS)
 
     @property
     def second(self) -> float:
