@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException
-from tests.support.environment.prerequisites import require
+from tests.support.environment.prerequisites import absent, require
 from tests.support.servers.proxy import Without, only, proxied
 from tests.support.servers.s3 import S3Server
 from tests.support.servers.spark_standalone import SparkCluster
@@ -126,6 +127,36 @@ def test_executors_whose_python_has_no_library_are_named(spark_cluster: SparkClu
     checks = doctor("--spark", "--master", spark_cluster.master, code=1, **python_of_executors(str(bare)))
     assert failures(checks) == {"spark.machines"}
     assert "pyroaring" in checks["spark.machines"]["message"]
+
+
+@pytest.fixture
+def other_python() -> str:
+    """A Python of another minor version; uv installs one where the machine has none."""
+    uv = [sys.executable, "-m", "uv", "python"]
+    minor = sys.version_info[1]
+    named = [f"3.{minor + step}" for step in (1, -1)]
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}") for version in named]
+    found += [str(path) for version in named for path in versions.glob(f"{version}.*/bin/python{version}")]
+    for program in filter(None, found):
+        if not subprocess.run([program, "-c", ""], capture_output=True, check=False).returncode:
+            return program
+    subprocess.run([*uv, "install", named[0]], capture_output=True, check=False)
+    managed = subprocess.run(
+        [*uv, "find", "--managed-python", named[0]], capture_output=True, text=True, check=False
+    )
+    return managed.stdout.strip() or absent(f"Python {named[0]}", "for executors that do not fit the driver")
+
+
+@pytest.mark.spark
+def test_executors_whose_python_is_another_are_named_with_both_versions(
+    spark_cluster: SparkCluster, other_python: str
+) -> None:
+    checks = doctor("--spark", "--master", spark_cluster.master, code=1, **python_of_executors(other_python))
+    assert failures(checks) == {"spark.machines"}
+    told = checks["spark.machines"]["message"]
+    assert "PYTHON_VERSION_MISMATCH" in told
+    assert f"3.{sys.version_info[1]}" in told
 
 
 def examine_as_a_task(context: dict[str, Any], table: str, **arguments: Any) -> dict[str, dict[str, Any]]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from tests.support.checks.secret_search import holds
+from tests.support.servers.process import free_port
 from tests.support.servers.recorded_tasks import RecordedTasks
 from tests.support.servers.s3 import S3Server
 from tests.support.servers.spark_connect import TOKEN, running_spark_connect
@@ -35,6 +38,7 @@ class Place:
 
     tasks: RecordedTasks
     connections: dict[str, str]
+    directory: Path
     cluster: SparkCluster | None = None
 
 
@@ -60,7 +64,7 @@ def standalone(machine: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     tasks = RecordedTasks.in_directory(directory / "tasks")
     with running_spark_cluster(directory / "cluster", {**machine, **tasks.environment}) as cluster:
         client = json.dumps({"conn_type": "spark", "host": cluster.master})
-        yield Place(tasks, {"client": client, "cluster": cluster.connection}, cluster)
+        yield Place(tasks, {"client": client, "cluster": cluster.connection}, directory, cluster)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,7 @@ def connect(machine: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
             "port": server.port,
             "extra": extra,
         }
-        yield Place(tasks, {"connect": json.dumps(connection)})
+        yield Place(tasks, {"connect": json.dumps(connection)}, directory)
 
 
 @pytest.fixture
@@ -105,16 +109,9 @@ def optimize(
         engine="spark",
         spark_conn_id="spark_lake",
         delta_conn_id="lake",
-        spark_conf=SparkCluster.conf if place.cluster is not None else None,
-        **more,
+        **{"spark_conf": SparkCluster.conf if place.cluster is not None else None, **more},
     )
     return DeltaOptimizeOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined, no-any-return]
-
-
-def is_in(secret: str, recorded: bytes) -> bool:
-    """Whether a secret is in what was recorded, in a form in which a program might write it."""
-    forms = (secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode())
-    return any(form.encode() in recorded for form in forms)
 
 
 def run_id_of(report: dict[str, Any]) -> bytes:
@@ -139,8 +136,8 @@ def test_a_standalone_cluster_rewrites_with_the_identity_of_its_machines(
     recorded = standalone.tasks.take()
     assert run_id_of(report) in recorded, "the tasks were recorded"
     assert s3_server.endpoint.encode() in recorded, "settings travel"
-    assert not is_in(s3_server.secret, recorded)
-    assert not is_in(s3_server.key, recorded)
+    assert not holds(recorded, s3_server.secret)
+    assert not holds(recorded, s3_server.key)
 
 
 def test_executors_list_with_the_identity_of_their_machines(
@@ -166,20 +163,128 @@ def test_executors_list_with_the_identity_of_their_machines(
     assert report["engine"] == "spark"
     recorded = standalone.tasks.take()
     assert s3_server.endpoint.encode() in recorded
-    assert not is_in(s3_server.secret, recorded)
+    assert not holds(recorded, s3_server.secret)
 
 
-def test_credentials_of_the_job_are_in_its_tasks(
+@dataclass(frozen=True)
+class Watched:
+    """What was seen of a job while it ran, again and again.
+
+    :param arguments: command lines of all processes of this machine that held a secret.
+    :param environments: command lines of the processes whose environment held one.
+    :param executors: of the processes of executors that were looked at.
+    :param ui: what the driver's UI said of its environment.
+    """
+
+    arguments: set[str]
+    environments: set[str]
+    executors: set[str]
+    ui: list[bytes]
+
+
+def look_at_processes(secrets: Sequence[str], watched: Watched, known: set[tuple[bytes, bytes]]) -> None:
+    """
+    :param known: what was looked at before; this adds to it.
+    """
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        if found in known:
+            continue
+        known.add(found)
+        command, environment = found
+        line = command.replace(b"\0", b" ").decode(errors="replace")
+        if "CoarseGrainedExecutorBackend" in line or "pyspark.daemon" in line:
+            watched.executors.add(line)
+        if any(holds(command, secret) for secret in secrets):
+            watched.arguments.add(line)
+        if any(holds(environment, secret) for secret in secrets):
+            watched.environments.add(line)
+
+
+def look_at_ui(port: int, watched: Watched) -> None:
+    api = f"http://127.0.0.1:{port}/api/v1/applications"
+    with suppress(OSError, ValueError):
+        (application,) = json.loads(urllib.request.urlopen(api, timeout=5).read())
+        found = urllib.request.urlopen(f"{api}/{application['id']}/environment", timeout=5)
+        watched.ui.append(found.read())
+
+
+@contextmanager
+def watching(secrets: Sequence[str], ui_port: int) -> Iterator[Watched]:
+    """Looks at all processes and at the driver's UI until the block ends."""
+    watched, over = Watched(set(), set(), set(), []), threading.Event()
+
+    def look() -> None:
+        known: set[tuple[bytes, bytes]] = set()
+        while not over.wait(0.2):
+            look_at_processes(secrets, watched, known)
+            look_at_ui(ui_port, watched)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield watched
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_credentials_of_the_job_are_in_its_tasks_and_in_the_environment_of_its_driver_and_nowhere_else(
     standalone: Place,
     s3_server: S3Server,
+    bucket: str,
     table: str,
     make_context: MakeContext,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    # A secret that no other process of this machine knows.
+    session = s3_server.session(*s3_server.everything_in(bucket))
+    secrets = (session["secret"], session["token"])
+    lake = json.loads(os.environ["AIRFLOW_CONN_LAKE"])
+    lake |= {"login": session["key"], "password": session["secret"]}
+    lake["extra"]["aws_session_token"] = session["token"]
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(lake))
+    events, ui_port = tmp_path / "events", free_port()
+    events.mkdir()
+    conf = {
+        **SparkCluster.conf,
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(ui_port),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
     standalone.tasks.take()
-    report = optimize(standalone, "client", table, make_context(try_number=1), monkeypatch)
+    context, pushed = make_context(try_number=1), []
+    context["ti"].xcom_push = lambda key, value: pushed.append((key, value))
+    with watching(secrets, ui_port) as watched:
+        report = optimize(standalone, "client", table, context, monkeypatch, spark_conf=conf)
     assert report["status"] == "committed"
-    assert is_in(s3_server.secret, standalone.tasks.take())
+
+    def is_found(*contents: bytes) -> bool:
+        return any(holds(content, secret) for content in contents for secret in secrets)
+
+    assert is_found(standalone.tasks.take()), "with Spark's tasks they travel"
+    assert watched.arguments == set()
+    assert watched.executors
+    assert not watched.environments & watched.executors
+    assert any("run_job.py" in line for line in watched.environments), "the driver gets them there"
+    assert watched.ui
+    assert not is_found(*watched.ui)
+    logged = [file.read_bytes() for file in events.rglob("*") if file.is_file()]
+    assert b"SparkListenerEnvironmentUpdate" in b"".join(logged)
+    assert not is_found(*logged)
+    of_workers = [file.read_bytes() for file in standalone.directory.rglob("std*") if file.is_file()]
+    assert of_workers
+    assert not is_found(*of_workers)
+    said = capfd.readouterr()
+    assert "Submitting optimize" in said.out + said.err
+    assert not is_found(json.dumps([report, pushed], default=str).encode(), (said.out + said.err).encode())
 
 
 def test_a_driver_on_the_cluster_gets_no_credentials(
@@ -206,7 +311,7 @@ def test_a_connect_server_rewrites_with_its_own_identity_or_with_that_of_the_job
     recorded = connect.tasks.take()
     assert run_id_of(report) in recorded
     # In either case they do not stand in a task. With "job" they are in a file of the session.
-    assert not is_in(s3_server.secret, recorded)
+    assert not holds(recorded, s3_server.secret)
 
 
 @pytest.mark.parametrize(("credentials", "status"), [("job", "warning"), ("ambient", "ok")])

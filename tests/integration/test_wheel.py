@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -112,3 +113,18 @@ def test_the_command_line_inspects_a_table(python: Path, table: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["version"], found["numFiles"], found["sizeInBytes"]) == (0, 1, 7)
+
+
+@pytest.mark.parametrize("python_version", ["3.11", "3.12", "3.13"])
+def test_the_documented_installation_beside_a_given_airflow_resolves(
+    wheel: Path, tmp_path: Path, python_version: str
+) -> None:
+    page = (ROOT / "docs" / "getting-started" / "installation.md").read_text()
+    (installed,) = re.findall(r'pip install "(apache-airflow==[^"]+)" "(airflow-provider-delta[^"]+)"', page)
+    airflow, package = installed
+    (tmp_path / "requirements.in").write_text(f"{airflow}\n{package} @ {wheel.as_uri()}\n")
+    uv(
+        *("pip", "compile", "--quiet", "--python-version", python_version),
+        *(tmp_path / "requirements.in", "--output-file", tmp_path / "requirements.txt"),
+    )
+    assert airflow in (tmp_path / "requirements.txt").read_text().splitlines()
