@@ -1,9 +1,10 @@
 """The piece of work that a try of a task belongs to, so that a repetition commits nothing twice.
 
 A Delta transaction id is an application id and a version (``txn`` of the protocol). The application id names dag, task,
-operation and table, the table in one spelling of its address, or by the name in a catalog that the task was given. It stays in the table's log for ever, so it names neither the run nor the map index. The version is drawn
-at the first try of a piece of work and kept in the task's state store. It is the time in microseconds; a logical date would not
-do, since it may be null and goes backwards in a backfill.
+operation and table, the table in one spelling of its address, or by the name in a catalog that the task was given. It stays in the
+table's log for ever, so it names neither the run nor the map index. The version is drawn at the first try of a piece
+of work and kept in the task's state store. It is the time in microseconds; a logical date would not do, since it may be null and
+goes backwards in a backfill.
 
 ============================================  ==================================================================
 a retry, after any failure                    the same piece of work: had it committed, nothing is committed again

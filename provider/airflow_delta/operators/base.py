@@ -22,7 +22,7 @@ from airflow_delta.named_table import located
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
 from airflow_delta.operators.detached_run import DetachedRun
-from airflow_delta.operators.failure import airflow_exception, raise_for
+from airflow_delta.operators.failure import airflow_exception, raise_for, raise_for_error
 from airflow_delta.operators.lineage import lineage_at_end, lineage_at_start
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_run
 from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
@@ -284,11 +284,10 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         try:
             return located(context, hook, self.table, self.log, is_resumed=is_resumed)
         except DeltaLogError as error:
-            report = JobReport(self.operation.name, self.table, "failed", error=error_report(error))
-            tell_failure(context, self.operation.name, self.table, report.error or error, self)
+            told = error_report(error)
+            tell_failure(context, self.operation.name, self.table, told, self)
             gauge_failure(context, self.operation.name, self.table)
-            raise_for(report, self.operation.name, self.table)
-            raise
+            raise_for_error(told, self.operation.name, self.table)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         try:

@@ -14,13 +14,12 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
-from airflow_delta.operators.failure import airflow_exception, raise_for
+from airflow_delta.operators.failure import airflow_exception, raise_for_error
 from airflow_delta.runners.job_environment import job_environment
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobLost
 from airflow_delta.runners.local import end_process_group, what_ended
 from delta_log.errors import DeltaLogError
 from delta_log.printable import printable
-from delta_maintenance.contract import JobReport
 from delta_maintenance.errors import error_report
 from delta_maintenance.options import EXECUTOR_CREDENTIALS, Option, Text
 
@@ -76,10 +75,7 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
         try:
             location = hook.locate(self.table)
         except DeltaLogError as error:
-            raise_for(
-                JobReport("doctor", self.table, "failed", error=error_report(error)), "doctor", self.table
-            )
-            raise
+            raise_for_error(error_report(error), "doctor", self.table)
         if location != self.table:
             self.log.info("%s is at %s.", printable(self.table), printable(location))
         try:

@@ -7,6 +7,8 @@ the user's `retries` decide.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_delta.runners.job_runner import JobCannotStart
@@ -29,7 +31,14 @@ def raise_for(report: JobReport, operation: str, table: str) -> None:
     error = report.error
     if error is None and report.status != "failed":
         return
-    error = error or ErrorReport()
+    raise_for_error(error or ErrorReport(), operation, table)
+
+
+def raise_for_error(error: ErrorReport, operation: str, table: str) -> NoReturn:
+    """
+    :raises AirflowFailException: another try would fail, too.
+    :raises AirflowException: another try may succeed.
+    """
     problem = f"{operation.upper()} of {table}: {error.message or 'failed without saying why.'}"
     if error.type:
         problem = f"{problem} [{error.type}]"

@@ -12,12 +12,11 @@ from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, TablePageLink
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
-from airflow_delta.operators.failure import raise_for
+from airflow_delta.operators.failure import raise_for_error
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_health
 from airflow_delta.operators.table_stats import gauge_failure, gauge_health
 from delta_log.printable import printable
 from delta_log.storage.table_uri import is_name
-from delta_maintenance.contract import JobReport
 from delta_maintenance.errors import error_report
 from delta_maintenance.health.options import HEALTH
 from delta_maintenance.options import Operation, Option
@@ -93,11 +92,10 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
         except AirflowException:
             raise
         except Exception as error:
-            report = JobReport(HEALTH.name, self.table, "failed", error=error_report(error))
-            tell_failure(context, HEALTH.name, self.table, report.error or error, self)
+            told = error_report(error)
+            tell_failure(context, HEALTH.name, self.table, told, self)
             gauge_failure(context, HEALTH.name, self.table)
-            raise_for(report, HEALTH.name, self.table)
-            raise
+            raise_for_error(told, HEALTH.name, self.table)
         for line in render_health(document).splitlines():
             self.log.info("%s", printable(line))
         self.document = document
