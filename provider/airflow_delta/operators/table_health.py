@@ -91,7 +91,7 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
             document = health_of(table, self.table, options, Runtime())
         except AirflowException:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it becomes Airflow's, and fails the task
             told = error_report(error)
             tell_failure(context, HEALTH.name, self.table, told, self)
             gauge_failure(context, HEALTH.name, self.table)
