@@ -36,8 +36,9 @@ def table(tmp_path: Path) -> Path:
     return write_vacuumable(tmp_path / "table")
 
 
-def run(operation: str, table: Path, **options: Any) -> JobReport:
-    return run_job(JobSpec(operation, str(table), "test-run", options), JobSite(), SilentProgress())
+def run(operation: str, table: Path, *, dry_run: bool = False, **options: Any) -> JobReport:
+    spec = JobSpec(operation, str(table), "test-run", options, dry_run=dry_run)
+    return run_job(spec, JobSite(), SilentProgress())
 
 
 def swapped_for_a_link(directory: Path) -> Path:
@@ -101,6 +102,21 @@ def test_a_table_that_lies_behind_a_link_is_refused_with_the_remedy(
     assert report.error.kind == "refused"
     assert "symbolic link" in str(report.error.message)
     assert "Put the files in the place of the link" in str(report.error.message)
+    assert contents(table.parent) == before
+
+
+def test_a_file_that_is_a_link_is_refused_before_any_other_bin_is_written(table: Path) -> None:
+    """The bin without a link comes first, and one worker does one bin after the other."""
+    link = table / max(Table(str(table)).snapshot().files(["key"])["key"].to_pylist())
+    assert not link.parent.samefile(table / DAY)
+    link.rename(table.parent / "real")
+    link.symlink_to(table.parent / "real")
+    before = contents(table.parent)
+    for dry_run in (False, True):
+        report = run("optimize", table, dry_run=dry_run, full=True)
+        assert report.error is not None
+        assert report.error.kind == "refused"
+        assert f"{link} is a symbolic link" in report.error.message
     assert contents(table.parent) == before
 
 

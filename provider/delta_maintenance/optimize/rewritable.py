@@ -1,11 +1,14 @@
-"""Refuses a table whose files this release cannot write."""
+"""Refuses a table whose files this release cannot write, and a plan whose files it may not read."""
 
 from __future__ import annotations
 
+from delta_log.errors import SymbolicLinkRefused
 from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.table_config.schema import storable
+from delta_maintenance.optimize.plan.plan import OptimizePlan
 from delta_maintenance.rewrite.live_rows import row_tracking
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
@@ -20,3 +23,19 @@ def require_rewritable(snapshot: Snapshot, gate: Operation) -> None:
     storable(snapshot.schema.without(snapshot.partition_columns))
     row_tracking(snapshot.properties)
     WriterSettings.codec_of(snapshot.properties)
+
+
+def require_no_links(plan: OptimizePlan, storage: Storage) -> None:
+    """Refuse a plan with a source that is a symbolic link or lies behind one, before a bin is written.
+
+    A worker that meets a link refuses it, too. By then other bins may be done.
+
+    :raises SymbolicLinkRefused: names the link.
+    """
+    if not storage.has_directories:
+        return
+    for batch in plan.files.select(["key"]).to_batches():
+        keys = batch.column(0).to_pylist()
+        for link in storage.symbolic_links(keys):
+            if link is not None:
+                raise SymbolicLinkRefused(f"{storage.uri}/{link}", link)

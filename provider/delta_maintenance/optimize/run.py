@@ -58,7 +58,7 @@ from delta_maintenance.optimize.plan.table_layout import TableLayout
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.optimize.remapping import VectorFiles
 from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries
-from delta_maintenance.optimize.rewritable import require_rewritable
+from delta_maintenance.optimize.rewritable import require_no_links, require_rewritable
 from delta_maintenance.plan_file import PlanFile
 from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
@@ -290,6 +290,7 @@ def _plan(
 ) -> OptimizePlan:
     """
     :raises PlanChanged: the plan is not the approved one.
+    :raises SymbolicLinkRefused: a file that would be rewritten is a link, or a link leads there.
     """
     dropped = []
     if options.looks_for_dropped_columns:
@@ -300,6 +301,7 @@ def _plan(
     approved = options.approved_digest
     if approved is not None and (len(approved) < _MIN_DIGEST or not plan.digest.startswith(approved)):
         raise PlanChanged(approved, plan.digest)
+    require_no_links(plan, context.table.storage)
     return plan
 
 
