@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.runs.maintenance_runs import RUN_KEY
+from tests.support.checks.added_files import check_added_files
+from tests.support.runs.maintenance_runs import RUN_KEY, run
 from tests.support.tables.planted_manifests import forged, plant
 from tests.support.tables.small_tables import write_days
 
@@ -20,7 +21,7 @@ import delta_maintenance
 from delta_log import Table
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import REPORT_PREFIX, JobReport, JobSpec
-from delta_maintenance.engine import cluster_check
+from delta_maintenance.engine import cluster_check, shared_bins
 from delta_maintenance.engine.cluster_check import check_cluster
 from delta_maintenance.engine.spark import SparkEngine
 from delta_maintenance.errors import ClusterIncomplete, TaskFailed
@@ -98,6 +99,62 @@ def test_an_error_that_spark_may_retry_keeps_its_name_too(spark: SparkSession, t
         list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress(), RUN_KEY))
     assert caught.value.report.kind == "failed"
     assert caught.value.retryable
+
+
+class Listening(SilentProgress):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+@pytest.fixture
+def every_layout_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_bins, "LEAST_BYTES", 1)
+    monkeypatch.setattr(shared_bins, "SHARE_BYTES", 2000)
+
+
+@pytest.mark.parametrize("parallelism", [None, 2])
+@pytest.mark.usefixtures("every_layout_is_shared")
+def test_several_tasks_share_a_bin_with_a_layout(
+    spark: SparkSession, tmp_path: Path, parallelism: int | None
+) -> None:
+    rows = write_days(tmp_path, files=6, rows=300, days=1)
+    setting = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    size, listening = Table(str(tmp_path)).snapshot().size_bytes // 4, Listening()
+    report = run(
+        tmp_path,
+        engine=SparkEngine(lambda: spark, parallelism=parallelism),
+        progress=listening,
+        layout="hilbert",
+        by=["text", "id"],
+        target_size_bytes=size,
+        verify="full",
+        remap=True,
+    )
+    assert any("tasks read it, and 4 tasks write the new files" in text for text in listening.messages)
+    assert (report.status, report.metrics["numAddedFiles"]) == ("committed", 4)
+    assert Table(str(tmp_path)).snapshot().to_arrow().sort_by("id").equals(rows)
+    check_added_files(tmp_path, report.version or 0)
+    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == setting
+    assert not list(tmp_path.rglob("*.rows"))
+
+
+@pytest.mark.usefixtures("every_layout_is_shared")
+def test_a_broken_source_of_a_shared_bin_is_told_and_nothing_is_left(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_days(tmp_path, files=6, rows=300, days=1)
+    broken = max(tmp_path.rglob("*.parquet"))
+    broken.write_bytes(b"no parquet")
+    before = sorted(tmp_path.rglob("*.parquet"))
+    with pytest.raises(TaskFailed) as caught:
+        run(tmp_path, engine=SparkEngine(lambda: spark), layout="kd", by=["id"], target_size_bytes=3000)
+    error = caught.value.report
+    assert (error.type, error.kind) == ("CorruptLog", "refused")
+    assert broken.name in error.facts["path"]
+    assert sorted(tmp_path.rglob("*.parquet")) == before
 
 
 def test_the_check_tells_versions(spark: SparkSession) -> None:

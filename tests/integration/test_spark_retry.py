@@ -14,6 +14,7 @@ from tests.support.runs.maintenance_runs import keys, run
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
+from delta_maintenance.engine import shared_bins
 from delta_maintenance.engine.spark import SparkEngine
 from delta_maintenance.engine.spark_session import spark_session
 
@@ -134,3 +135,43 @@ def test_a_task_that_is_tried_again_leaves_nothing_twice(
     assert len(left) == BINS * left_by_each
     found = DeltaTable(str(tmp_path)).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
     assert left <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("fault", "left_by_each"),
+    [
+        ("before the file dies", 0),
+        # A dead worker removes nothing, and no other process knows the file.
+        ("within the file dies", 1),
+        ("within the file fails", 0),
+    ],
+)
+def test_tasks_that_share_a_bin_are_tried_again_and_leave_nothing_twice(
+    retrying_spark: SparkSession,
+    faults: Path,
+    order: Callable[[str], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    left_by_each: int,
+) -> None:
+    monkeypatch.setattr(shared_bins, "LEAST_BYTES", 1)
+    monkeypatch.setattr(shared_bins, "SHARE_BYTES", 2000)
+    rows = write_days(tmp_path, files=6, rows=200, days=1)
+    before = set(keys(tmp_path))
+    size = Table(str(tmp_path)).snapshot().size_bytes // 3
+    order(fault)
+    report = run(
+        tmp_path,
+        engine=SparkEngine(lambda: retrying_spark),
+        layout="kd",
+        by=["text", "id"],
+        target_size_bytes=size,
+        verify="full",
+    )
+    assert (report.status, report.dropped_bins, report.broken_bins) == ("committed", 0, 0)
+    assert Table(str(tmp_path)).snapshot().to_arrow().sort_by("id").equals(rows)
+    live = set(keys(tmp_path))
+    assert len((faults / "met").read_text().splitlines()) == len(live) == report.metrics["numAddedFiles"] > 1
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
+    assert len(files - before - live) == len(live) * left_by_each

@@ -23,11 +23,13 @@ from tests.support.runs.maintenance_runs import (
     mark_deleted,
     run,
 )
+from tests.support.runs.shared_bins import SharingEngine
 from tests.support.tables.rewritable_tables import GeneratedTable, as_multiset, generated_tables
 from tests.support.tables.tracked_rows import tracked_rows, turn_row_tracking_on
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete, InvalidRequest
+from delta_maintenance.engine.engine import Engine
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.layout.layout import KINDS
@@ -37,6 +39,8 @@ from delta_maintenance.text.report import render_report
 
 #: Everything goes through the disk.
 SPILLING = LocalEngine({}, memory_limit_bytes=1)
+#: Several tasks share each bin, as on Spark; there are fewer tasks that write than files.
+SHARING = SharingEngine(partitions=3)
 
 
 def write(table: Path, files: int = 6, rows: int = 2000, first: int = 0) -> Path:
@@ -72,12 +76,12 @@ def width(table: Path, column: str) -> float:
     return float(np.mean([high - low for low, high in found]) / whole)
 
 
-@pytest.mark.parametrize("engine", [None, SPILLING], ids=["in memory", "on disk"])
+@pytest.mark.parametrize("engine", [None, SPILLING, SHARING], ids=["in memory", "on disk", "shared"])
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)
 @given(table=generated_tables(), data=st.data())
 def test_rows_types_and_statistics_are_kept_and_a_second_run_does_nothing(
-    kind: str, engine: LocalEngine | None, table: GeneratedTable, data: st.DataObject
+    kind: str, engine: Engine | None, table: GeneratedTable, data: st.DataObject
 ) -> None:
     with TemporaryDirectory() as directory:
         path = Path(directory) / "t"
@@ -101,13 +105,16 @@ def test_rows_types_and_statistics_are_kept_and_a_second_run_does_nothing(
         assert run(path, run_id="again", **options).status == "nothing_to_do"
 
 
+@pytest.mark.parametrize("engine", [None, SHARING], ids=["alone", "shared"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_hold_like_values_and_are_evenly_large(kind: str, tmp_path: Path) -> None:
+def test_files_hold_like_values_and_are_evenly_large(
+    kind: str, engine: Engine | None, tmp_path: Path
+) -> None:
     table = write(tmp_path / "t")
     before = {column: width(table, column) for column in ("a", "b")}
     assert min(before.values()) > 0.9
     size = Table(str(table)).snapshot().size_bytes // 16
-    report = run(table, layout=kind, by=["a", "b"], target_size_bytes=size)
+    report = run(table, engine=engine, layout=kind, by=["a", "b"], target_size_bytes=size)
     assert report.metrics["numAddedFiles"] == 16
     assert all(width(table, column) < 0.5 for column in before)
     rows = [
@@ -195,11 +202,13 @@ def test_partitions_are_laid_out_by_themselves(tmp_path: Path) -> None:
     assert ids(table) == list(range(400))
 
 
-def test_row_ids_move_with_their_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [None, SHARING], ids=["alone", "shared"])
+def test_row_ids_move_with_their_rows(engine: Engine | None, tmp_path: Path) -> None:
     table = write(tmp_path / "t", files=3, rows=50)
     turn_row_tracking_on(table)
     before = tracked_rows(table)
-    assert run(table, layout="kd", by=["b", "text"], target_size_bytes=1500).status == "committed"
+    options: dict[str, Any] = {"layout": "kd", "by": ["b", "text"], "target_size_bytes": 1500}
+    assert run(table, engine=engine, **options).status == "committed"
     assert tracked_rows(table) == before
 
 

@@ -22,6 +22,7 @@ from tests.support.runs.maintenance_runs import (
     remove_files,
     run,
 )
+from tests.support.runs.shared_bins import SharingEngine
 
 from delta_log import Table
 from delta_log.errors import ConcurrentDelete
@@ -85,13 +86,14 @@ deletions = st.dictionaries(st.integers(0, FILES - 1), st.sets(st.integers(0, RO
 
 
 @pytest.mark.parametrize(
-    ("kind", "engine"), [*((kind, WatchedEngine) for kind in KINDS), ("hilbert", OnDisk)]
+    ("kind", "engine"),
+    [*((kind, WatchedEngine) for kind in KINDS), ("hilbert", OnDisk), ("kd", SharingEngine)],
 )
 @settings(max_examples=8)
 @given(before=deletions, meanwhile=deletions, gone=st.sets(st.integers(0, FILES - 1), max_size=1))
 def test_rows_deleted_meanwhile_stay_deleted_wherever_the_layout_put_them(
     kind: str,
-    engine: type[WatchedEngine],
+    engine: type[WatchedEngine | SharingEngine],
     before: dict[int, set[int]],
     meanwhile: dict[int, set[int]],
     gone: set[int],

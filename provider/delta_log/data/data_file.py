@@ -223,7 +223,7 @@ class DataFile:
         asked = (memory or ColumnMemory()).recall(self._arrow_schema, lambda: self._asked(columns, physical))
         found = asked.found
         groups = range(self.num_row_groups) if row_groups is None else row_groups
-        position, end = self._first_row(groups.start), self._first_row(groups.stop)
+        position, end = self.first_row(groups.start), self.first_row(groups.stop)
         if not asked.names:
             where = _live_positions(position, end, hidden) if positions else None
             count = end - position - (hidden.count(position, end) if hidden is not None else 0)
@@ -267,7 +267,7 @@ class DataFile:
         source = self._storage.open_read(self.key)
         return pq.ParquetFile(source, coerce_int96_timestamp_unit="s", buffer_size=_PAGE_BYTES)
 
-    def _first_row(self, group: int) -> int:
+    def first_row(self, group: int) -> int:
         """Return the physical index of a row group's first row; for the number of row groups, the number of rows."""
         metadata = self._metadata
         if group == metadata.num_row_groups:

@@ -3,7 +3,8 @@
 1. The engine uses the DataFrame API only, so that the same job runs on classic Spark and on Spark Connect. Spark never sees
    a column of the table: it schedules tasks, retries them and ships code; the rewriter does the rest.
 2. Each bin is one task (``repartitionById``; hashing would put several bins into one partition). There is one action: a
-   second one would rewrite everything twice.
+   second one would rewrite everything twice. A large bin whose rows a layout moves is shared by several tasks instead
+   (:mod:`~delta_maintenance.engine.shared_bins`), unless the rewrite is detached.
 3. The driver follows progress in the storage, where manifests appear as bins finish. Spark Connect offers no other tracker.
    A manifest counts only if this run wrote it and it answers its task.
 4. Storage options and the run's key travel in the closure of the task, never in a configuration, which logs and the
@@ -15,7 +16,7 @@
 6. On a Spark Connect server the action may outlive this process (:class:`DetachedSparkEngine`). Its result then holds errors only,
    since the server buffers it: manifests are in the storage.
 
-PySpark is imported by this module, :mod:`~delta_maintenance.engine.spark_session` and
+PySpark is imported by this module, :mod:`~delta_maintenance.engine.spark_session`, :mod:`~delta_maintenance.engine.spark_shuffle` and
 :mod:`~delta_maintenance.engine.spark_listing` only.
 """
 
@@ -39,15 +40,24 @@ from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.executors import Background, executor_wait, with_executors
 from delta_maintenance.engine.rewriting_task import reported_error, task_error
+from delta_maintenance.engine.shared_bins import SharedBins, is_shared
 from delta_maintenance.engine.spark_failure import spark_errors
 from delta_maintenance.engine.spark_listing import SparkListing
-from delta_maintenance.engine.spark_session import application_of, connect_session, sent_files, sent_secrets
+from delta_maintenance.engine.spark_session import (
+    application_of,
+    connect_session,
+    processors_of,
+    sent_files,
+    sent_secrets,
+)
+from delta_maintenance.engine.spark_shuffle import SparkShuffle, small_batches
 from delta_maintenance.engine.task_secrets import Secrets
 from delta_maintenance.errors import OperationFailed, OperationLost, TaskFailed
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import read_manifest
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed_text
 from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, BinManifest, RewriteTask
+from delta_maintenance.units import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,11 +103,49 @@ class SparkEngine:
         if not tasks:
             return
         spark = self._ready(progress)
-        with spark_errors():
-            collecting = _Collecting(self._frame(spark, tasks, run_key, self._nonce).collect)
         look = executor_wait(spark, progress).look
-        # Stopping the session ends the tasks; it was for this job.
-        yield from self._results(tasks, collecting, progress, run_key, self._nonce, look, spark.stop)
+        shared, alone = self._divided(spark, tasks)
+        if alone:
+            with spark_errors():
+                collecting = _Collecting(self._frame(spark, alone, run_key, self._nonce).collect)
+            # Stopping the session ends the tasks; it was for this job.
+            yield from self._results(alone, collecting, progress, run_key, self._nonce, look, spark.stop)
+        if shared:
+            yield from self._shared(spark, shared, progress, run_key, look)
+
+    def _divided(
+        self, spark: SparkSession, tasks: Sequence[RewriteTask]
+    ) -> tuple[Sequence[RewriteTask], Sequence[RewriteTask]]:
+        """Return the bins that several Spark tasks share, and those that one does alone."""
+        total_bytes = sum(task.bytes_in for task in tasks)
+        processors = processors_of(spark) if self._parallelism is None else self._parallelism
+        shared = {number for number, task in enumerate(tasks) if is_shared(task, total_bytes, processors)}
+        if not shared:
+            return [], tasks
+        return [tasks[number] for number in sorted(shared)], [
+            task for number, task in enumerate(tasks) if number not in shared
+        ]
+
+    def _shared(
+        self,
+        spark: SparkSession,
+        tasks: Sequence[RewriteTask],
+        progress: ProgressReporter,
+        run_key: RunKey,
+        look: Callable[[], None],
+    ) -> Generator[BinResult, None, None]:
+        storage = open_storage(tasks[0].table_uri, self._storage_options)
+        shuffle = SparkShuffle(spark, self._executor_options, self._parallelism, self._nonce)
+        sizes = {task.bin_id: task.bytes_in for task in tasks}
+        try:
+            with small_batches(spark):
+                for result in SharedBins(shuffle, storage, progress).run(tasks, run_key, look):
+                    if isinstance(result, BinManifest):
+                        progress.bin_done(result.bin_id, sizes[result.bin_id])
+                    yield result
+        except BaseException:
+            spark.stop()
+            raise
 
     def _results(
         self,
@@ -232,6 +280,7 @@ class DetachedSparkEngine(SparkEngine):
                 try:
                     server.require_answer()
                     spark = self._ready(progress)
+                    self._tell_large(spark, tasks, progress)
                     nonce = _nonce_of(self._rewrite, run_key)
                     frame = self._frame(spark, tasks, run_key, nonce, errors_only=True)
                     server.start(_plan_of(spark, frame))
@@ -270,6 +319,16 @@ class DetachedSparkEngine(SparkEngine):
                 """Leave executors to the server, and the session, which is ended with the job (:meth:`end`)."""
 
             yield from self._results(tasks, _Collecting(fetch), progress, run_key, nonce, nothing, nothing)
+
+    def _tell_large(
+        self, spark: SparkSession, tasks: Sequence[RewriteTask], progress: ProgressReporter
+    ) -> None:
+        large, _ = self._divided(spark, tasks)
+        if large:
+            progress.message(
+                f"one Spark task alone lays out {counted(len(large), 'large bin')}: several share a bin only where the job waits for "
+                "the rewrite (deferrable=False)"
+            )
 
     def end(self) -> None:
         """End the session, with all that still runs in it.

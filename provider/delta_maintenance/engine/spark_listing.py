@@ -20,7 +20,7 @@ from delta_log.errors import DeltaLogError
 from delta_maintenance.contract import ErrorReport
 from delta_maintenance.engine.executors import with_executors
 from delta_maintenance.engine.rewriting_task import task_error
-from delta_maintenance.engine.spark_session import sent_files, sent_secrets
+from delta_maintenance.engine.spark_session import processors_of, sent_files, sent_secrets
 from delta_maintenance.engine.task_secrets import Secrets
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.listing.part import FOUND_SCHEMA, ListingPart
@@ -62,10 +62,7 @@ class SparkListing:
     def parallelism(self) -> int:
         if self._tasks is not None:
             return self._tasks
-        try:
-            return max(_LEAST_TASKS, self._spark.sparkContext.defaultParallelism)
-        except Exception:  # noqa: BLE001 - Spark Connect has no such property
-            return _LEAST_TASKS
+        return max(_LEAST_TASKS, processors_of(self._spark))
 
     def run(self, parts: Sequence[ListingPart], keys: Path) -> Iterator[pa.RecordBatch]:
         """List some parts.

@@ -33,7 +33,7 @@ _EMBEDDED = {
     "spark.log.level": "WARN",
 }
 
-
+_PROCESSORS_OF_A_SERVER = 16
 #: Sessions on Spark Connect servers that this process has opened for its job: address, ids, session.
 _OPENED: list[tuple[str, DetachedRewrite, SparkSession]] = []
 
@@ -147,6 +147,14 @@ def application_of(session: SparkSession) -> dict[str, str | None]:
         "ui_url": None if context is None else context.uiWebUrl,
         "version": session.version,
     }
+
+
+def processors_of(spark: SparkSession) -> int:
+    """Return how many tasks the cluster runs at a time. A Spark Connect server does not tell, and counts as one of some size."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except Exception:  # noqa: BLE001 - Spark Connect has no such property
+        return _PROCESSORS_OF_A_SERVER
 
 
 def _use_this_python() -> None:

@@ -142,7 +142,7 @@ def rewrite_bin(
                 f"{outputs.rows} written. This is a bug; nothing was committed."
             )
         if task.verify == "full":
-            _compare(task, storage, live.columns, outputs)
+            compare_with_rows(task, storage, live.columns, outputs)
     elapsed_ms = int((time.monotonic() - started) * 1000)
     return publish(replace(manifest, elapsed_ms=elapsed_ms), storage, run_key)
 
@@ -163,8 +163,8 @@ def _removing(
         raise
 
 
-def _compare(task: RewriteTask, storage: Storage, stored: StructType, written: Outputs) -> None:
-    """Read the new files back.
+def compare_with_rows(task: RewriteTask, storage: Storage, stored: StructType, written: Outputs) -> None:
+    """Read new files back, and compare them with the rows that went in.
 
     :raises RewriteMismatch: they hold other rows than those that were read.
     :raises BoundsMismatch: a bound or a count in them is wrong.

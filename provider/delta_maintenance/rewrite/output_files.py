@@ -34,6 +34,7 @@ from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
 from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.received_file import ReceivedFile
 from delta_maintenance.rewrite.row_map import RowMapWriter
 from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.segments import Segment, segments
@@ -95,27 +96,23 @@ def write_outputs(
     settings: WriterSettings,
     pool: SegmentPool,
     on_progress: OnProgress | None = None,
+    received: ReceivedFile | None = None,
 ) -> Outputs:
     """Write all rows. A bin without rows has no file.
 
     :param live: reads the sources.
     :param pool: encodes segments.
+    :param received: the rows of one of the files, if other processes have read the sources. Then only this file is written.
     """
     storage, key_values = sources.storage, {**spark_metadata(live.columns), **floats_note()}
     like = sources.copied_files.like if sources.copied_files is not None else None
     bytes_copied = 0
     written: list[tuple[str, StatsCollector]] = []
     read = RowHash()
-    laid_out: LaidOutRows | None = None
-    if task.layout is not None:
+    laid_out: LaidOutRows | ReceivedFile | None = received
+    if received is None and task.layout is not None:
         laid_out = LaidOutRows(task, sources, live, settings.row_group_bytes, pool)
-        work, ahead = _laid_out(laid_out, on_progress), pool.threads + _PARTS_AHEAD
-    elif task.num_outputs > 1:
-        # The caller's thread decodes while one thread encodes.
-        work, ahead = _pieces(task, sources, live, settings.row_group_bytes), 1
-    else:
-        work = _segments(task, sources, live, settings.row_group_bytes, pool.threads)
-        ahead = pool.threads + _PARTS_AHEAD
+    work, ahead = _work_of(task, sources, live, settings, pool, laid_out, on_progress)
 
     def copied_part(part: SourceSlice, batches: Callable[[], Iterable[pa.RecordBatch]]) -> CopiedPart:
         found = RowHash()
@@ -174,6 +171,27 @@ def write_outputs(
     return Outputs(files, rows, hashed, bytes_copied, where_rows_went)
 
 
+def _work_of(
+    task: RewriteTask,
+    sources: Sources,
+    live: LiveRows,
+    settings: WriterSettings,
+    pool: SegmentPool,
+    laid_out: LaidOutRows | ReceivedFile | None,
+    on_progress: OnProgress | None,
+) -> tuple[Generator[_Work, None, None], int]:
+    """Return the work for the threads, and how many parts are begun before the first one is asked for."""
+    ahead = pool.threads + _PARTS_AHEAD
+    if isinstance(laid_out, ReceivedFile):
+        return _received(laid_out), ahead
+    if laid_out is not None:
+        return _laid_out(laid_out, on_progress), ahead
+    if task.num_outputs > 1:
+        # The caller's thread decodes while one thread encodes.
+        return _pieces(task, sources, live, settings.row_group_bytes), 1
+    return _segments(task, sources, live, settings.row_group_bytes, pool.threads), ahead
+
+
 def _floats(part: SourceSlice, live: LiveRows, settings: WriterSettings) -> StatsCollector | None:
     """Find the bounds of the float columns whose footer is not trusted."""
     assert part.opened.copied is not None
@@ -208,7 +226,7 @@ def _segments(
         if segment[0].is_copied:
             yield _Work(0, batches, frozenset(), done, segment[0])
         else:
-            yield _Work(0, batches, _bloom_filters(segment), done)
+            yield _Work(0, batches, bloom_filters_of(segment), done)
 
 
 def _laid_out(rows: LaidOutRows, on_progress: OnProgress | None) -> Generator[_Work, None, None]:
@@ -219,7 +237,7 @@ def _laid_out(rows: LaidOutRows, on_progress: OnProgress | None) -> Generator[_W
     def on_read(segment: Segment) -> None:
         nonlocal reported
         if not bloom_filters:
-            bloom_filters.update(_bloom_filters(segment))
+            bloom_filters.update(bloom_filters_of(segment))
         half = sum(_done(segment)) // 2
         reported += half
         if on_progress is not None:
@@ -234,7 +252,12 @@ def _laid_out(rows: LaidOutRows, on_progress: OnProgress | None) -> Generator[_W
             yield _Work(bucket.file, bucket.batches, frozenset(bloom_filters), done, numbers=bucket.numbers)
 
 
-def _bloom_filters(segment: Segment) -> frozenset[str]:
+def _received(rows: ReceivedFile) -> Generator[_Work, None, None]:
+    for bucket in rows.buckets():
+        yield _Work(bucket.file, bucket.batches, rows.bloom_filters, (), numbers=bucket.numbers)
+
+
+def bloom_filters_of(segment: Segment) -> frozenset[str]:
     files = [part.opened.data_file for part in segment[:_ASKED_FOR_BLOOM_FILTERS]]
     return frozenset().union(*(file.bloom_filters for file in files))
 

@@ -88,26 +88,29 @@ def new_places(manifest: BinManifest, storage: Storage, numbers: _Int64s) -> _In
     assert row_map is not None
     if not len(numbers):
         return numbers
-    kind = _type_for(manifest.rows_in)
-    digest, first, found = hashlib.sha256(), 0, []
-    for block in _blocks(storage, manifest, kind):
-        digest.update(block)
-        here = np.frombuffer(block, kind, len(block) // kind.itemsize).astype(np.int64)
+    first, found = 0, []
+    for here in numbers_in(row_map, storage, manifest.run_id, manifest.bin_id, manifest.rows_out):
         at = np.minimum(np.searchsorted(numbers, here), len(numbers) - 1)
         found.append(first + np.flatnonzero(numbers[at] == here))
         first += len(here)
-    if digest.hexdigest() != row_map.sha256:
-        raise NotRemappable("the file that tells where its rows went is gone, or was changed")
     return np.concatenate(found)
 
 
-def _blocks(storage: Storage, manifest: BinManifest, kind: np.dtype[np.unsignedinteger]) -> Iterator[bytes]:
-    key, size = manifest.row_map_key, manifest.rows_out * kind.itemsize
-    assert key is not None
+def numbers_in(row_map: RowMap, storage: Storage, run_id: str, bin_id: str, rows: int) -> Iterator[_Int64s]:
+    """Yield the numbers of a row map, some at a time.
+
+    :param rows: how many numbers it holds.
+    :raises NotRemappable: after the last numbers: the row map is gone, or it is not the one that the task wrote.
+    """
+    kind, digest = _type_for(sum(row_map.source_rows)), hashlib.sha256()
+    key, size = row_map_key(run_id, bin_id, row_map.token), rows * kind.itemsize
     starts = range(0, size, _BLOCK_BYTES)
-    yield from map_ordered(
-        partial(_block, storage, key, size), starts, min(_READ_AT_ONCE, storage.concurrency)
-    )
+    blocks = map_ordered(partial(_block, storage, key, size), starts, min(_READ_AT_ONCE, storage.concurrency))
+    for block in blocks:
+        digest.update(block)
+        yield np.frombuffer(block, kind, len(block) // kind.itemsize).astype(np.int64)
+    if digest.hexdigest() != row_map.sha256:
+        raise NotRemappable("the file that tells where its rows went is gone, or was changed")
 
 
 def _block(storage: Storage, key: str, size: int, start: int) -> bytes:

@@ -56,7 +56,7 @@ def segments(
 def _ways(opened: OpenedSource) -> Iterator[tuple[range, bool]]:
     """Yield consecutive row groups of a source that are all copied, or all decoded."""
     if opened.copied is None:
-        yield range(opened.num_row_groups), False
+        yield range(opened.num_row_groups) if opened.wanted is None else opened.wanted, False
         return
     stop = 0
     for is_copied, reasons in groupby(opened.copied.copies.reasons, lambda reason: reason is None):

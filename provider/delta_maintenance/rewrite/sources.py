@@ -29,6 +29,7 @@ class OpenedSource:
 
     :param decoded: the open data file; ``None``: all of it is copied.
     :param copied: ``None``: all of it is decoded.
+    :param wanted: consecutive row groups, if others read the rest of them; ``None``: all.
     """
 
     source: SourceFile
@@ -36,6 +37,7 @@ class OpenedSource:
     decoded: DataFile | None
     hidden: RowBitmap | None = None
     copied: CopiedFile | None = None
+    wanted: range | None = None
 
     @property
     def data_file(self) -> DataFile:
