@@ -7,7 +7,7 @@ from delta_maintenance.health.facts import PlannedLayout
 from delta_maintenance.health.options import HealthOptions
 from delta_maintenance.health.planned_rewrites import rewrite_of
 from delta_maintenance.optimize.options import OptimizeOptions
-from delta_maintenance.optimize.plan.layout_advice import advised_layout, clustering_advice
+from delta_maintenance.optimize.plan.layout_advice import Query, advised_layout, clustering_advice
 from delta_maintenance.optimize.plan.table_layout import clustered_columns
 
 
@@ -21,7 +21,7 @@ def planned_layout(snapshot: Snapshot, options: HealthOptions, now_ms: int) -> P
 
     :raises InvalidRequest: the queries cannot be read, or name too many columns.
     """
-    queries: list[dict[str, bool]] = []
+    queries: list[Query] = []
     if options.queries is not None:
         # Imported here: most readings parse no SQL.
         from delta_maintenance.partitions.predicate import filtered_columns

@@ -43,6 +43,8 @@ from delta_maintenance.options import written_column
 
 #: So many terms make a chain.
 _CHAIN = 32
+#: So many filters of one query are told apart.
+_MOST_FILTERS = 64
 _UNKNOWN = pa.scalar(None, pa.bool_())
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -88,14 +90,19 @@ def partition_predicate(text: str, schema: StructType, partition_columns: Sequen
     return _Translator(text, schema, partition_columns).translate()
 
 
-def filtered_columns(text: str) -> list[dict[str, bool]]:
-    """The columns by which some predicates of queries filter; of each, whether it asks for ranges of values only.
+#: Columns that a query compares with values; of each, whether it asks for ranges of values only.
+Filter = dict[str, bool]
 
-    The predicates may be on data columns, and hold whatever Spark SQL allows: comparisons with anything else than one column do not
-    count.
+
+def filtered_columns(text: str) -> list[list[Filter]]:
+    """The columns by which some predicates of queries filter.
+
+    The predicates may be on data columns, and hold whatever Spark SQL allows: what is no comparison of one column with something else
+    selects everything.
 
     :param text: predicates, with semicolons between them.
-    :return: for each predicate, the names of columns with dots between parts, and backticks where a part needs them.
+    :return: for each predicate, the filters that it combines with OR. Names of columns have dots between parts, and backticks where a part
+        needs them. A filter without columns selects everything.
     :raises InvalidRequest: a text is no predicate, or filters by no column.
     """
     try:
@@ -106,7 +113,7 @@ def filtered_columns(text: str) -> list[dict[str, bool]]:
             f"The predicates {brief(text)!r} cannot be used: they are not SQL predicates. Write them as in WHERE, with semicolons "
             "between them."
         ) from error
-    if not found or not all(found):
+    if not found or not all(any(filters) for filters in found):
         raise InvalidRequest(
             f"The predicates {brief(text)!r} cannot be used: each must compare a column with a value. Write them as in WHERE, with "
             "semicolons between them."
@@ -114,18 +121,38 @@ def filtered_columns(text: str) -> list[dict[str, bool]]:
     return found
 
 
-def _filters(predicate: exp.Expr) -> dict[str, bool]:
-    found: dict[str, bool] = {}
-    for node in predicate.find_all(*_COMPARISONS, exp.In, exp.Between, exp.Like):
-        if isinstance(node, exp.NEQ) or isinstance(node.parent, exp.Not):
-            continue
-        sides = [_bare(node.this), *([_bare(node.expression)] if type(node) in _COMPARISONS else [])]
-        columns = [side for side in sides if isinstance(side, (exp.Column, exp.Dot))]
-        if len(columns) != 1:
-            continue
-        name = written_column(part.name for part in columns[0].parts)
-        found[name] = found.get(name, True) and not isinstance(node, (exp.EQ, exp.NullSafeEQ, exp.In))
+def _filters(predicate: exp.Expr) -> list[Filter]:
+    """The filters that a predicate combines with OR."""
+    if isinstance(predicate, exp.Paren):
+        return _filters(predicate.this)
+    if isinstance(predicate, exp.Or):
+        return [one for term in predicate.flatten() for one in _filters(term)]
+    if not isinstance(predicate, exp.And):
+        return [_compared(predicate)]
+    found: list[Filter] = [{}]
+    for term in predicate.flatten():
+        more = _filters(term)
+        if (
+            len(found) * len(more) <= _MOST_FILTERS
+        ):  # otherwise this term counts as one that selects everything
+            found = [_both(one, other) for one in found for other in more]
     return found
+
+
+def _both(one: Filter, other: Filter) -> Filter:
+    return {name: one.get(name, True) and other.get(name, True) for name in (*one, *other)}
+
+
+def _compared(node: exp.Expr) -> Filter:
+    """The column that a comparison asks for; none: it is no such comparison."""
+    if not isinstance(node, (*_COMPARISONS, exp.In, exp.Between, exp.Like)) or isinstance(node, exp.NEQ):
+        return {}
+    sides = [_bare(node.this), *([_bare(node.expression)] if type(node) in _COMPARISONS else [])]
+    columns = [side for side in sides if isinstance(side, (exp.Column, exp.Dot))]
+    if len(columns) != 1:
+        return {}
+    name = written_column(part.name for part in columns[0].parts)
+    return {name: not isinstance(node, (exp.EQ, exp.NullSafeEQ, exp.In))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 Columns are taken one after the other: each time the one with which the queries skip most files, as long as that is clearly more than
 without it. The forecast (:mod:`delta_maintenance.optimize.plan.layout_forecast`) draws rows between the bounds of the files. A query
-asks for values of one of these rows: for its value in a column, or for the :data:`RANGE_SHARE` of the rows that follow it there.
-Columns that a predicate combines with OR count as if it combined them with AND.
+asks for values of one of these rows: for its value in a column, or for the :data:`RANGE_SHARE` of the rows that follow it there. A query
+that combines filters with OR asks for values of several rows, and reads what one of the filters reads.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ _LEAST_GAIN = 0.01
 _ROWS_ASKED = 256
 _Floats = npt.NDArray[np.float64]
 
+#: The filters that a query combines with OR. Each has columns, with whether it asks for a range; without columns it reads everything.
+Query = Sequence[Mapping[str, bool]]
+#: The same, with the numbers of columns.
+_Query = Sequence[Mapping[int, bool]]
+
 
 @dataclass(frozen=True, slots=True)
 class LayoutAdvice:
@@ -55,22 +60,19 @@ class LayoutAdvice:
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """The columns of the queries that a layout may use.
-
-    :param queries: for each, the numbers of its columns, with whether it asks for a range.
-    """
+    """The columns of the queries that a layout may use."""
 
     paths: tuple[tuple[str, ...], ...]
     names: tuple[str, ...]
-    queries: tuple[Mapping[int, bool], ...]
+    queries: tuple[_Query, ...]
     unusable: Mapping[str, str]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, queries: Sequence[Mapping[str, bool]]) -> _Candidates:
+    def of(cls, snapshot: Snapshot, queries: Sequence[Query]) -> _Candidates:
         found: dict[tuple[str, ...], str] = {}
         unusable: dict[str, str] = {}
         paths: dict[str, tuple[str, ...]] = {}
-        for name in {name: None for query in queries for name in query}:
+        for name in {name: None for query in queries for one in query for name in one}:
             try:
                 path, full = usable_column(snapshot, name)
             except InvalidRequest as error:
@@ -84,19 +86,22 @@ class _Candidates:
                 "frequent queries."
             )
         numbers = {path: number for number, path in enumerate(found)}
-        told = tuple(
-            {numbers[paths[name]]: is_range for name, is_range in query.items() if name in paths}
+        told = [
+            [
+                {numbers[paths[name]]: is_range for name, is_range in one.items() if name in paths}
+                for one in query
+            ]
             for query in queries
-        )
-        return cls(tuple(found), tuple(found.values()), tuple(query for query in told if query), unusable)
+        ]
+        usable = tuple(query for query in told if any(query))
+        return cls(tuple(found), tuple(found.values()), usable, unusable)
 
 
 def advised_layout(
-    snapshot: Snapshot, queries: Sequence[Mapping[str, bool]], options: OptimizeOptions, now_ms: int
+    snapshot: Snapshot, queries: Sequence[Query], options: OptimizeOptions, now_ms: int
 ) -> LayoutAdvice | None:
     """Find a layout for some queries of a table that is not clustered; ``None``: no layout would change anything.
 
-    :param queries: for each, the names of columns that it filters by, with whether it asks for a range.
     :param options: of the run, without a layout.
     :raises InvalidRequest: no column of the queries can be used, or there are too many.
     """
@@ -116,18 +121,18 @@ def advised_layout(
 
 
 def clustering_advice(
-    snapshot: Snapshot, queries: Sequence[Mapping[str, bool]], options: OptimizeOptions, now_ms: int
+    snapshot: Snapshot, queries: Sequence[Query], options: OptimizeOptions, now_ms: int
 ) -> LayoutAdvice | None:
     """Say what it would gain to cluster a clustered table; ``None``: there is nothing to do, or nothing is known.
 
-    :param queries: as above; none: for one value in each column of the clustering.
+    :param queries: none: for one value in each column of the clustering.
     """
     plan = plan_optimize(snapshot, options, now_ms)
     assert plan.layout is not None
     layout, candidates = plan.layout.layout, _Candidates.of(snapshot, queries)
     paths = tuple(dict.fromkeys((*candidates.paths, *layout.columns)))
     by = [paths.index(path) for path in layout.columns]
-    asked = candidates.queries or tuple({number: False} for number in by)
+    asked = candidates.queries or tuple([{number: False}] for number in by)
     return _advice(snapshot, plan, options, replace(candidates, paths=paths, queries=asked), layout.kind, by)
 
 
@@ -168,9 +173,9 @@ class _Drawn:
             [DrawnRows.of(planned, bounds) for planned in largest], [max(1, one.bytes_in) for one in largest]
         )
 
-    def best_columns(self, queries: Sequence[Mapping[int, bool]]) -> tuple[int, ...]:
+    def best_columns(self, queries: Sequence[_Query]) -> tuple[int, ...]:
         """Choose columns, the most useful one first."""
-        left = {number for query in queries for number in query}
+        left = {number for query in queries for one in query for number in one}
         left = {number for number in left if all(number in one.known for one in self.bins)}
         chosen: tuple[int, ...] = ()
         reached = 0.0
@@ -183,7 +188,7 @@ class _Drawn:
             left.remove(best)
         return chosen
 
-    def skipped(self, queries: Sequence[Mapping[int, bool]], kind: str, by: Sequence[int]) -> float:
+    def skipped(self, queries: Sequence[_Query], kind: str, by: Sequence[int]) -> float:
         """The part of the files that the queries skip on average: as the files are, or after a layout by some columns."""
         if not self.bins:
             return 0.0
@@ -195,10 +200,26 @@ class _Drawn:
         return float(np.average(found, weights=self.weights))
 
 
-def _skipped(query: Mapping[int, bool], drawn: DrawnRows, least: _Floats, most: _Floats) -> float:
+def _skipped(query: _Query, drawn: DrawnRows, least: _Floats, most: _Floats) -> float:
     """The part of the files that hold nothing of what a query asks for, on average over the rows that it asks for."""
     rows = drawn.values.shape[1]
     asked = np.linspace(0, rows - 1, min(rows, _ROWS_ASKED)).astype(np.int64)
+    reads = np.zeros((len(asked), least.shape[1]), np.bool_)
+    for place, one in enumerate(query):
+        # Another filter asks for another row.
+        reads |= _read(one, drawn, least, most, np.roll(asked, place * len(asked) // len(query)))
+    return 1 - float(reads.mean())
+
+
+def _read(
+    query: Mapping[int, bool],
+    drawn: DrawnRows,
+    least: _Floats,
+    most: _Floats,
+    asked: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Tell for each row that is asked for, and each file, whether the file has to be read."""
+    rows = drawn.values.shape[1]
     reads = np.ones((len(asked), least.shape[1]), np.bool_)
     for number, is_range in query.items():
         if number not in drawn.known:
@@ -210,4 +231,4 @@ def _skipped(query: Mapping[int, bool], drawn: DrawnRows, least: _Floats, most: 
             last = np.searchsorted(ascending, begin) + int(rows * RANGE_SHARE)
             end = ascending[np.minimum(last, rows - 1)]
         reads &= (least[place] <= end[:, None]) & (begin[:, None] <= most[place])
-    return 1 - float(reads.mean())
+    return reads

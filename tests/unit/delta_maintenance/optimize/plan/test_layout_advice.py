@@ -39,9 +39,12 @@ def table(path: Path, files: int = 64) -> Path:
     return path
 
 
-def advice(path: Path, *queries: dict[str, bool], **options: Any) -> LayoutAdvice | None:
+def advice(
+    path: Path, *queries: dict[str, bool] | list[dict[str, bool]], **options: Any
+) -> LayoutAdvice | None:
     snapshot = Table(str(path)).snapshot()
-    return advised_layout(snapshot, queries, OptimizeOptions(target_size_bytes=10 * MIB, **options), 0)
+    asked = [query if isinstance(query, list) else [query] for query in queries]
+    return advised_layout(snapshot, asked, OptimizeOptions(target_size_bytes=10 * MIB, **options), 0)
 
 
 def chosen(found: LayoutAdvice | None) -> tuple[str | None, set[str]]:
@@ -76,6 +79,19 @@ def test_a_column_that_is_asked_for_with_another_one_may_be_left_out(tmp_path: P
     assert chosen(found)[1] >= {"user"}
     assert found is not None
     assert found.after > found.now
+
+
+def test_a_query_reads_what_any_of_its_filters_reads(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    both = advice(path, {"user": False, "item": False})
+    one = advice(path, {"user": False})
+    either = advice(path, [{"user": False}, {"item": False}])
+    assert both is not None
+    assert one is not None
+    assert either is not None
+    assert either.after < one.after <= both.after
+    # A filter without columns reads everything, so no layout helps.
+    assert advice(path, [{"user": False}, {}]) is None
 
 
 def test_columns_that_no_layout_can_use_are_named_with_the_reason(tmp_path: Path) -> None:
