@@ -149,7 +149,7 @@ def _spark(scratch: Path, settings: Mapping[str, str]) -> SparkSession:
     arguments = [part for name, value in confs.items() for part in ("--conf", f"{name}={value}")]
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     jars = (*delta_spark_jars(), *map(Path, extensions))
-    spark = start_delta_spark(jars, scratch / "spark", short_lived=True, threads=64, memory="6g")
+    spark = start_delta_spark(jars, scratch / "spark", runs_long=True, threads=64, memory="6g")
     # A statement that fails is what is counted here.
     spark.sparkContext.setLogLevel("OFF")
     return spark

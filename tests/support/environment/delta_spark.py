@@ -24,6 +24,7 @@ DELTA_VERSION = "4.4.0"
 #: For a JVM of a few minutes, as in spark_conf/spark-defaults.conf; a benchmark needs the optimizing compiler.
 #: With one compiler alone a JVM reserves 48 MiB for compiled code. delta-spark fills them, and then nothing is compiled any more.
 SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
+LONG_RUNNING_JVM = ("-XX:+UseParallelGC", "-XX:ParallelGCThreads=2")
 #: For tables of a few rows: generating and compiling code for a query, and planning it again while it runs, take longer than
 #: interpreting it.
 _TINY_QUERIES: Mapping[str, str] = {
@@ -73,12 +74,14 @@ def start_delta_spark(
     scratch: Path,
     *,
     short_lived: bool = False,
+    runs_long: bool = False,
     threads: int = 2,
     memory: str = "1g",
 ) -> SparkSession:
     """Starts a session in this process, which can have only one. `stop_spark` ends it.
 
     :param short_lived: the session runs small queries for a few minutes: little is compiled.
+    :param runs_long: it runs small queries for an hour: queries are not compiled, but what runs them is.
     :param threads: so many tasks run at a time.
     """
     if "JAVA_HOME" not in os.environ:
@@ -89,6 +92,7 @@ def start_delta_spark(
     bin_directory = str(Path(sys.executable).parent)
     if shutil.which("spark-submit") != f"{bin_directory}/spark-submit":
         os.environ["PATH"] = f"{bin_directory}{os.pathsep}{os.environ['PATH']}"
+    jvm = LONG_RUNNING_JVM if runs_long else SHORT_LIVED_JVM if short_lived else ()
     settings: dict[str, bool | float | int | str | None] = {
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -99,14 +103,14 @@ def start_delta_spark(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join(
-            [*(SHORT_LIVED_JVM if short_lived else ()), f"-Dderby.system.home={scratch}"]
+            [*jvm, f"-Dderby.system.home={scratch}"]
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # The tables are tiny: a task costs more than its work.
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
-        **(_TINY_QUERIES if short_lived else {}),
+        **(_TINY_QUERIES if short_lived or runs_long else {}),
     }
     builder = SparkSession.builder.master(f"local[{threads}]").appName("airflow-provider-delta tests")
     session = builder.config(map=settings).getOrCreate()
