@@ -46,7 +46,7 @@ LEAST_BYTES = 256 << 20
 #: Bytes of sources that one process takes at a time.
 SHARE_BYTES = 64 << 20
 #: Bins that are shared at a time. One that ends leaves processors idle until the next one has its rule.
-_AT_ONCE = 4
+BINS_AT_ONCE = 4
 _POLL_SECONDS = 0.2
 
 
@@ -80,10 +80,13 @@ class SharedBins:
     """Rewrites bins, several processes each.
 
     :param storage: of the driver.
+    :param at_once: the most bins at a time.
     """
 
-    def __init__(self, shuffle: Shuffle, storage: Storage, progress: ProgressReporter) -> None:
-        self._shuffle, self._storage, self._progress = shuffle, storage, progress
+    def __init__(
+        self, shuffle: Shuffle, storage: Storage, progress: ProgressReporter, at_once: int = BINS_AT_ONCE
+    ) -> None:
+        self._shuffle, self._storage, self._progress, self._at_once = shuffle, storage, progress, at_once
 
     def run(
         self, tasks: Sequence[RewriteTask], run_key: RunKey, look: Callable[[], None]
@@ -94,7 +97,7 @@ class SharedBins:
         """
         waiting, running = deque(tasks), list[Background[BinResult | None]]()
         while waiting or running:
-            while waiting and len(running) < _AT_ONCE:
+            while waiting and len(running) < self._at_once:
                 running.append(Background(partial(self._rewritten, waiting.popleft(), run_key)))
             look()
             for done in [bin_ for bin_ in running if bin_.wait(_POLL_SECONDS / len(running))]:

@@ -40,7 +40,7 @@ from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.executors import Background, executor_wait, with_executors
 from delta_maintenance.engine.rewriting_task import reported_error, task_error
-from delta_maintenance.engine.shared_bins import SharedBins, is_shared
+from delta_maintenance.engine.shared_bins import BINS_AT_ONCE, SharedBins, is_shared
 from delta_maintenance.engine.spark_failure import spark_errors
 from delta_maintenance.engine.spark_listing import SparkListing
 from delta_maintenance.engine.spark_session import (
@@ -117,6 +117,8 @@ class SparkEngine:
         self, spark: SparkSession, tasks: Sequence[RewriteTask]
     ) -> tuple[Sequence[RewriteTask], Sequence[RewriteTask]]:
         """Return the bins that several Spark tasks share, and those that one does alone."""
+        if tasks[0].layout is None:
+            return [], tasks
         total_bytes = sum(task.bytes_in for task in tasks)
         processors = processors_of(spark) if self._parallelism is None else self._parallelism
         shared = {number for number, task in enumerate(tasks) if is_shared(task, total_bytes, processors)}
@@ -137,9 +139,11 @@ class SparkEngine:
         storage = open_storage(tasks[0].table_uri, self._storage_options)
         shuffle = SparkShuffle(spark, self._executor_options, self._parallelism, self._nonce)
         sizes = {task.bin_id: task.bytes_in for task in tasks}
+        # Each bin has as many tasks as there may be.
+        at_once = BINS_AT_ONCE if self._parallelism is None else 1
         try:
             with small_batches(spark):
-                for result in SharedBins(shuffle, storage, progress).run(tasks, run_key, look):
+                for result in SharedBins(shuffle, storage, progress, at_once).run(tasks, run_key, look):
                     if isinstance(result, BinManifest):
                         progress.bin_done(result.bin_id, sizes[result.bin_id])
                     yield result

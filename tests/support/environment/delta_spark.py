@@ -102,9 +102,7 @@ def start_delta_spark(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": " ".join(
-            [*jvm, f"-Dderby.system.home={scratch}"]
-        ),
+        "spark.driver.extraJavaOptions": " ".join([*jvm, f"-Dderby.system.home={scratch}"]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # The tables are tiny: a task costs more than its work.
