@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.checks.added_files import check_added_files
 from tests.support.runs.maintenance_runs import RUN_KEY, run
+from tests.support.runs.shared_bins import share_every_bin
 from tests.support.tables.planted_manifests import forged, plant
 from tests.support.tables.small_tables import write_days
 
@@ -21,7 +22,7 @@ import delta_maintenance
 from delta_log import Table
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import REPORT_PREFIX, JobReport, JobSpec
-from delta_maintenance.engine import cluster_check, shared_bins
+from delta_maintenance.engine import cluster_check
 from delta_maintenance.engine.cluster_check import check_cluster
 from delta_maintenance.engine.spark import SparkEngine
 from delta_maintenance.errors import ClusterIncomplete, TaskFailed
@@ -111,8 +112,7 @@ class Listening(SilentProgress):
 
 @pytest.fixture
 def every_layout_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_bins, "LEAST_BYTES", 1)
-    monkeypatch.setattr(shared_bins, "SHARE_BYTES", 2000)
+    share_every_bin(monkeypatch)
 
 
 @pytest.mark.parametrize("parallelism", [None, 2])

@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from tests.support.environment.delta_spark import stop_spark
 from tests.support.runs.maintenance_runs import keys, run
+from tests.support.runs.shared_bins import share_every_bin
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
-from delta_maintenance.engine import shared_bins
 from delta_maintenance.engine.spark import SparkEngine
 from delta_maintenance.engine.spark_session import spark_session
 
@@ -155,8 +155,7 @@ def test_tasks_that_share_a_bin_are_tried_again_and_leave_nothing_twice(
     fault: str,
     left_by_each: int,
 ) -> None:
-    monkeypatch.setattr(shared_bins, "LEAST_BYTES", 1)
-    monkeypatch.setattr(shared_bins, "SHARE_BYTES", 2000)
+    share_every_bin(monkeypatch)
     rows = write_days(tmp_path, files=6, rows=200, days=1)
     before = set(keys(tmp_path))
     size = Table(str(tmp_path)).snapshot().size_bytes // 3

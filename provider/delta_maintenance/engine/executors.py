@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from delta_maintenance.engine.spark_session import own_processors
 from delta_maintenance.errors import SparkMisconfigured, SparkUnavailable
 from delta_maintenance.progress import ProgressReporter
 
@@ -129,11 +130,10 @@ def with_executors(spark: SparkSession, progress: ProgressReporter, work: Callab
 
 def num_executors(spark: SparkSession) -> int | None:
     """Return how many executors the application has; ``None``: the driver works itself, or the server does not tell."""
+    if own_processors(spark) is not None:
+        return None
     try:
-        context = spark.sparkContext
-        if re.fullmatch(r"local(?:\[.*\])?", context.master or ""):
-            return None
-        infos = context._jsc.sc().statusTracker().getExecutorInfos()
+        infos = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
         return max(0, len(infos) - 1)  # the driver is one of them
     except Exception:  # noqa: BLE001 - Spark Connect has no context; a context that has ended is told by the work
         return None

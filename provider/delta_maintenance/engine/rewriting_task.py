@@ -23,6 +23,7 @@ from delta_maintenance.engine.spark_failure import spark_error
 from delta_maintenance.errors import TaskFailed, error_report
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.task import RewriteTask
 
 _SCHEMA = pa.schema([("bin", pa.int32()), ("manifest", pa.string()), ("error", pa.string())])
@@ -67,11 +68,12 @@ def task_error(error: Exception, nonce: str) -> Exception:
 
 
 def rewrite_batch(
-    batch: pa.RecordBatch, storage_options: Mapping[str, Any], run_key: RunKey, nonce: str
+    batch: pa.RecordBatch, storage_options: Mapping[str, Any], run_key: RunKey, nonce: str, threads: int = 1
 ) -> Iterator[pa.RecordBatch]:
     """Rewrite each task of a batch. Yield a row for each, with the manifest or an error that a repetition cannot change.
 
     :param nonce: marks errors for the driver.
+    :param threads: that encode a bin: more than one where the bins leave processors idle.
     :raises RuntimeError: an error that a repetition may change; its message describes the original.
     """
     for number, text in zip(*batch.select(["bin", "task"]).to_pydict().values(), strict=True):
@@ -80,7 +82,9 @@ def rewrite_batch(
             continue
         manifest = failure = None
         try:
-            manifest = rewrite_bin(task, opened(task.table_uri, storage_options), run_key).to_json()
+            storage = opened(task.table_uri, storage_options)
+            with SegmentPool(threads) as pool:
+                manifest = rewrite_bin(task, storage, run_key, pool=pool).to_json()
         except Exception as error:  # noqa: BLE001 - the driver decides by the description
             report = error_report(error).with_facts(bin_id=task.bin_id)
             if report.retryable:

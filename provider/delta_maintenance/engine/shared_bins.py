@@ -81,12 +81,14 @@ class SharedBins:
 
     :param storage: of the driver.
     :param at_once: the most bins at a time.
+    :ivar running: the bins that are at work.
     """
 
     def __init__(
         self, shuffle: Shuffle, storage: Storage, progress: ProgressReporter, at_once: int = BINS_AT_ONCE
     ) -> None:
         self._shuffle, self._storage, self._progress, self._at_once = shuffle, storage, progress, at_once
+        self.running: list[Background[BinResult | None]] = []
 
     def run(
         self, tasks: Sequence[RewriteTask], run_key: RunKey, look: Callable[[], None]
@@ -95,7 +97,7 @@ class SharedBins:
 
         :param look: called now and then; an error that it raises ends the work.
         """
-        waiting, running = deque(tasks), list[Background[BinResult | None]]()
+        waiting, running = deque(tasks), self.running
         while waiting or running:
             while waiting and len(running) < self._at_once:
                 running.append(Background(partial(self._rewritten, waiting.popleft(), run_key)))

@@ -46,6 +46,7 @@ from delta_maintenance.engine.spark_listing import SparkListing
 from delta_maintenance.engine.spark_session import (
     application_of,
     connect_session,
+    own_processors,
     processors_of,
     sent_files,
     sent_secrets,
@@ -116,8 +117,11 @@ class SparkEngine:
     def _divided(
         self, spark: SparkSession, tasks: Sequence[RewriteTask]
     ) -> tuple[Sequence[RewriteTask], Sequence[RewriteTask]]:
-        """Return the bins that several Spark tasks share, and those that one does alone."""
-        if tasks[0].layout is None:
+        """Return the bins that several Spark tasks share, and those that one does alone.
+
+        Where the driver works itself, one task can use all processors, and no rows have to be moved.
+        """
+        if tasks[0].layout is None or own_processors(spark) is not None:
             return [], tasks
         total_bytes = sum(task.bytes_in for task in tasks)
         processors = processors_of(spark) if self._parallelism is None else self._parallelism
@@ -141,14 +145,16 @@ class SparkEngine:
         sizes = {task.bin_id: task.bytes_in for task in tasks}
         # Each bin has as many tasks as there may be.
         at_once = BINS_AT_ONCE if self._parallelism is None else 1
+        bins = SharedBins(shuffle, storage, progress, at_once)
         try:
             with small_batches(spark):
-                for result in SharedBins(shuffle, storage, progress, at_once).run(tasks, run_key, look):
+                for result in bins.run(tasks, run_key, look):
                     if isinstance(result, BinManifest):
                         progress.bin_done(result.bin_id, sizes[result.bin_id])
                     yield result
         except BaseException:
-            spark.stop()
+            if bins.running:
+                spark.stop()
             raise
 
     def _results(
@@ -245,7 +251,12 @@ class SparkEngine:
         partitions = len(rows) if self._parallelism is None else min(len(rows), max(1, self._parallelism))
         frame = frame.repartitionById(partitions, frame["bin"] % partitions)
         secrets = {"storage_options": dict(self._executor_options), "run_key": run_key.text}
-        rewriting = _rewriting(sent_secrets(spark, secrets), nonce, errors_only)
+        processors = own_processors(spark) or 1
+        if self._parallelism is not None:
+            processors = min(processors, self._parallelism)
+        rewriting = _rewriting(
+            sent_secrets(spark, secrets), nonce, max(1, processors // partitions), errors_only
+        )
         return frame.mapInArrow(rewriting, _OUTPUT)
 
 
@@ -398,7 +409,7 @@ def _changed(storage: Storage, run_id: str, wanted: Collection[str], seen: dict[
 
 
 def _rewriting(
-    secrets: Secrets, nonce: str, errors_only: bool
+    secrets: Secrets, nonce: str, threads: int, errors_only: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # Spark pickles a nested function by value. Its imports are found on the executor, in the bundle or installed.
     def rewrite(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -410,7 +421,8 @@ def _rewriting(
 
         found = received(secrets, SparkFiles.get)
         for batch in batches:
-            for row in rewrite_batch(batch, found["storage_options"], RunKey(found["run_key"]), nonce):
+            run_key = RunKey(found["run_key"])
+            for row in rewrite_batch(batch, found["storage_options"], run_key, nonce, threads):
                 if not errors_only or row.column("error").is_valid()[0].as_py():
                     yield row
 

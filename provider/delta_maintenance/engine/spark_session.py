@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import uuid
@@ -147,6 +148,16 @@ def application_of(session: SparkSession) -> dict[str, str | None]:
         "ui_url": None if context is None else context.uiWebUrl,
         "version": session.version,
     }
+
+
+def own_processors(spark: SparkSession) -> int | None:
+    """Return how many tasks the driver runs at a time by itself; ``None``: executors do, or a server that does not tell."""
+    try:
+        context = spark.sparkContext
+        is_local = re.fullmatch(r"local(?:\[.*\])?", context.master or "") is not None
+        return context.defaultParallelism if is_local else None
+    except Exception:  # noqa: BLE001 - Spark Connect has no context
+        return None
 
 
 def processors_of(spark: SparkSession) -> int:

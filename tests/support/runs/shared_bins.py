@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from delta_log.storage.opening import open_storage
-from delta_maintenance.engine import shared_bins
+from delta_maintenance.engine import shared_bins, spark
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.shared_bins import SharedBins
 from delta_maintenance.engine.sharing_task import SharedPlan, divide_shares, examine_shares, write_files
@@ -22,6 +22,13 @@ from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.shared_bin import Share
 from delta_maintenance.rewrite.task import RewriteTask
+
+
+def share_every_bin(patch: pytest.MonkeyPatch) -> None:
+    """Makes the Spark engine share bins of any size, also in an embedded session."""
+    patch.setattr(shared_bins, "LEAST_BYTES", 1)
+    patch.setattr(shared_bins, "SHARE_BYTES", 2000)
+    patch.setattr(spark, "own_processors", lambda session: None)
 
 
 class ShuffleHere:
