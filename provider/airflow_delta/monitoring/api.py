@@ -29,18 +29,9 @@ from airflow_delta.monitoring.access import (
     readable_dags,
 )
 from airflow_delta.monitoring.feed import Feed
-from airflow_delta.monitoring.fleet import (
-    TableRecords,
-    Wish,
-    chosen,
-    counts_of,
-    fleet_rows,
-    page_of,
-    row_of,
-    source_of,
-)
-from airflow_delta.monitoring.record import RUN, Source, table_id
-from airflow_delta.monitoring.remembered_rows import RememberedRows
+from airflow_delta.monitoring.fleet import Wish, page_of, row_of, source_of
+from airflow_delta.monitoring.record import RUN, Source
+from airflow_delta.monitoring.remembered_fleets import Fleet, RememberedFleets
 from airflow_delta.monitoring.table_view import run_line, run_view, table_view
 
 #: Most tables of one answer.
@@ -103,7 +94,7 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         openapi_url=None,
     )
 
-    make_row = RememberedRows()
+    fleets = RememberedFleets()
     places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     @app.middleware("http")
@@ -125,17 +116,24 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         ] = None,
     ) -> answers.Fleet:
         """The tables that tasks have told of: counts by status, and a page of those that the query chooses."""
-        tables, broken = feed.read(session)
-        rows = fleet_rows(tables, feed.failures(session), readable, dag_id, make_row=make_row)
-        found = chosen(rows, wish)
+        told = feed.read(session)
+        fleet = fleets.fleet(told, readable)
+        if dag_id is not None:
+            of_dag = {
+                table: row
+                for table, row in fleet.rows.items()
+                if readable(dag_id) and dag_id in told.tables[table].dags
+            }
+            fleet = Fleet.of(of_dag)
+        found = fleet.chosen(wish)
         return answers.Fleet(
-            counts=counts_of(rows),
+            counts=fleet.counts,
             total=len(found),
             offset=wish.offset,
             tables=[answers.Row(**row) for row in page_of(found, wish)],
             broken=[
                 answers.BrokenEvent(time_ms=one.time_ms, why=one.why, **source_of(one.source))
-                for one in broken
+                for one in told.broken
                 if not one.source.dag_id or readable(one.source.dag_id)
             ],
             days=days,
@@ -147,12 +145,12 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         identity: Identity, session: SessionOfRequest, readable: Readable, startable: MaintenanceDag
     ) -> answers.TableView:
         """One table: its newest reading of health, the readings over time, and its runs."""
-        failures = [record for record in feed.failures(session) if readable(record.source.dag_id)]
-        table = feed.table_of(session, identity, (record.table for record in failures))
-        records = []
+        told = feed.read(session)
+        table = told.addresses.get(identity)
+        records, failures = [], []
         if table is not None:
             records = [one for one in feed.history(session, table) if readable(one.source.dag_id)]
-            failures = [record for record in failures if record.table == table]
+            failures = [one for one in told.failures if one.table == table and readable(one.source.dag_id)]
         if table is None or not (records or failures):
             raise HTTPException(404, "No task has told of such a table, or you may not read its DAG.")
         return answers.TableView(**table_view(table, records, failures), maintenance_dag=startable)
@@ -179,18 +177,12 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         if not readable(dag_id):
             raise HTTPException(404, "There is no such DAG, or you may not read it.")
         told = feed.of_task(session, Source(dag_id, run_id, task_id, map_index))
-        tables, _ = feed.read(session)
-        rows = fleet_rows(
-            {one.table: tables.get(one.table, TableRecords()) for one in told},
-            feed.failures(session),
-            readable,
-        )
-        by_table = {row["id"]: row for row in rows}
+        rows = fleets.fleet(feed.read(session), readable).rows
         return answers.TaskView(
             told=[
                 answers.Told(
                     kind=one.kind,
-                    row=answers.Row(**(by_table.get(table_id(one.table)) or row_of(one.table, [one], []))),
+                    row=answers.Row(**(rows.get(one.table) or row_of(one.table, [one], []))),
                     run=answers.RunLine(**run_line(one)) if one.kind == RUN else None,
                 )
                 for one in told

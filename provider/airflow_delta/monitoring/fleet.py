@@ -5,7 +5,7 @@ Pure functions of records. A member that a record lacks, or that is not of its k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,59 +27,48 @@ class TrendPoint(NamedTuple):
     small_files: int | None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TableRecords:
-    """The newest records of one table, by operation and DAG.
+    """The newest records of one table, by operation and DAG. It never changes; with news comes another one.
 
     A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG.
 
+    :param failed: of runs that failed.
     :param trend: the newest readings of any DAG, oldest first.
     """
 
-    newest: dict[tuple[str, str], Record] = field(default_factory=dict)
+    newest: Mapping[tuple[str, str], Record] = field(default_factory=dict)
+    failed: Mapping[tuple[str, str], Record] = field(default_factory=dict)
     trend: Sequence[TrendPoint] = ()
 
-    def add(self, record: Record) -> None:
+    @property
+    def dags(self) -> frozenset[str]:
+        """The DAGs that have told of the table."""
+        return frozenset(dag for _, dag in (*self.newest, *self.failed))
+
+
+def newest_of(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
+    """The newest record of each operation and DAG."""
+    newest: dict[tuple[str, str], Record] = {}
+    for record in records:
         key = (record.operation, record.source.dag_id)
-        held = self.newest.get(key)
+        held = newest.get(key)
         if held is None or (record.time_ms, record.number or 0) >= (held.time_ms, held.number or 0):
-            self.newest[key] = record
+            newest[key] = record
+    return newest
 
 
-def fleet_rows(
-    tables: Mapping[str, TableRecords],
-    failures: Iterable[Record],
-    readable: Callable[[str], bool],
-    dag_id: str | None = None,
-    *,
-    make_row: Callable[..., dict[str, Any]] | None = None,
-) -> list[dict[str, Any]]:
+def row_for(table: str, records: TableRecords, dags: Container[str]) -> dict[str, Any]:
+    """The row of a table for a reader who may see what some DAGs have told of it.
+
+    :param dags: one of those that have told of the table, at least.
     """
-    :param failures: records of runs that failed.
-    :param readable: whether the reader may see what a DAG has told.
-    :param dag_id: only the tables that this DAG has told of.
-    :param make_row: instead of :func:`row_of`.
-    :return: one row for each table with a record that the reader may see.
-    """
-    visible: dict[str, TableRecords] = {}
-    for table, records in tables.items():
-        for record in records.newest.values():
-            if readable(record.source.dag_id):
-                found = visible.setdefault(table, TableRecords())
-                found.newest[record.operation, record.source.dag_id] = record
-        if table in visible:
-            visible[table].trend = [point for point in records.trend if readable(point.dag_id)]
-    failed: dict[str, TableRecords] = {}
-    for record in failures:
-        if readable(record.source.dag_id):
-            failed.setdefault(record.table, TableRecords()).add(record)
-    rows = []
-    for table in {**visible, **failed}:
-        ended, broken = visible.get(table, TableRecords()), failed.get(table, TableRecords())
-        if dag_id is None or any(dag == dag_id for _, dag in (*ended.newest, *broken.newest)):
-            told = ended.newest.values(), broken.newest.values(), ended.trend
-            rows.append((make_row or row_of)(table, *told))
-    return rows
+    newest, failed = (
+        [record for (_, dag), record in told.items() if dag in dags]
+        for told in (records.newest, records.failed)
+    )
+    trend = [point for point in records.trend if point.dag_id in dags]
+    return row_of(table, newest, failed, trend)
 
 
 def row_of(
@@ -229,25 +218,35 @@ class Wish:
     limit: int = 50
 
 
-def counts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    counts = dict.fromkeys(STATUSES, 0)
+def counts_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    counts = dict.fromkeys((*STATUSES, "failing"), 0)
     for row in rows:
         counts[row["status"]] += 1
-    return {**counts, "failing": sum(row["failure"] is not None for row in rows)}
+        counts["failing"] += row["failure"] is not None
+    return counts
 
 
 def chosen(rows: Iterable[dict[str, Any]], wish: Wish) -> list[dict[str, Any]]:
-    """All rows that a reader asked for, in order; rows without the figure to sort by come last, either way."""
+    """All rows that a reader asked for, in order."""
+    return matching(ordered(rows, wish.sort, descending=wish.descending), wish)
+
+
+def matching(rows: Iterable[dict[str, Any]], wish: Wish) -> list[dict[str, Any]]:
+    """The rows of the status and with the text that a reader asked for."""
     wanted = wish.search.casefold()
-    found = [
+    return [
         row
         for row in rows
         if _has_status(row, wish.status) and (not wanted or wanted in row["table"].casefold())
     ]
-    found.sort(key=lambda row: row["table"])
-    key = SORTS[wish.sort]
+
+
+def ordered(rows: Iterable[dict[str, Any]], sort: str, *, descending: bool) -> list[dict[str, Any]]:
+    """Rows in order; those without the figure to sort by come last, either way."""
+    found = sorted(rows, key=lambda row: row["table"])
+    key = SORTS[sort]
     known = [row for row in found if key(row) is not None]
-    known.sort(key=key, reverse=wish.descending)
+    known.sort(key=key, reverse=descending)
     return known + [row for row in found if key(row) is None]
 
 

@@ -13,21 +13,24 @@ from airflow_delta.monitoring.fleet import (
     Wish,
     chosen,
     counts_of,
-    fleet_rows,
+    newest_of,
     page_of,
+    row_for,
 )
 from airflow_delta.monitoring.record import Record, Source, table_id
 
 
-def tables(*records: Record) -> dict[str, TableRecords]:
-    found: dict[str, TableRecords] = {}
-    for record in records:
-        found.setdefault(record.table, TableRecords()).add(record)
-    return found
-
-
 def rows_of(*records: Record, failures: tuple[Record, ...] = (), dags: tuple[str, ...] = ("nightly",)) -> Any:
-    return fleet_rows(tables(*records), failures, dags.__contains__)
+    """The rows of all tables of which these DAGs have told."""
+    rows = []
+    for table in dict.fromkeys(record.table for record in (*records, *failures)):
+        newest, failed = (
+            newest_of(one for one in told if one.table == table) for told in (records, failures)
+        )
+        held = TableRecords(newest, failed)
+        if held.dags & set(dags):
+            rows.append(row_for(table, held, dags))
+    return rows
 
 
 def test_a_row_has_the_figures_of_the_newest_reading() -> None:

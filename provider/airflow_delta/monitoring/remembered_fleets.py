@@ -1,0 +1,82 @@
+"""Remembers what readers have seen of the fleet, until a task tells something new.
+
+To count and sort thousands of tables takes far longer than to answer with a page of them, and most requests come without news.
+With news only the rows of the tables concerned are made again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_delta.monitoring.fleet import TableRecords, Wish, counts_of, matching, ordered, row_for
+from airflow_delta.monitoring.told import Told
+
+#: Fleets of readers who may read different DAGs, and rows of one table for such readers. Beyond it they are made anew.
+_MOST = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """The rows of a reader by table, and their counts. Callers must not change them."""
+
+    rows: Mapping[str, dict[str, Any]]
+    counts: Mapping[str, int]
+    _orders: dict[tuple[str, bool], Sequence[dict[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Mapping[str, dict[str, Any]]) -> Fleet:
+        return cls(rows, counts_of(rows.values()))
+
+    def chosen(self, wish: Wish) -> Sequence[dict[str, Any]]:
+        """All rows that the reader asked for, in order."""
+        order = wish.sort, wish.descending
+        if order not in self._orders:
+            self._orders[order] = ordered(self.rows.values(), wish.sort, descending=wish.descending)
+        rows = self._orders[order]
+        return matching(rows, wish) if wish.status or wish.search else rows
+
+
+class RememberedFleets:
+    """Makes the fleets of readers of what tasks have told. Threads may share one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told = Told()
+        #: By the DAGs that a reader may see.
+        self._fleets: dict[frozenset[str], Fleet] = {}
+        #: By table, what its rows are made of, and the rows by the DAGs that a reader may see.
+        self._rows: dict[str, tuple[TableRecords, dict[frozenset[str], dict[str, Any]]]] = {}
+
+    def fleet(self, told: Told, readable: Callable[[str], bool]) -> Fleet:
+        """
+        :param readable: whether the reader may see what a DAG has told.
+        :return: a row for each table with a record that the reader may see.
+        """
+        visible = frozenset(filter(readable, told.dags))
+        with self._lock:
+            if told is not self._told:
+                self._told = told
+                self._fleets.clear()
+                self._rows = {name: held for name, held in self._rows.items() if name in told.tables}
+            elif visible in self._fleets:
+                return self._fleets[visible]
+            seen = ((table, records, records.dags & visible) for table, records in told.tables.items())
+            rows = {table: self._row(table, records, dags) for table, records, dags in seen if dags}
+            if len(self._fleets) >= _MOST:
+                self._fleets.clear()
+            self._fleets[visible] = Fleet.of(rows)
+            return self._fleets[visible]
+
+    def _row(self, table: str, records: TableRecords, dags: frozenset[str]) -> dict[str, Any]:
+        held = self._rows.get(table)
+        if held is None or held[0] is not records:
+            held = self._rows[table] = records, {}
+        rows = held[1]
+        if dags not in rows:
+            if len(rows) >= _MOST:
+                rows.clear()
+            rows[dags] = row_for(table, records, dags)
+        return rows[dags]
