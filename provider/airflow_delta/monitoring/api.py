@@ -127,7 +127,7 @@ def make_app(feed: Feed, days: int) -> FastAPI:
             fleet = Fleet.of(of_dag)
         found = fleet.chosen(wish)
         return answers.Fleet(
-            counts=fleet.counts,
+            counts=dict(fleet.counts),
             total=len(found),
             offset=wish.offset,
             tables=[answers.Row(**row) for row in page_of(found, wish)],

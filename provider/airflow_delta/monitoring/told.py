@@ -110,9 +110,11 @@ class Known:
         self.told = None
 
     def _oldest_ms(self, tables: Iterable[str]) -> float:
-        shown_of = (self.tables[table] for table in tables)
-        times = (one.time_ms for held in shown_of for one in (*held.newest.values(), *held.trend))
-        return min((*times, *(one.time_ms for one in self.broken)), default=math.inf)
+        held = [self.tables[table] for table in tables]
+        times = [record.time_ms for one in held for record in one.newest.values()]
+        times += [point.time_ms for one in held for point in one.trend]
+        times += [one.time_ms for one in self.broken]
+        return min(times, default=math.inf)
 
     def _keep(self, table: str, records: TableRecords) -> None:
         if not records.newest:

@@ -8,11 +8,15 @@ import { type Place, tableAddress } from "./place";
 import { Sparkline } from "./Sparkline";
 import { StartButton } from "./StartButton";
 import { Shape, TABLE_STATUSES, TableStatus } from "./status";
+import { descriptionOf, explanationOf, Terms } from "./Terms";
 
 const { Box, Button, Flex, Heading, HStack, Input, NativeSelect, SimpleGrid, Stack, Table, Text, VisuallyHidden } =
   ChakraUI;
 
-const ORDER = ["critical", "attention", "failing", "unsupported", "unknown", "healthy"];
+/** Each table has one of these, so their counts add up. */
+const ORDER = ["critical", "attention", "unsupported", "unknown", "healthy"];
+/** A table of any status may have a failed run. */
+const FAILING = "failing";
 const PAGE = 50;
 
 interface Column {
@@ -36,47 +40,61 @@ const COLUMNS: Array<Column> = [
   { first: "desc", sort: "last_work", title: "Last runs" },
 ];
 
-const Counts = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place }) => {
-  const chosen = place.get("status");
+const CountButton = ({ fleet, place, status }: { readonly fleet: Fleet; readonly place: Place; readonly status: string }) => {
+  const look = TABLE_STATUSES[status];
+  const isChosen = place.get("status") === status;
 
   return (
-    <SimpleGrid aria-label="Tables by status" columns={{ base: 2, lg: 6, md: 3 }} gap={3} mb={4} role="group">
-      {ORDER.map((status) => {
-        const look = TABLE_STATUSES[status];
-        const isChosen = chosen === status;
-
-        return (
-          <Button
-            aria-pressed={isChosen}
-            bg={isChosen ? "colorPalette.subtle" : "bg"}
-            borderColor={isChosen ? "colorPalette.solid" : "border"}
-            borderWidth={1}
-            colorPalette={look?.palette}
-            height="auto"
-            justifyContent="flex-start"
-            key={status}
-            onClick={() => place.set({ offset: null, status: isChosen ? null : status })}
-            minW={0}
-            px={{ base: 2, sm: 3 }}
-            py={2}
-            variant="plain"
-            whiteSpace="normal"
-          >
-            <Stack align="flex-start" gap={0} textAlign="left">
-              <Text color="fg" fontSize="2xl" fontVariantNumeric="tabular-nums" fontWeight="semibold" lineHeight="short">
-                {count(fleet.counts[status] ?? 0)}
-              </Text>
-              <HStack color="colorPalette.fg" fontSize="sm" gap={1.5}>
-                {look ? <Shape name={look.shape} /> : undefined}
-                {look?.label}
-              </HStack>
-            </Stack>
-          </Button>
-        );
-      })}
-    </SimpleGrid>
+    <Button
+      aria-pressed={isChosen}
+      bg={isChosen ? "colorPalette.subtle" : "bg"}
+      borderColor={isChosen ? "colorPalette.solid" : "border"}
+      borderWidth={1}
+      colorPalette={look?.palette}
+      height="auto"
+      justifyContent="flex-start"
+      onClick={() => place.set({ offset: null, status: isChosen ? null : status })}
+      minW={0}
+      px={{ base: 2, sm: 3 }}
+      py={2}
+      variant="plain"
+      whiteSpace="normal"
+    >
+      <Stack align="flex-start" gap={0} textAlign="left">
+        <Text color="fg" fontSize="2xl" fontVariantNumeric="tabular-nums" fontWeight="semibold" lineHeight="short">
+          {count(fleet.counts[status] ?? 0)}
+        </Text>
+        <HStack color="colorPalette.fg" fontSize="sm" gap={1.5}>
+          {look ? <Shape name={look.shape} /> : undefined}
+          {look?.label}
+        </HStack>
+      </Stack>
+    </Button>
   );
 };
+
+const Counts = ({ all, fleet, place }: { readonly all: number; readonly fleet: Fleet; readonly place: Place }) => (
+  <Flex direction={{ base: "column", lg: "row" }} gap={{ base: 3, lg: 6 }} mb={4}>
+    <Box aria-labelledby="delta-by-status" flex="5" role="group">
+      <Text color="fg.muted" fontSize="sm" id="delta-by-status" mb={1}>
+        {all === 1 ? "1 table, by status" : `${count(all)} tables, by status`}
+      </Text>
+      <SimpleGrid columns={{ base: 2, lg: 5, md: 3 }} gap={3}>
+        {ORDER.map((status) => (
+          <CountButton fleet={fleet} key={status} place={place} status={status} />
+        ))}
+      </SimpleGrid>
+    </Box>
+    <Box aria-labelledby="delta-among-them" flex="1" role="group">
+      <Text color="fg.muted" fontSize="sm" id="delta-among-them" mb={1}>
+        Among them, of any status
+      </Text>
+      <SimpleGrid columns={{ base: 2, lg: 1, md: 3 }} gap={3}>
+        <CountButton fleet={fleet} place={place} status={FAILING} />
+      </SimpleGrid>
+    </Box>
+  </Flex>
+);
 
 /** What the user types is looked for a moment after the last key. */
 const Search = ({ place }: { readonly place: Place }) => {
@@ -119,6 +137,7 @@ const SortButton = ({ column, place }: { readonly column: Column; readonly place
 
   return (
     <Button
+      aria-describedby={descriptionOf(column.title)}
       color="inherit"
       fontSize="inherit"
       fontWeight="inherit"
@@ -129,6 +148,7 @@ const SortButton = ({ column, place }: { readonly column: Column; readonly place
       onClick={() => place.set({ offset: null, order: next, sort: column.sort ?? null })}
       px={0}
       textAlign="inherit"
+      title={explanationOf(column.title)}
       variant="plain"
       whiteSpace="normal"
     >
@@ -482,7 +502,7 @@ export const FleetView = ({
     return <Failed message={loaded.message} />;
   }
   const fleet = loaded.answer;
-  const all = Object.entries(fleet.counts).reduce((sum, [name, value]) => sum + (name === "failing" ? 0 : value), 0);
+  const all = Object.entries(fleet.counts).reduce((sum, [name, value]) => sum + (name === FAILING ? 0 : value), 0);
   const range =
     fleet.tables.length === 0 ? "No tables" : `${count(fleet.offset + 1)}–${count(fleet.offset + fleet.tables.length)}`;
 
@@ -502,7 +522,7 @@ export const FleetView = ({
       ) : (
         <>
           <First fleet={fleet} place={place} />
-          <Counts fleet={fleet} place={place} />
+          <Counts all={all} fleet={fleet} place={place} />
           <Flex align="center" gap={3} mb={3} wrap="wrap">
             <Search place={place} />
             <SortSelect place={place} />
@@ -510,6 +530,7 @@ export const FleetView = ({
               {fleet.total === all ? `${range} of ${count(all)} tables` : `${range} of ${count(fleet.total)} chosen, ${count(all)} in all`}
             </Text>
           </Flex>
+          <Terms names={FIGURES} />
           <WideTable fleet={fleet} place={place} />
           <Cards fleet={fleet} />
           <Pages fleet={fleet} place={place} />

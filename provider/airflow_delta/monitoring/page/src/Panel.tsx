@@ -9,13 +9,24 @@ import { Shape, TABLE_STATUSES, TableStatus } from "./status";
 const { Box, Flex, Heading, HStack, Stack, Text } = ChakraUI;
 
 const SHOWN = 3;
-const COUNTED = ["critical", "attention", "failing", "healthy"];
+const COUNTED = ["critical", "attention", "healthy"];
 
 export const isUrgent = (row: Row): boolean =>
   row.status === "critical" || row.status === "attention" || row.failure !== null;
 
 export const reasonOf = (row: Row): string =>
   row.finding?.message ?? (row.failure === null ? "" : `${row.failure.operation} failed. ${row.failure.message ?? ""}`);
+
+const CountLink = ({ fleet, status }: { readonly fleet: Fleet; readonly status: string }) => {
+  const look = TABLE_STATUSES[status];
+
+  return (
+    <HStack color="colorPalette.fg" colorPalette={look?.palette} gap={1}>
+      {look ? <Shape name={look.shape} /> : undefined}
+      <ViewLink to={pageAddress(`?status=${status}`)}>{`${count(fleet.counts[status] ?? 0)} ${look?.label.toLowerCase()}`}</ViewLink>
+    </HStack>
+  );
+};
 
 export const Panel = () => {
   const loaded = useAnswer<Fleet>(`tables?limit=${SHOWN}`, 0);
@@ -33,16 +44,13 @@ export const Panel = () => {
           Delta tables
         </Heading>
         <HStack fontSize="sm" gap={4} wrap="wrap">
-          {COUNTED.map((status) => {
-            const look = TABLE_STATUSES[status];
-
-            return (
-              <HStack color="colorPalette.fg" colorPalette={look?.palette} gap={1} key={status}>
-                {look ? <Shape name={look.shape} /> : undefined}
-                <ViewLink to={pageAddress(`?status=${status}`)}>{`${count(fleet.counts[status] ?? 0)} ${look?.label.toLowerCase()}`}</ViewLink>
-              </HStack>
-            );
-          })}
+          {COUNTED.map((status) => (
+            <CountLink fleet={fleet} key={status} status={status} />
+          ))}
+          <HStack gap={1.5}>
+            {"among all:"}
+            <CountLink fleet={fleet} status="failing" />
+          </HStack>
           <ViewLink to={pageAddress("")}>All tables</ViewLink>
         </HStack>
       </Flex>

@@ -5,6 +5,7 @@ import { ChakraUI, React } from "./host";
 import { DataTable, Failed, Foreign, Lines, Loading, Section, TaskLink, ViewLink } from "./parts";
 import { tableAddress } from "./place";
 import { RunStatus } from "./status";
+import { Terms } from "./Terms";
 import { gainOf } from "./TableView";
 
 const { Box, Code, Heading, HStack, Stack, Table, Text } = ChakraUI;
@@ -36,6 +37,7 @@ const BeforeAfter = ({ answer }: { readonly answer: RunAnswer }) => {
 
   return (
     <Section title="Before and after">
+      <Terms names={rows.map(([name]) => name)} />
       <Table.ScrollArea borderRadius="md" borderWidth={1} maxW="2xl">
         <Table.Root size="sm">
           <Table.Header>

@@ -16,6 +16,7 @@ import { FLEET_ADDRESS, runAddress } from "./place";
 import { WhereTheFilesAre } from "./SizeChart";
 import { StartButton } from "./StartButton";
 import { RunStatus, Severity, TableStatus } from "./status";
+import { descriptionOf, explanationOf, Terms } from "./Terms";
 import { Versions } from "./Versions";
 
 const { Box, Code, Flex, Heading, HStack, SimpleGrid, Stack, Table, Text } = ChakraUI;
@@ -136,10 +137,11 @@ const Figures = ({ health }: { readonly health: Health }) => {
   ];
   return (
     <Section title="Figures">
+      <Terms names={figures.map(([name]) => name)} />
       <SimpleGrid as="dl" columns={{ base: 2, lg: 4 }} gap={3}>
         {figures.map(([name, value, note]) => (
           <Box borderRadius="md" borderWidth={1} key={name} p={3}>
-            <Box as="dt" color="fg.muted" fontSize="sm">
+            <Box aria-describedby={descriptionOf(name)} as="dt" color="fg.muted" fontSize="sm" title={explanationOf(name)}>
               {name}
             </Box>
             <Box as="dd" fontSize="lg" fontVariantNumeric="tabular-nums" fontWeight="semibold">
