@@ -33,6 +33,7 @@ from airflow_delta.operators.failure import raise_for
 from airflow_delta.sensors import DeltaDeletionVectorRatioSensor, DeltaTableVersionSensor
 from airflow_delta.testing import FakeStateStore
 from airflow_delta.triggers.watched_store import watched_store
+from delta_log.errors import AccessDenied
 from delta_log.storage.opening import open_storage
 from delta_maintenance.cli.main import main
 from delta_maintenance.contract import ErrorReport, JobSpec
@@ -228,6 +229,25 @@ def test_the_distance_of_the_clocks_is_told(s3_server: S3Server, table: str, pro
     proxy.rule = lambda _: replace(refusal, headers={**refusal.headers, "Date": store})
     error = error_of(table, through(proxy, s3_server))
     assert "this machine's clock is wrong, 61 minutes ahead of the store's" in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "meaning", "may_pass"),
+    [
+        (400, "ExpiredToken", "the credentials have expired", True),
+        (403, "InvalidAccessKeyId", "the store does not know the access key", False),
+    ],
+)
+def test_a_question_for_an_object_is_refused_with_the_reason_that_its_answer_lacks(
+    s3_server: S3Server, table: str, proxy: Proxy, status: int, code: str, meaning: str, may_pass: bool
+) -> None:
+    storage = open_storage(table, through(proxy, s3_server))
+    key = f"_delta_log/{0:020}.json"
+    assert storage.head(key) is not None
+    proxy.rule = lambda _: s3_error(status, code)
+    with pytest.raises(AccessDenied, match=meaning) as raised:
+        storage.head(key)
+    assert raised.value.retryable == may_pass
 
 
 def test_a_requester_who_does_not_pay_is_told_of_the_option(

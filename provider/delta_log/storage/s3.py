@@ -73,6 +73,8 @@ _RIGHTS = {
 _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 _SKEWED = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
 _WRONG_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
+#: What stands for the code of a refused HeadObject, whose answer has no body: the status.
+_WITHOUT_REASON = frozenset({"400", "403"})
 _REDIRECTS = frozenset({301, 302, 307, 308})
 #: Errors of the client that has reached nobody.
 _UNREACHED = frozenset(
@@ -216,6 +218,12 @@ class S3Storage(ObjectStorage):
             answer = await self.call("head_object", Key=self.object_key(key))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if _answer_of(error)[1] in _WITHOUT_REASON:
+                # Reading the object is refused for the same reason, and then the store says which.
+                with suppress(FileNotFoundError):
+                    await self._get(key, {"Range": "bytes=0-0"})
+            raise
         modified = answer["LastModified"].timestamp()
         info = file_info(key, answer["ContentLength"], modified, answer.get("ETag"))
         return info, answer.get("Metadata", {})
