@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from tests.support.environment.corpus import Corpus
@@ -20,15 +20,17 @@ from tests.support.runs.lakehouse import Lakehouse
 from airflow_delta.monitoring.record import table_id
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, ViewportSize
+    from playwright.sync_api import Browser, Page, Response, ViewportSize
 
 pytestmark = pytest.mark.airflow
 
-PAGE = "/plugin/delta-tables"
+PAGE, HOME = "/plugin/delta-tables", "/"
 #: Tables whose health cannot be read: one is not there, one has a feature that no release knows.
 UNREADABLE = ("absent", "ledger")
 #: A sensor has told of it, and no task has read it.
 UNREAD = "arrivals"
+#: Has logged in and has no permission.
+STRANGER = "sam"
 WIDE: ViewportSize = {"width": 1440, "height": 1000}
 NARROW: ViewportSize = {"width": 390, "height": 844}
 #: Where the pictures of the documentation are made; without it they go to the directory of the test.
@@ -39,11 +41,19 @@ Visit = Callable[..., AbstractContextManager["Page"]]
 
 @pytest.fixture
 def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
-    """Opens a path of Airflow, and fails if the browser's console had an error of the page."""
+    """Opens a path of Airflow, and fails if the browser's console had an error of the page.
+
+    A user without permissions has errors there: Airflow's own requests fail, too. `answers` gets all answers of the server.
+    """
 
     @contextmanager
     def open_page(
-        path: str, *, scheme: str = "light", size: ViewportSize = WIDE, user: str = "admin"
+        path: str,
+        *,
+        scheme: str = "light",
+        size: ViewportSize = WIDE,
+        user: str = "admin",
+        answers: list[Response] | None = None,
     ) -> Iterator[Page]:
         airflow = lakehouse.airflow
         context = browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
@@ -56,12 +66,14 @@ def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
         page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+        if answers is not None:
+            page.on("response", lambda answer: answers.append(answer))
         page.goto(f"{airflow.url}{path}")
         try:
             yield page
         finally:
             context.close()
-        assert faults == []
+        assert user == STRANGER or faults == []
 
     return open_page
 
@@ -93,6 +105,23 @@ def task_page(lakehouse: Lakehouse, name: str) -> str:
     run = run_of(lakehouse, name, "optimize")
     place = f"/dags/{run['dag_id']}/runs/{quote(run['run_id'])}/tasks/{run['task_id']}"
     return f"{place}/mapped/{run['map_index']}/plugin/delta-tables-of-task"
+
+
+def views_of(lakehouse: Lakehouse) -> dict[str, str]:
+    """By the address of each view, a heading that it has for those who may read it."""
+    events, orders = (
+        f"{PAGE}?table={table_id(str(lakehouse.tables[name]))}" for name in ("events", "orders")
+    )
+    number = run_of(lakehouse, "events", "optimize")["number"]
+    return {
+        PAGE: "Look first at ",
+        events: "Figures",
+        orders: "Findings",
+        f"{events}&run={number}": "Before and after",
+        "/dags/look_after_tables/plugin/delta-tables-of-dag": "Delta tables",
+        task_page(lakehouse, "events"): "Before and after",
+        HOME: "Delta tables",
+    }
 
 
 def told_of(lakehouse: Lakehouse, table: Path) -> dict[str, Any]:
@@ -254,21 +283,59 @@ def test_a_table_that_only_a_sensor_waits_for_is_known(lakehouse: Lakehouse) -> 
     assert (told["row"]["status"], told["row"]["sight"]["dag_id"]) == ("unknown", "wait_for_table")
 
 
-def test_a_stranger_sees_no_table(lakehouse: Lakehouse, browser: Browser) -> None:
-    """A user without permissions: Airflow's own requests fail, too, so the console is not looked at."""
-    airflow = lakehouse.airflow
-    password = json.loads((airflow.home / "passwords.json").read_text())["sam"]
-    token = airflow.call("POST", "/auth/token", {"username": "sam", "password": password})["access_token"]
-    context = browser.new_context(viewport=WIDE)
-    context.add_cookies([{"name": "_token", "value": token, "url": airflow.url}])
-    try:
-        assert context.request.get(f"{airflow.url}/delta-tables/v1/tables").status == 403
-        page = context.new_page()
-        page.goto(f"{airflow.url}{PAGE}")
+def test_a_first_view_takes_few_requests_and_bytes(visit: Visit) -> None:
+    answers: list[Response] = []
+    with visit(PAGE, answers=answers) as page:
+        page.get_by_role("table").wait_for()
         page.wait_for_load_state("networkidle")
-        assert "events" not in page.locator("body").inner_text()
-    finally:
-        context.close()
+        # Airflow's own UI loads the rest.
+        ours = {urlsplit(one.url).path: one.body() for one in answers if "/delta-tables/" in one.url}
+        requests = sum("/delta-tables/" in one.url for one in answers)
+    assert set(ours) == {"/delta-tables/delta-tables.js", "/delta-tables/v1/tables"}
+    assert requests <= 5
+    fleet = ours["/delta-tables/v1/tables"]
+    # A page of tables has 50 of them.
+    size = len(ours["/delta-tables/delta-tables.js"]) + 50 * len(fleet) / len(json.loads(fleet)["tables"])
+    assert size <= 300_000
+
+
+def test_the_counts_by_status_are_those_of_all_tables_and_failed_runs_stand_apart(
+    visit: Visit, lakehouse: Lakehouse
+) -> None:
+    failing = lakehouse.airflow.call("GET", "/delta-tables/v1/tables?limit=1")["counts"]["failing"]
+    assert failing > 0
+    with visit(PAGE) as page:
+        by_status = page.get_by_role("group", name=f"{len(lakehouse.tables)} tables, by status")
+        by_status.get_by_role("button").first.wait_for()
+        counts = [int(text.split()[0]) for text in by_status.get_by_role("button").all_inner_texts()]
+        assert (len(counts), sum(counts)) == (5, len(lakehouse.tables))
+        apart = page.get_by_role("group", name="Among them, of any status").get_by_role("button")
+        assert [text.split() for text in apart.all_inner_texts()] == [[str(failing), "Failed", "run"]]
+
+
+def test_the_figures_are_explained_to_those_who_point_who_type_and_who_listen(visit: Visit) -> None:
+    with visit(PAGE) as page:
+        tail = page.get_by_role("button", name=re.compile("^Log tail"))
+        assert "checkpoint" in (tail.get_attribute("title") or "")
+        described = page.locator(f"#{tail.get_attribute('aria-describedby')}")
+        assert described.text_content() == tail.get_attribute("title")
+        assert not described.is_visible()
+        page.get_by_text("What the figures mean").press("Enter")
+        assert described.is_visible()
+        assert page.get_by_text("VACUUM may delete them.").is_visible()
+
+
+def test_a_stranger_sees_no_table_in_any_view(visit: Visit, lakehouse: Lakehouse) -> None:
+    lake = str(lakehouse.tables["events"].parent)
+    for address, heading in views_of(lakehouse).items():
+        with visit(address, user=STRANGER) as page:
+            page.wait_for_load_state("networkidle")
+            shown = page.locator("body").inner_text()
+            assert lake not in shown, address
+            if heading != "Delta tables":
+                assert heading not in shown, address
+            answer = page.request.get(f"{lakehouse.airflow.url}/delta-tables/v1/tables")
+            assert answer.status == 403
 
 
 def test_the_page_is_read_on_a_phone_without_moving_it_sideways(
@@ -285,26 +352,22 @@ def test_the_page_is_read_on_a_phone_without_moving_it_sideways(
             assert wide <= 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_fault_in_any_view(
-    visit: Visit, lakehouse: Lakehouse, ui_sources: Path, scheme: str
+@pytest.mark.parametrize(("user", "scheme"), [("admin", "light"), ("vera", "dark")])
+def test_admins_and_viewers_see_every_view_and_axe_finds_no_fault_in_it(
+    visit: Visit, lakehouse: Lakehouse, ui_sources: Path, user: str, scheme: str
 ) -> None:
     axe = (ui_sources / "node_modules" / "axe-core" / "axe.min.js").read_text()
-    events = f"{PAGE}?table={table_id(str(lakehouse.tables['events']))}"
-    orders = f"{PAGE}?table={table_id(str(lakehouse.tables['orders']))}"
-    (number,) = {
-        run["number"]
-        for run in told_of(lakehouse, lakehouse.tables["events"])["runs"]
-        if run["operation"] == "optimize"
-    }
-    views = (PAGE, events, orders, f"{events}&run={number}", task_page(lakehouse, "events"))
+    views = views_of(lakehouse)
     for address, size in [(one, size) for one in views for size in (WIDE, NARROW)]:
-        with visit(address, scheme=scheme, size=size, user="vera") as page:
-            page.get_by_role("heading", level=1).wait_for()
+        with visit(address, scheme=scheme, size=size, user=user) as page:
+            part = page.locator("main")
+            if address == HOME:
+                part = page.locator("section", has=page.get_by_role("heading", name="Delta tables"))
+            part.get_by_role("heading", name=re.compile(f"^{views[address]}")).first.wait_for()
             open_details(page)
             page.evaluate(axe)
-            found = page.evaluate("axe.run('main')")["violations"]
-            assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+            found = part.evaluate("async (part) => (await axe.run(part)).violations")
+            assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == [], address
 
 
 def test_a_hostile_name_is_shown_as_text(visit: Visit, lakehouse: Lakehouse) -> None:
