@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from airflow.sdk import DAG
 
@@ -16,7 +17,7 @@ with DAG(
     # Under load Airflow 3.3 now and then fails a task that it has just queued, before any of its code runs.
     default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
 ):
-    lake = {"table": "{{ params.table }}", "delta_conn_id": "secret_lake"}
+    lake: Any = {"table": "{{ params.table }}", "delta_conn_id": "secret_lake"}
     (
         DeltaTableVersionSensor(
             task_id="wait", baseline="{{ params.baseline }}", deferrable=True, poke_interval=1, **lake
