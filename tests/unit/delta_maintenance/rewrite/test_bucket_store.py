@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +28,31 @@ def test_rows_come_back_in_the_order_of_their_arrival_and_the_memory_is_free(lim
     assert store.take(3).num_rows == 0
     store.close()
     assert memory.take(limit_bytes)
+
+
+def test_many_and_few_values_come_back_from_the_disk() -> None:
+    """Many are mapped from the file, few are read."""
+    store = BucketStore(SCHEMA, RowMemory(0))
+    batches = [rows(*range(count)) for count in (3, 20_000, 1, 8192, 30_000)]
+    for batch in batches:
+        store.add({0: batch})
+    found = store.take(0)
+    assert found.to_batches() == batches
+    store.add({1: batches[1]})
+    store.close()
+    # What is still in use outlives the file.
+    assert found.column("x").to_pylist() == [n for batch in batches for n in range(batch.num_rows)]
+
+
+@pytest.mark.parametrize("count", [3, 20_000])
+def test_a_temporary_file_that_became_shorter_is_told(count: int) -> None:
+    store = BucketStore(SCHEMA, RowMemory(0))
+    store.add({0: rows(*range(count))})
+    assert store._file is not None
+    os.truncate(store._file, 8)
+    with pytest.raises(NoTemporarySpace, match="shorter"):
+        store.take(0)
+    store.close()
 
 
 def test_a_full_disk_gives_the_memory_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
