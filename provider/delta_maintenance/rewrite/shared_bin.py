@@ -153,14 +153,14 @@ def shares_of(task: RewriteTask, share_bytes: int) -> list[Share]:
         found.extend(Share(first + part, own, start, part, parts) for part in range(parts))
 
     for number, source in enumerate(task.sources):
-        if size and size + source.size_bytes > share_bytes:
+        if number > start and size + source.size_bytes > share_bytes:
             take(number)
             start, size = number, 0
         size += source.size_bytes
         if size > share_bytes:  # of one source
             take(number + 1, -(-size // share_bytes))
             start, size = number + 1, 0
-    if size or start < len(task.sources):
+    if start < len(task.sources):
         take(len(task.sources))
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delta_maintenance.engine import shared_bins
@@ -26,6 +26,7 @@ def task(sizes: list[int], **facts: Any) -> RewriteTask:
 
 
 @given(sizes=st.lists(st.integers(0, 350), min_size=1, max_size=30))
+@example(sizes=[0, 150])
 def test_every_source_is_in_one_share_or_all_parts_of_it_are(sizes: list[int]) -> None:
     shares = shares_of(task(sizes), _SHARE_BYTES)
     assert [share.number for share in shares] == list(range(len(shares)))
