@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ _MAPPED_BYTES = 64 << 10
 
 
 class BucketStore:
-    """Takes record batches of buckets in any order, and returns them bucket by bucket. Several threads may use it at once.
+    """Takes record batches of buckets, and returns them bucket by bucket, by their numbers. Several threads may use it at once.
 
     :param schema: of the batches.
     :param memory: where rows are kept while it has room.
@@ -33,9 +34,9 @@ class BucketStore:
     def __init__(self, schema: pa.Schema, memory: RowMemory) -> None:
         self._schema, self._memory = schema, memory
         self._lock = threading.Lock()
-        self._kept: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self._kept: dict[int, list[tuple[int, pa.RecordBatch]]] = defaultdict(list)
         self._kept_bytes = 0
-        self._spilled: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._spilled: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         self._file: int | None = None
         self._end = 0
 
@@ -48,9 +49,10 @@ class BucketStore:
             os.close(self._file)
             self._file = None
 
-    def add(self, pieces: dict[int, pa.RecordBatch]) -> None:
+    def add(self, number: int, pieces: dict[int, pa.RecordBatch]) -> None:
         """Take some rows of several buckets.
 
+        :param number: gives these rows their place among the others of a bucket.
         :raises NoTemporarySpace: they do not fit into memory, and there is no room for temporary files.
         """
         size = sum(piece.nbytes for piece in pieces.values())
@@ -58,31 +60,32 @@ class BucketStore:
             if self._file is None and self._memory.take(size):
                 self._kept_bytes += size
                 for bucket, piece in pieces.items():
-                    self._kept[bucket].append(piece)
+                    self._kept[bucket].append((number, piece))
                 return
             waiting, self._kept = self._kept, defaultdict(list)
             freed, self._kept_bytes = self._kept_bytes, 0
         try:
             for bucket, batches in waiting.items():
-                for batch in batches:
-                    self._spill(bucket, batch)
+                for place, batch in batches:
+                    self._spill(bucket, place, batch)
         finally:
             # Other bins of the process use the memory, whether or not this one goes on.
             self._memory.give_back(freed)
         for bucket, piece in pieces.items():
-            self._spill(bucket, piece)
+            self._spill(bucket, number, piece)
 
     def take(self, bucket: int) -> pa.Table:
         """Return the rows of a bucket, and forget those in memory."""
         with self._lock:
             batches = self._kept.pop(bucket, [])
             places = self._spilled.pop(bucket, [])
-            size = sum(batch.nbytes for batch in batches)
+            size = sum(batch.nbytes for _, batch in batches)
             self._kept_bytes -= size
         self._memory.give_back(size)
-        return pa.Table.from_batches([*self._read(places), *batches], self._schema)
+        found = sorted([*self._read(places), *batches], key=itemgetter(0))
+        return pa.Table.from_batches([batch for _, batch in found], self._schema)
 
-    def _spill(self, bucket: int, batch: pa.RecordBatch) -> None:
+    def _spill(self, bucket: int, number: int, batch: pa.RecordBatch) -> None:
         content = batch.serialize()
         with self._lock:
             if self._file is None:
@@ -93,16 +96,16 @@ class BucketStore:
                 start = -(-start // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
             self._end = start + content.size
             file = self._file
-            self._spilled[bucket].append((start, content.size))
+            self._spilled[bucket].append((number, start, content.size))
         try:
             _write(file, memoryview(content), start)
         except OSError as error:
             raise NoTemporarySpace(_directory(), str(error)) from error
 
-    def _read(self, places: list[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-        for start, size in places:
+    def _read(self, places: list[tuple[int, int, int]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for number, start, size in places:
             assert self._file is not None
-            yield pa.ipc.read_record_batch(_content(self._file, start, size), self._schema)
+            yield number, pa.ipc.read_record_batch(_content(self._file, start, size), self._schema)
 
 
 def _content(file: int, start: int, size: int) -> pa.Buffer:

@@ -123,8 +123,7 @@ class LaidOutRows:
             todo = chain(self._taken(kept), chunks)
             divided = self.pool.in_order(partial(self._divided, rule), todo, self.pool.threads + 1)
             with closing(divided):
-                for chunk, pieces in divided:
-                    self._store.add(pieces)
+                for chunk, _ in divided:
                     self.read = self.read.plus(chunk.read)
                     on_read(chunk.segment)
         for number in range(rule.num_buckets):
@@ -190,9 +189,10 @@ class LaidOutRows:
             self._read_sample(sample)
         return DivisionRule.of(self.task, sample, decoded_bytes, self.row_group_bytes)
 
-    def _divided(self, rule: DivisionRule, chunk: _Chunk) -> dict[int, pa.RecordBatch]:
+    def _divided(self, rule: DivisionRule, chunk: _Chunk) -> None:
         first = chunk.first if self.task.keeps_row_map else None
-        return rule.divided(chunk.rows, self.task.bin_id, chunk.number, first)
+        pieces = rule.divided(chunk.rows, self.task.bin_id, chunk.number, first)
+        self._store.add(chunk.number, pieces)
 
     def _read_sample(self, sample: Sample) -> None:
         """Read the layout's columns of all rows."""

@@ -39,6 +39,7 @@ class ReceivedFile:
     hashes_rows: bool = False
     read: RowHash = field(default_factory=RowHash)
     num_rows: int = 0
+    _pieces: int = 0
     _store: BucketStore = field(init=False)
     _numbers: dict[int, Uint64s] = field(default_factory=dict)
 
@@ -59,7 +60,8 @@ class ReceivedFile:
         self.num_rows += rows.num_rows
         if self.hashes_rows:
             self.read = self.read.plus(RowHash.of(rows.select(self.schema.names)))
-        self._store.add(by_bucket(rows))
+        self._pieces += 1
+        self._store.add(self._pieces, by_bucket(rows))
 
     def buckets(self) -> Generator[Bucket, None, None]:
         """Yield the buckets of the file, in their order."""

@@ -18,11 +18,11 @@ def rows(*values: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("limit_bytes", [0, 40, 1000])
-def test_rows_come_back_in_the_order_of_their_arrival_and_the_memory_is_free(limit_bytes: int) -> None:
+def test_rows_come_back_in_the_order_of_their_numbers_and_the_memory_is_free(limit_bytes: int) -> None:
     memory = RowMemory(limit_bytes)
     store = BucketStore(SCHEMA, memory)
-    for first in range(0, 30, 3):
-        store.add({0: rows(first, first + 1), 7: rows(first + 2)})
+    for first in [*range(15, 30, 3), *range(0, 15, 3)]:
+        store.add(first, {0: rows(first, first + 1), 7: rows(first + 2)})
     assert store.take(7).column("x").to_pylist() == list(range(2, 30, 3))
     assert store.take(0).column("x").to_pylist() == [n for n in range(30) if n % 3 != 2]
     assert store.take(3).num_rows == 0
@@ -34,11 +34,11 @@ def test_many_and_few_values_come_back_from_the_disk() -> None:
     """Many are mapped from the file, few are read."""
     store = BucketStore(SCHEMA, RowMemory(0))
     batches = [rows(*range(count)) for count in (3, 20_000, 1, 8192, 30_000)]
-    for batch in batches:
-        store.add({0: batch})
+    for number, batch in enumerate(batches):
+        store.add(number, {0: batch})
     found = store.take(0)
     assert found.to_batches() == batches
-    store.add({1: batches[1]})
+    store.add(0, {1: batches[1]})
     store.close()
     # What is still in use outlives the file.
     assert found.column("x").to_pylist() == [n for batch in batches for n in range(batch.num_rows)]
@@ -47,7 +47,7 @@ def test_many_and_few_values_come_back_from_the_disk() -> None:
 @pytest.mark.parametrize("count", [3, 20_000])
 def test_a_temporary_file_that_became_shorter_is_told(count: int) -> None:
     store = BucketStore(SCHEMA, RowMemory(0))
-    store.add({0: rows(*range(count))})
+    store.add(0, {0: rows(*range(count))})
     assert store._file is not None
     os.truncate(store._file, 8)
     with pytest.raises(NoTemporarySpace, match="shorter"):
@@ -59,8 +59,8 @@ def test_a_full_disk_gives_the_memory_back(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     memory = RowMemory(24)
     store = BucketStore(SCHEMA, memory)
-    store.add({0: rows(1, 2, 3)})
+    store.add(0, {0: rows(1, 2, 3)})
     with pytest.raises(NoTemporarySpace, match="gone"):
-        store.add({0: rows(4)})
+        store.add(1, {0: rows(4)})
     store.close()
     assert memory.take(24)
