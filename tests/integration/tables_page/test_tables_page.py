@@ -79,8 +79,17 @@ def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
     return open_page
 
 
+#: Gives a table the address that it has in the documentation.
+_SHORTEN_ADDRESSES = """() => {
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace(/\\/\\S*\\/lake0\\//, "/lake/");
+}"""
+
+
 def picture(page: Page, name: str, tmp_path: Path) -> None:
     page.wait_for_timeout(300)
+    if PICTURES:
+        page.evaluate(_SHORTEN_ADDRESSES)
     page.screenshot(path=str(Path(PICTURES or tmp_path) / f"{name}.png"))
 
 
