@@ -55,9 +55,9 @@ class SparkShuffle:
         secrets = sent_secrets(
             self._spark, {"storage_options": self._storage_options, "plan": plan.to_text()}
         )
-        divided = self._frame(shares).mapInArrow(_dividing(secrets, self._nonce), _DIVIDED)
+        divided = self._frame(shares).mapInArrow(_following(secrets, "divide_shares", self._nonce), _DIVIDED)
         files = self._spread(divided, "file", plan.rule.num_files)
-        return self._collected(files.mapInArrow(_writing(secrets, self._nonce), _WRITTEN))
+        return self._collected(files.mapInArrow(_following(secrets, "write_files", self._nonce), _WRITTEN))
 
     def _frame(self, shares: Sequence[Share]) -> DataFrame:
         rows = [(share.number, json.dumps(share.to_dict())) for share in shares]
@@ -106,29 +106,21 @@ def _examining(
     return examine
 
 
-def _dividing(secrets: Secrets, nonce: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def divide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _following(
+    secrets: Secrets, step: str, nonce: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """
+    :param step: the function of :mod:`~delta_maintenance.engine.sharing_task` that follows the plan.
+    """
+
+    def follow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
-        from delta_maintenance.engine.sharing_task import SharedPlan, divide_shares
+        from delta_maintenance.engine import sharing_task
         from delta_maintenance.engine.task_secrets import received
 
         found = received(secrets, SparkFiles.get)
-        plan = SharedPlan.from_text(found["plan"])
-        yield from divide_shares(batches, found["storage_options"], plan, nonce)
+        plan = sharing_task.SharedPlan.from_text(found["plan"])
+        yield from getattr(sharing_task, step)(batches, found["storage_options"], plan, nonce)
 
-    return divide
-
-
-def _writing(secrets: Secrets, nonce: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import SparkFiles
-
-        from delta_maintenance.engine.sharing_task import SharedPlan, write_files
-        from delta_maintenance.engine.task_secrets import received
-
-        found = received(secrets, SparkFiles.get)
-        plan = SharedPlan.from_text(found["plan"])
-        yield from write_files(batches, found["storage_options"], plan, nonce)
-
-    return write
+    return follow

@@ -34,11 +34,11 @@ from delta_log.data.data_file import DataFile
 from delta_log.errors import AccessDenied, DeltaLogError, StorageError, SymbolicLinkRefused, TableError
 from delta_log.storage.opening import is_on_disk
 from delta_log.storage.storage import Storage
-from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
+from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bounds_check import BoundsCheck
 from delta_maintenance.rewrite.copied_files import copied_files_of
-from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.live_rows import LiveRows, stored_columns
 from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
@@ -108,8 +108,7 @@ def rewrite_bin(
     finished = read_manifest(storage, run_key, task.run_id, task.bin_id)
     if finished is not None and finished.differs_from(task) is None:
         return finished
-    schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
-    stored = storable(schema.without(task.partition_columns))
+    stored = stored_columns(task)
     live = LiveRows(task, storage, stored)
     settings = WriterSettings.of(task.configuration, stored, task.reader_features, task.clustering_columns)
     copied_files = None

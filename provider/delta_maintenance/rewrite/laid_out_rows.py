@@ -129,7 +129,8 @@ class LaidOutRows:
         for number in range(rule.num_buckets):
             numbers = partial(self._numbers.pop, number) if self.task.keeps_row_map else None
             file = number // rule.buckets_of_a_file
-            yield Bucket(number, rule.num_buckets, file, partial(self._sorted, number), numbers)
+            batches = partial(sorted_bucket, self._store, self.live.schema, self._numbers, number)
+            yield Bucket(number, rule.num_buckets, file, batches, numbers)
 
     @property
     def _layout(self) -> Layout:
@@ -207,13 +208,20 @@ class LaidOutRows:
             for _, columns in found:
                 sample.add(columns)
 
-    def _sorted(self, number: int, **_: object) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a bucket in their order."""
-        rows = self._store.take(number)
-        if not rows.num_rows:
-            return
-        batches, numbers = sorted_rows(rows, self.live.schema)
-        if numbers is not None:
-            self._numbers[number] = numbers
-        del rows
-        yield from batches
+
+def sorted_bucket(
+    store: BucketStore, schema: pa.Schema, numbers: dict[int, Uint64s], number: int, **_: object
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a bucket in their order.
+
+    :param schema: of the table's own columns.
+    :param numbers: gets the numbers of the rows, if they have some.
+    """
+    rows = store.take(number)
+    if not rows.num_rows:
+        return
+    batches, found = sorted_rows(rows, schema)
+    if found is not None:
+        numbers[number] = found
+    del rows
+    yield from batches

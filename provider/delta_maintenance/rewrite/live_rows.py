@@ -17,9 +17,15 @@ from delta_log.errors import CorruptLog
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED
-from delta_log.table_config.schema import StructType, arrow_schema
+from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.rewrite.sources import SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
+
+
+def stored_columns(task: RewriteTask) -> StructType:
+    """The columns of the table that the task's files hold."""
+    schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
+    return storable(schema.without(task.partition_columns))
 
 
 class LiveRows:

@@ -5,7 +5,7 @@ See :mod:`delta_maintenance.rewrite.shared_bin`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,8 +14,8 @@ import pyarrow as pa
 from delta_log.arrow.row_hash import RowHash
 from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.bucket_store import BucketStore
-from delta_maintenance.rewrite.laid_out_rows import Bucket
-from delta_maintenance.rewrite.row_division import DivisionRule, by_bucket, divided_schema, sorted_rows
+from delta_maintenance.rewrite.laid_out_rows import Bucket, sorted_bucket
+from delta_maintenance.rewrite.row_division import DivisionRule, by_bucket, divided_schema
 from delta_maintenance.rewrite.row_memory import RowMemory
 
 
@@ -68,14 +68,5 @@ class ReceivedFile:
         first = self.number * self.rule.buckets_of_a_file
         for number in range(first, first + self.rule.buckets_of_a_file):
             numbers = partial(self._numbers.pop, number) if self.with_numbers else None
-            yield Bucket(number, self.rule.num_buckets, self.number, partial(self._sorted, number), numbers)
-
-    def _sorted(self, number: int, **_: object) -> Iterator[pa.RecordBatch]:
-        rows = self._store.take(number)
-        if not rows.num_rows:
-            return
-        batches, numbers = sorted_rows(rows, self.schema)
-        if numbers is not None:
-            self._numbers[number] = numbers
-        del rows
-        yield from batches
+            batches = partial(sorted_bucket, self._store, self.schema, self._numbers, number)
+            yield Bucket(number, self.rule.num_buckets, self.number, batches, numbers)

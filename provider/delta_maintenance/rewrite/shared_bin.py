@@ -23,11 +23,10 @@ import pyarrow as pa
 from delta_log.arrow.row_hash import RowHash
 from delta_log.errors import DeltaLogError
 from delta_log.storage.storage import Storage
-from delta_log.table_config.schema import parse_schema, storable
 from delta_maintenance.errors import BadManifest, RewriteMismatch
 from delta_maintenance.rewrite.bin import compare_with_rows
 from delta_maintenance.rewrite.laid_out_rows import CHUNK_BYTES
-from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.live_rows import LiveRows, stored_columns
 from delta_maintenance.rewrite.output_files import bloom_filters_of, write_outputs
 from delta_maintenance.rewrite.received_file import ReceivedFile
 from delta_maintenance.rewrite.row_division import (
@@ -409,11 +408,10 @@ class _Reader:
 
 
 def _live(task: RewriteTask, storage: Storage) -> LiveRows:
-    schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
-    return LiveRows(task, storage, storable(schema.without(task.partition_columns)))
+    return LiveRows(task, storage, stored_columns(task))
 
 
 def _settings(task: RewriteTask) -> WriterSettings:
-    schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
-    stored = storable(schema.without(task.partition_columns))
-    return WriterSettings.of(task.configuration, stored, task.reader_features, task.clustering_columns)
+    return WriterSettings.of(
+        task.configuration, stored_columns(task), task.reader_features, task.clustering_columns
+    )
