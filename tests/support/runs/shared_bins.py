@@ -19,6 +19,7 @@ from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.shared_bins import SharedBins
 from delta_maintenance.engine.sharing_task import SharedPlan, divide_shares, examine_shares, write_files
 from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.rewrite import shared_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.shared_bin import Share
 from delta_maintenance.rewrite.task import RewriteTask
@@ -92,8 +93,9 @@ class SharingEngine:
         assert all(task.layout is not None for task in tasks)
         for number, task in enumerate(tasks, 1):
             bins = SharedBins(ShuffleHere(self._partitions), open_storage(task.table_uri), progress)
-            # So small that even a small bin has several shares.
+            # So small that even a small bin has several shares, and a share several chunks.
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(shared_bins, "SHARE_BYTES", 1500)
+                patch.setattr(shared_bins, "SHARE_BYTES", 4000)
+                patch.setattr(shared_bin, "CHUNK_BYTES", 500)
                 yield from bins.run([task], run_key, lambda: None)
             self._after(number)
