@@ -36,13 +36,15 @@ Partition = frozenset[tuple[str, str | None]]
 _RARE = 0.05
 #: How many pauses the share of time counts as in which statements are in flight at all, beside pauses that lasted as long as
 #: this one. Few pauses alone would look better than they are.
-_PRIOR_PAUSES = 4
+_PRIOR_PAUSES = 12
 #: A statement has read the table a little before its writer starts the clock, and our commit takes a moment.
 _MARGIN_MS = 500
 #: How much longer than ever before a silence has to be.
 _LONGER = 1.5
 #: What counts as silence where the log says nothing about the length of statements.
 _UNKNOWN_SILENCE_MS = 60_000
+#: With fewer pauses, the next one may well be the longest: a silence then has to be as long as where nothing is known.
+_MANY_PAUSES = 32
 #: Appends by these operations read nothing, where the writer does not say so itself.
 _APPENDS = frozenset({"WRITE", "STREAMING UPDATE", "COPY INTO"})
 #: Names of a statement's duration in ``operationMetrics``, of delta-spark and of delta-rs.
@@ -125,7 +127,9 @@ class Pauses:
         """After so long a pause the writers have probably gone."""
         longest = max((length for length, _ in self.lengths_ms), default=0)
         known = max(_LONGER * longest, 2 * self.longest_statement_ms)
-        return int(known) if known else _UNKNOWN_SILENCE_MS
+        if not known or len(self.lengths_ms) < _MANY_PAUSES:
+            known = max(known, _UNKNOWN_SILENCE_MS)
+        return int(known)
 
     @cached_property
     def busy(self) -> float:

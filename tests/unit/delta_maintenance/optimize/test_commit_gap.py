@@ -131,16 +131,22 @@ def test_a_nightly_merge_is_waited_for_only_while_it_is_due() -> None:
     late = decide(Situation(pauses, day - 5 * minute), 0, FOREVER_MS)
     assert late.decision is Decision.WAIT
     assert late.in_flight is not None
-    assert late.in_flight > 0.4
+    assert late.in_flight > 0.2
     assert decide(Situation(pauses, 2 * day), 0, FOREVER_MS).decision is Decision.SILENCE
 
 
 def test_a_writer_without_pause_is_followed_and_its_end_noticed() -> None:
-    pauses = Pauses.between([statement(2_000 * number, 1_900) for number in range(30)])
+    pauses = Pauses.between([statement(2_000 * number, 1_900) for number in range(40)])
     for silence_ms in (0, 500, 1_500, 2_500):
         assert decide(Situation(pauses, silence_ms), 0, FOREVER_MS).decision is Decision.WAIT
     assert decide(Situation(pauses, 4_000), 0, FOREVER_MS).decision is Decision.SILENCE
     assert decide(Situation(pauses, 500), 10, 10).decision is Decision.GIVE_UP
+
+
+def test_few_pauses_do_not_tell_how_long_the_next_one_is() -> None:
+    pauses = Pauses.between([statement(2_000 * number, 1_900) for number in range(5)])
+    assert decide(Situation(pauses, 4_000), 0, FOREVER_MS).decision is Decision.WAIT
+    assert decide(Situation(pauses, 61_000), 0, FOREVER_MS).decision is Decision.SILENCE
 
 
 def test_one_statement_of_unknown_length_is_given_a_minute() -> None:
@@ -225,3 +231,11 @@ def test_three_writers_notice_less_than_half(busy: float) -> None:
     failed, compactions = Table(3, busy, random.Random(7)).lives(2_000, gap=True)
     failed_now, compactions_now = Table(3, busy, random.Random(7)).lives(2_000, gap=False)
     assert failed / compactions <= failed_now / compactions_now / 2
+
+
+@pytest.mark.parametrize("busy", [0.2, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("sessions", [1, 3])
+def test_writers_of_a_young_table_hardly_notice(sessions: int, busy: float) -> None:
+    lives = [Table(sessions, busy, random.Random(seed)).lives(40, gap=True) for seed in range(60)]
+    failed, compactions = (sum(counts) for counts in zip(*lives, strict=True))
+    assert failed / compactions <= 0.1
