@@ -76,13 +76,15 @@ class Bucketing:
         """
         codes = self._codes([rank(values) for rank, values in zip(self.ranks, columns, strict=True)], noise)
         first = np.searchsorted(self.codes, codes, side="left")
-        after = np.searchsorted(self.codes, codes, side="right")
-        tied = np.flatnonzero(after > first)
+        if not len(self.codes):
+            return first, codes
+        tied = np.flatnonzero(self.codes[np.minimum(first, len(self.codes) - 1)] == codes)
         if len(tied):
             # Rows of one code are divided between several buckets by their noise.
             order = tied[np.argsort(first[tied], kind="stable")]
             for rows in np.split(order, np.flatnonzero(np.diff(first[order])) + 1):
-                start, end = int(first[rows[0]]), int(after[rows[0]])
+                start = int(first[rows[0]])
+                end = int(np.searchsorted(self.codes, codes[rows[0]], side="right"))
                 first[rows] = start + np.searchsorted(self.noise[start:end], noise[rows], side="right")
         return first, codes
 

@@ -7,13 +7,14 @@ and the bits of all dimensions together fit into 64.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 from delta_maintenance.layout.ranks import Uint64s
 
-_ONE = np.uint64(1)
-_BITS_OF_A_CODE = 64
+_ONE, _BYTE = np.uint64(1), np.uint64(0xFF)
+_BITS_OF_A_BYTE, _BITS_OF_A_CODE = 8, 64
 
 
 def z_codes(cells: Sequence[Uint64s], bits: int) -> Uint64s:
@@ -22,12 +23,24 @@ def z_codes(cells: Sequence[Uint64s], bits: int) -> Uint64s:
     :param cells: the coordinates by dimension, each below ``2 ** bits``.
     """
     _require_room(cells, bits)
+    dimensions = len(cells)
+    spread = _spread_bytes(dimensions)
     codes = np.zeros_like(cells[0])
-    for bit in range(bits - 1, -1, -1):
-        for coordinates in cells:
-            codes <<= _ONE
-            codes |= (coordinates >> np.uint64(bit)) & _ONE
+    for place, coordinates in enumerate(reversed(cells)):
+        for low in range(0, bits, _BITS_OF_A_BYTE):
+            byte = (coordinates >> np.uint64(low)) & _BYTE
+            codes |= spread[byte] << np.uint64(low * dimensions + place)
     return codes
+
+
+@cache
+def _spread_bytes(dimensions: int) -> Uint64s:
+    """For each byte, its bits with room for those of the other dimensions between them, as far as 64 bits hold them."""
+    places = range(0, min(_BITS_OF_A_BYTE * dimensions, _BITS_OF_A_CODE), dimensions)
+    found = np.zeros(1 << _BITS_OF_A_BYTE, np.uint64)
+    for bit, place in enumerate(places):
+        found |= ((np.arange(len(found), dtype=np.uint64) >> np.uint64(bit)) & _ONE) << np.uint64(place)
+    return found
 
 
 def cells_of_z(codes: Uint64s, dimensions: int, bits: int) -> list[Uint64s]:

@@ -79,11 +79,18 @@ class LiveRows:
         """
         columns = [column for column in self.columns.fields if column.physical_name in names]
         schema = self.schema_of(names)
-        data_file = DataFile(self._storage, part.opened.source.key, self._mapping_mode)
+        data_file = self._data_file(part)
         for rows in data_file.read(
             columns, part.opened.hidden, physical=True, row_groups=part.row_groups, on_all_processors=False
         ):
             yield pa.record_batch(list(rows.arrays), schema=schema)
+        data_file.close()
+
+    def _data_file(self, part: SourceSlice) -> DataFile:
+        if part.row_groups is None and part.opened.decoded is not None:
+            return part.opened.decoded
+        # Other threads read other slices of the file, or all of it is copied.
+        return DataFile(self._storage, part.opened.source.key, self._mapping_mode)
 
     def _batches_of(
         self,
@@ -92,10 +99,7 @@ class LiveRows:
         on_all_processors: bool,
         dictionaries: Collection[str],
     ) -> Iterator[pa.RecordBatch]:
-        source, data_file = part.opened.source, part.opened.data_file
-        if part.row_groups is not None:
-            # Other threads read other slices of the file.
-            data_file = DataFile(self._storage, source.key, self._mapping_mode)
+        source, data_file = part.opened.source, self._data_file(part)
         tracked = self._tracked
         for rows in data_file.read(
             self.columns.fields,

@@ -138,7 +138,7 @@ class DivisionRule:
         """Sort rows by their buckets, and return both."""
         columns = layout_columns(rows, self.layout).columns
         buckets, order = self.bucketing(columns, random_noise(seed, chunk, rows.num_rows))
-        by_bucket = np.argsort(buckets, kind="stable")
+        by_bucket = stable_order(buckets.astype(np.uint64))
         rows = rows.append_column(pa.field(ORDER, pa.uint64()), pa.array(order))
         if first is not None:
             numbers = np.arange(first, first + len(order), dtype=np.uint64)
@@ -175,10 +175,27 @@ def sorted_rows(rows: pa.Table, schema: pa.Schema) -> tuple[Iterator[pa.RecordBa
     :param schema: of the table's own columns.
     :return: these columns, sorted, and the numbers of the rows if they have some.
     """
-    order = np.argsort(rows.column(ORDER).to_numpy(), kind="stable")
+    order = stable_order(rows.column(ORDER).to_numpy())
     numbers = rows.column(NUMBER).to_numpy()[order] if NUMBER in rows.column_names else None
     own = rows.select(schema.names).combine_chunks().take(pa.array(order))
     return iter(own.to_batches()), numbers
+
+
+def stable_order(keys: Uint64s) -> _Int64s:
+    """Return the places of keys in ascending order; equal keys keep their order.
+
+    A key and its place in one number of 64 bits are sorted several times faster than by a stable sort.
+    """
+    if not len(keys):
+        return np.empty(0, np.int64)
+    bits = (len(keys) - 1).bit_length()
+    least = keys.min()
+    if int(keys.max() - least).bit_length() + bits > 64:
+        return np.argsort(keys, kind="stable")
+    numbers = (keys - least) << np.uint64(bits)
+    numbers |= np.arange(len(keys), dtype=np.uint64)
+    numbers.sort()
+    return (numbers & np.uint64((1 << bits) - 1)).astype(np.int64)
 
 
 def one_batch(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
