@@ -87,6 +87,7 @@ class DetachedRun:
         with self._forgetting_a_lost_job():
             with self._ending_what_is_submitted(job):
                 step = self.runner.submit(self.spec, self.run_key, job.submission_id)
+                self._keep(step)
             if not isinstance(step, JobReport):
                 self.log.info("Submitted to %s: %s.", self.runner.place, _shown(step))
             return self._end(self._follow(job, step))
@@ -121,9 +122,9 @@ class DetachedRun:
 
     def _follow(self, job: SubmittedJob, step: JobHandle | JobReport) -> JobReport:
         while not isinstance(step, JobReport):
+            self._keep(step)
             job = job.with_handle(step)
             remember_job(self.context, job)
-            self._handle = step
             if self.defer is not None:
                 self.defer(step, _seconds_until(job.deadline_ms))
             for state in self.runner.wait(step):
@@ -131,6 +132,11 @@ class DetachedRun:
                     self.on_progress(state.progress)
             step = self.runner.collect(step, self.spec, self.run_key)
         return step
+
+    def _keep(self, step: JobHandle | JobReport) -> None:
+        """Keep the handle for :meth:`interrupt`, before anything else is done with it: a signal may come at any moment."""
+        if not isinstance(step, JobReport):
+            self._handle = step
 
     def _end(self, report: JobReport) -> JobReport:
         if report.error is not None:

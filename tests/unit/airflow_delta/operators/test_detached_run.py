@@ -201,6 +201,20 @@ def test_killing_a_task_while_it_submits_ends_what_has_come_of_it(make_context: 
     assert stored_job(context) == {}
 
 
+def test_killing_a_task_while_it_stores_the_handle_cancels_the_job(make_context: MakeContext) -> None:
+    class KillsAtHandle(FakeStateStore):
+        def set(self, key: str, value: Any, **kwargs: Any) -> None:
+            if isinstance(value, dict) and value.get("handle") is not None:
+                operator.on_kill()
+            super().set(key, value, **kwargs)
+
+    runner = FakeDetachedRunner(committed)
+    operator = Operator(runner=runner)
+    with pytest.raises(AirflowException, match=r"cancelled\.$"):
+        run(operator, make_context(KillsAtHandle(), try_number=1))
+    assert runner.cancelled == runner.submissions
+
+
 def test_killing_a_waiting_task_cancels_its_job(make_context: MakeContext) -> None:
     class Killed(FakeDetachedRunner):
         def poll(self, handle: Any) -> Any:
