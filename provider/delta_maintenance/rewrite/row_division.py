@@ -195,7 +195,8 @@ def stable_order(keys: Uint64s) -> _Int64s:
     numbers = (keys - least) << np.uint64(bits)
     numbers |= np.arange(len(keys), dtype=np.uint64)
     numbers.sort()
-    return (numbers & np.uint64((1 << bits) - 1)).astype(np.int64)
+    places: _Int64s = (numbers & np.uint64((1 << bits) - 1)).astype(np.int64)
+    return places
 
 
 def one_batch(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
