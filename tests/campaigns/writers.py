@@ -1,4 +1,4 @@
-"""What compactions cost the writers beside them: `./dev campaign writers [--statements 200] [--at-once 8] [--only TEXT]`.
+"""What compactions cost the writers beside them: `./dev campaign writers [--statements 200] [--at-once 8] [--only TEXT …]`.
 
 A cell is a kind of writer, a number of sessions on one table, and the share of time that each is busy. In each cell the same
 sessions live beside our compaction (`commit_when` `now` and `gap`) and beside delta-spark's OPTIMIZE, each on tables of their own, until
@@ -93,7 +93,9 @@ def main() -> int:
     parser.add_argument("--statements", type=int, default=200, help="of each cell, at least (default 200)")
     parser.add_argument("--at-once", type=int, default=8, help="so many tables at a time (default 8)")
     parser.add_argument("--minutes", type=float, default=60, help="the longest time for one table")
-    parser.add_argument("--only", default="", help="only cells and ways whose name contains this text")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="only cells and ways whose name contains one of these texts"
+    )
     options = parser.parse_args()
     cells = [Cell(*facts) for facts in product(("local", "s3"), ("delta-spark",), (1, 3), _BUSY)]
     cells += [Cell(*facts) for facts in product(("local", "s3"), ("delta-rs",), (1,), _BUSY)]
@@ -104,7 +106,7 @@ def main() -> int:
         for cell in cells
         for how in COMPACTIONS
         for _ in range(cell.tables)
-        if options.only in f"{cell}, {how}"
+        if any(text in f"{cell}, {how}" for text in options.only)
     ]
     tallies: dict[tuple[Cell, str], Tally] = {}
     with ExitStack() as stack:
