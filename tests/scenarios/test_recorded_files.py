@@ -32,6 +32,7 @@ from tests.support.runs.maintenance_runs import RUN_KEY, WatchedEngine, keys, ma
 from tests.support.runs.triggerer import Triggerer, in_a_loop
 from tests.support.tables.written_log import add, deletion_vector, write_log
 
+from airflow_delta import watch_memory
 from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.operators.stats import counts_of
 from airflow_delta.operators.task_log import tell_report
@@ -225,6 +226,16 @@ def test_a_watcher_of_health_does_not_tell_again_what_it_has_told(release: Path,
             )
 
     story()
+
+
+@RELEASES
+def test_which_versions_watchers_have_seen_is_read_from_what_they_kept(release: Path) -> None:
+    for entries in content(release / "watchers.json").values():
+        for key, value in entries.items():
+            prefix, _, shard = key.rpartition(".")
+            assert prefix in watch_memory.PREFIXES
+            if shard.isdigit():
+                assert watch_memory.version_of(value[PLACE]) in (0, 1)
 
 
 @RELEASES

@@ -20,7 +20,14 @@ import jwt
 import pytest
 from tests.support import ROOT
 from tests.support.records import HOSTILE, HOUR_MS, health_document
-from tests.support.runs.metadata_database import ApiServer, add_dags, add_event, start_api_server
+from tests.support.runs.metadata_database import (
+    ApiServer,
+    add_dags,
+    add_event,
+    remember,
+    start_api_server,
+    watch,
+)
 from tests.support.tables.written_log import add, write_log
 
 from airflow_delta.assets import MONITORING_ASSET
@@ -41,15 +48,26 @@ def server() -> ApiServer:
 
 @pytest.fixture
 def api(server: ApiServer) -> Iterator[ApiServer]:
-    from airflow.models.asset import AssetActive, AssetEvent, AssetModel
+    from airflow.models.asset import AssetActive, AssetEvent, AssetModel, AssetWatcherModel
+    from airflow.models.asset_state_store import AssetStateStoreModel
     from airflow.models.dag import DagModel
+    from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session
     from sqlalchemy import delete
 
     add_dags("nightly")
     yield server
     with create_session() as session:
-        for model in (AssetEvent, AssetActive, AssetModel, DagModel):
+        models = (
+            AssetStateStoreModel,
+            AssetWatcherModel,
+            Trigger,
+            AssetEvent,
+            AssetActive,
+            AssetModel,
+            DagModel,
+        )
+        for model in models:
             session.execute(delete(model))
 
 
@@ -224,6 +242,68 @@ def test_a_crowd_that_waits_for_a_slow_page_takes_no_thread_from_airflow(api: Ap
             return [answer.status_code for answer in await asyncio.gather(*visits)]
 
     assert asyncio.run(visit()) == [200] * crowd
+
+
+# -- what watchers remember -------------------------------------------------------------------------------------------
+
+
+def test_tables_of_watchers_are_shown_to_everyone_who_may_read_assets(api: ApiServer) -> None:
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    watch("events")
+    watch("slow scans")
+    remember("events", "delta_versions.watched", True)
+    remember("events", "delta_versions.03", {"s3a://lake/events": [6, 7, 7], "s3://lake/soon": [-1, -1]})
+    remember("slow scans", "delta_deleted_rows.11", {"s3://lake/clicks": {"version": 4, "over": ["table"]}})
+    add_dags("secret")
+    tell("s3://lake/clicks", "secret")
+    with create_session() as session:  # nobody may read it any more
+        session.execute(delete(DagModel).where(DagModel.dag_id == "secret"))
+    rows = {row["name"]: row for row in api.get(TABLES).json()["tables"]}
+    known = {name: (row["watch"]["asset"], row["watch"]["version"]) for name, row in rows.items()}
+    assert known == {"events": ("events", 7), "soon": ("events", None), "clicks": ("slow scans", 4)}
+    assert rows["events"]["table"] == "s3://lake/events"
+    assert {row["status"] for row in rows.values()} == {"unknown"}
+    assert (rows["clicks"]["read_ms"], rows["clicks"]["last_work"]) == (None, None), (
+        "what a DAG told stays with it"
+    )
+    view = api.get(f"{TABLES}/{rows['clicks']['id']}").json()
+    assert (view["row"]["watch"]["version"], view["health"], view["runs"]) == (4, None, [])
+    assert api.get(TABLES, dag_id="nightly").json()["tables"] == []
+    assert api.get(TABLES, role="stranger").status_code == 403
+
+
+def test_a_watcher_that_has_seen_a_new_version_or_is_gone_changes_what_is_shown(api: ApiServer) -> None:
+    from airflow.models.asset import AssetWatcherModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    tell("s3://lake/kept")
+    watch("events")
+    remember("events", "delta_versions.03", {"s3://lake/events": [6, 7]})
+    remember("events", "delta_versions.09", {"s3://lake/kept": [0, 0]})
+    assert names(api) == {"events", "kept"}
+    remember("events", "delta_versions.03", {"s3://lake/events": [8, 9]})
+    versions = {row["name"]: row["watch"]["version"] for row in api.get(TABLES).json()["tables"]}
+    assert versions == {"events": 9, "kept": 0}
+    with create_session() as session:
+        session.execute(delete(AssetWatcherModel))
+    (row,) = api.get(TABLES).json()["tables"]
+    assert (row["name"], row["status"], row["watch"]) == ("kept", "healthy", None)
+
+
+def test_only_what_a_watcher_itself_has_kept_is_shown(api: ApiServer) -> None:
+    watch("events")
+    remember("events", "delta_versions.03", {"s3://lake/forged": [6, 7]}, by="api")
+    remember("events", "their.03", {"s3://lake/of-another-program": [6, 7]})
+    remember("events", "delta_versionsX03", {"s3://lake/of-another-key": [6, 7]})
+    remember("nobody watches it", "delta_versions.03", {"s3://lake/unwatched": [6, 7]})
+    for number, broken in enumerate(([1], "text", None, {"s3://lake/odd": {"version": "seven"}})):
+        remember("events", f"delta_health.{number:02d}", broken)
+    (row,) = api.get(TABLES).json()["tables"]
+    assert (row["name"], row["watch"]["version"]) == ("odd", None)
 
 
 # -- what Airflow forgets and renames --------------------------------------------------------------------------------

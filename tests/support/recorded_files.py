@@ -45,8 +45,9 @@ from airflow_delta.submitted_job import SubmittedJob, remember_job
 from airflow_delta.testing import FakeAssetStateStore, FakeStateStore
 from airflow_delta.triggers import DeltaDeletionVectorRatioTrigger, DeltaTableVersionTrigger
 from airflow_delta.triggers.job import DeltaJobTrigger
-from airflow_delta.triggers.table_event_trigger import TableEventTrigger, shard_of
+from airflow_delta.triggers.table_event_trigger import TableEventTrigger
 from airflow_delta.triggers.table_health import DeltaTableHealthTrigger
+from airflow_delta.watch_memory import shard_key, shard_of
 from delta_log import Table
 from delta_maintenance.cli.main import main
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
@@ -231,7 +232,7 @@ def moved(state: Mapping[str, str], table: str, to: str) -> dict[str, Any]:
         prefix, _, shard = key.rpartition(".")
         if shard.isdigit() and table in value:
             assert int(shard) == shard_of(table), "the place of a table in the state store has changed"
-            found[f"{prefix}.{shard_of(to):02d}"] = {to: value[table]}
+            found[shard_key(prefix, shard_of(to))] = {to: value[table]}
         else:
             found[key] = value
     return found

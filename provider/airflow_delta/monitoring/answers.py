@@ -48,6 +48,18 @@ class Sight(Work):
     version: float | None
 
 
+class Watch(BaseModel):
+    """What a watcher has noted of a table.
+
+    :param asset: name of the asset that it watches for.
+    :param version: up to which it has looked; null: there was no table yet.
+    """
+
+    asset: str
+    time_ms: int
+    version: int | None
+
+
 class Trend(BaseModel):
     """Figures of the newest readings, oldest first."""
 
@@ -82,6 +94,7 @@ class Row(BaseModel):
     last_work: Work | None
     failure: Failure | None
     sight: Sight | None
+    watch: Watch | None
     trend: Trend
 
 

@@ -1,7 +1,7 @@
 """The API of the page *Delta tables*: JSON about tables and runs, read only, and the page's script.
 
 * Every route wants a token of Airflow, and the routes with data the permission to read assets. A record is shown to callers who
-  may read the DAG that left it.
+  may read the DAG that left it, what a watcher remembers to all of them.
 * A table is named by a digest of its address, a run by the number of its event. No address of the caller is opened.
 * Answers forbid a browser to run them, to frame them, and to guess their type.
 """
@@ -148,12 +148,14 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         told = feed.read(session)
         table = told.addresses.get(identity)
         records, failures = [], []
+        watch = None
         if table is not None:
+            watch = told.tables[table].watch
             records = [one for one in feed.history(session, table) if readable(one.source.dag_id)]
             failures = [one for one in told.failures if one.table == table and readable(one.source.dag_id)]
-        if table is None or not (records or failures):
+        if table is None or not (records or failures or watch):
             raise HTTPException(404, "No task has told of such a table, or you may not read its DAG.")
-        return answers.TableView(**table_view(table, records, failures), maintenance_dag=startable)
+        return answers.TableView(**table_view(table, records, failures, watch), maintenance_dag=startable)
 
     @app.get("/v1/runs/{number}", dependencies=[MAY_READ_ASSETS])
     def read_run(number: EventNumber, session: SessionOfRequest, readable: Readable) -> answers.RunView:

@@ -27,11 +27,26 @@ class TrendPoint(NamedTuple):
     small_files: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a watcher of an asset has noted of a table.
+
+    :param asset: name of the asset.
+    :param time_ms: when it noted it.
+    :param version: up to which it has looked; ``None``: there was no table yet.
+    """
+
+    asset: str
+    time_ms: int
+    version: int | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TableRecords:
     """The newest records of one table, by operation and DAG. It never changes; with news comes another one.
 
-    A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG.
+    A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG. What a watcher has noted belongs to no DAG:
+    every reader sees it.
 
     :param failed: of runs that failed.
     :param trend: the newest readings of any DAG, oldest first.
@@ -40,6 +55,7 @@ class TableRecords:
     newest: Mapping[tuple[str, str], Record] = field(default_factory=dict)
     failed: Mapping[tuple[str, str], Record] = field(default_factory=dict)
     trend: Sequence[TrendPoint] = ()
+    watch: Watch | None = None
 
     @property
     def dags(self) -> frozenset[str]:
@@ -61,18 +77,22 @@ def newest_of(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
 def row_for(table: str, records: TableRecords, dags: Container[str]) -> dict[str, Any]:
     """The row of a table for a reader who may see what some DAGs have told of it.
 
-    :param dags: one of those that have told of the table, at least.
+    :param dags: one of those that have told of the table, at least, or none if a watcher knows it.
     """
     newest, failed = (
         [record for (_, dag), record in told.items() if dag in dags]
         for told in (records.newest, records.failed)
     )
     trend = [point for point in records.trend if point.dag_id in dags]
-    return row_of(table, newest, failed, trend)
+    return row_of(table, newest, failed, trend, records.watch)
 
 
 def row_of(
-    table: str, records: Iterable[Record], failures: Iterable[Record], trend: Sequence[TrendPoint] = ()
+    table: str,
+    records: Iterable[Record],
+    failures: Iterable[Record],
+    trend: Sequence[TrendPoint] = (),
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """The row of one table.
 
@@ -99,6 +119,9 @@ def row_of(
         "last_work": None if work is None else _run(work),
         "failure": _failure(max(open_failures, key=lambda record: record.time_ms, default=None)),
         "sight": None if sight is None else {**_run(sight), "version": number(sight.body, "version")},
+        "watch": None
+        if watch is None
+        else {"asset": shown(watch.asset), "time_ms": watch.time_ms, "version": watch.version},
         "trend": {
             "num_files": [point.num_files for point in trend],
             "small_files": [point.small_files for point in trend],

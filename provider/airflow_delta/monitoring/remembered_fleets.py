@@ -53,7 +53,7 @@ class RememberedFleets:
     def fleet(self, told: Told, readable: Callable[[str], bool]) -> Fleet:
         """
         :param readable: whether the reader may see what a DAG has told.
-        :return: a row for each table with a record that the reader may see.
+        :return: a row for each table with a record that the reader may see, or that a watcher knows.
         """
         visible = frozenset(filter(readable, told.dags))
         with self._lock:
@@ -64,7 +64,11 @@ class RememberedFleets:
             elif visible in self._fleets:
                 return self._fleets[visible]
             seen = ((table, records, records.dags & visible) for table, records in told.tables.items())
-            rows = {table: self._row(table, records, dags) for table, records, dags in seen if dags}
+            rows = {
+                table: self._row(table, records, dags)
+                for table, records, dags in seen
+                if dags or records.watch is not None
+            }
             if len(self._fleets) >= _MOST:
                 self._fleets.clear()
             self._fleets[visible] = Fleet.of(rows)

@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_delta.monitoring.feature_notes import feature_note
-from airflow_delta.monitoring.fleet import TrendPoint, at, number, objects, row_of, shown, source_of, text
+from airflow_delta.monitoring.fleet import (
+    TrendPoint,
+    Watch,
+    at,
+    number,
+    objects,
+    row_of,
+    shown,
+    source_of,
+    text,
+)
 from airflow_delta.monitoring.record import HEALTH, RUN, Record
 
 #: Deepest level and longest list of what is passed on of a record as it is.
@@ -26,7 +36,9 @@ _WRITERS = {
 _MAINTENANCE = ("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "FSCK")
 
 
-def table_view(table: str, records: Sequence[Record], failures: Sequence[Record]) -> dict[str, Any]:
+def table_view(
+    table: str, records: Sequence[Record], failures: Sequence[Record], watch: Watch | None = None
+) -> dict[str, Any]:
     """
     :param records: of the table, those that the reader may see, in any order.
     :param failures: of its runs that failed.
@@ -38,7 +50,11 @@ def table_view(table: str, records: Sequence[Record], failures: Sequence[Record]
     every = sorted([*runs, *failures], key=lambda record: record.time_ms, reverse=True)
     return {
         "row": row_of(
-            table, newest_first, failures, [_trend_point(one) for one in readings[:_MAX_TREND][::-1]]
+            table,
+            newest_first,
+            failures,
+            [_trend_point(one) for one in readings[:_MAX_TREND][::-1]],
+            watch,
         ),
         "health": None if not readings else health_view(readings[0]),
         "trend": [_point(reading) for reading in reversed(readings)],

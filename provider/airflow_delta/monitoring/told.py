@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from airflow_delta.monitoring.fleet import TableRecords, TrendPoint, newest_of
+from airflow_delta.monitoring.fleet import TableRecords, TrendPoint, Watch, newest_of
 from airflow_delta.monitoring.record import Record, Source, table_id
 
 #: Records of one table that its page shows: the newest.
@@ -52,6 +52,7 @@ class Known:
     :param asset_id: of the monitoring asset; another one means another database.
     :param recent: numbers of the events within the last minutes, which are looked at again.
     :param mark: of the failures in the database when they were read.
+    :param watch_mark: of what watchers have noted when it was read.
     :param oldest_ms: nothing that is shown is older.
     :param told: what readers get; ``None``: something is new.
     """
@@ -63,6 +64,7 @@ class Known:
     broken: deque[Broken] = field(default_factory=lambda: deque(maxlen=_MAX_BROKEN))
     recent: set[int] = field(default_factory=set)
     mark: tuple[Any, ...] = ()
+    watch_mark: tuple[Any, ...] = ()
     failures: Sequence[Record] = ()
     addresses: dict[str, str] = field(default_factory=dict)
     oldest_ms: float = math.inf
@@ -96,6 +98,13 @@ class Known:
             self._keep(table, replace(self.tables.get(table, TableRecords()), failed=newest_of(failed)))
         self.mark, self.failures, self.told = mark, failures, None
 
+    def take_watches(self, mark: tuple[Any, ...], watches: Mapping[str, Watch]) -> None:
+        """Take what watchers have noted, by table, instead of what was known."""
+        watched = [table for table, held in self.tables.items() if held.watch is not None]
+        for table in {*watched, *watches}:
+            self._keep(table, replace(self.tables.get(table, TableRecords()), watch=watches.get(table)))
+        self.watch_mark, self.told = mark, None
+
     def forget_before(self, time_ms: int) -> None:
         """Drop events that are older, and the tables of which nothing is left."""
         if time_ms <= self.oldest_ms:
@@ -119,7 +128,7 @@ class Known:
     def _keep(self, table: str, records: TableRecords) -> None:
         if not records.newest:
             self.numbers.pop(table, None)
-        if records.newest or records.failed:
+        if records.newest or records.failed or records.watch is not None:
             if table not in self.tables:
                 self.addresses[table_id(table)] = table
             self.tables[table] = records

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_delta import watch_memory
 from airflow_delta.triggers.table_measure import DeletedRowsMeasure
 from airflow_delta.triggers.table_measure_trigger import TableMeasureTrigger
 
@@ -25,7 +26,7 @@ class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
     Further parameters: :class:`~airflow_delta.triggers.table_event_trigger.TableEventTrigger`.
     """
 
-    state_prefix = "delta_deleted_rows"
+    state_prefix = watch_memory.DELETED_ROWS
     measure_class = DeletedRowsMeasure
 
     def __init__(

@@ -1,7 +1,8 @@
 """Base of the event triggers: it watches tables through a shared stream, and keeps its place in Airflow's asset state.
 
 A subclass says what an event tells of a table that has reached a version. What it has to remember of a table is a JSON value.
-The values are kept in :data:`SHARDS` entries of the asset's state store, where the UI shows them and can reset them.
+The values are kept in a fixed number of entries of the asset's state store (:mod:`airflow_delta.watch_memory`), where the UI shows
+them and can reset them.
 
 A watcher may know more than it remembers. It remembers the outcome of a round only after Airflow has stored the events of that
 round and of all rounds before it, and only if the watcher still runs a while later.
@@ -12,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Hashable, Sequence
 from functools import partial
@@ -23,6 +23,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_delta.triggers.table_stream import TableStream, streams
 from airflow_delta.triggers.watched_store import WatchedStore, watched_store
+from airflow_delta.watch_memory import SHARDS, shard_key, shard_of
 from delta_log.catalog.table_name import TableName
 from delta_log.errors import InvalidRequest
 from delta_log.printable import printable_logger
@@ -33,16 +34,10 @@ if TYPE_CHECKING:
 
 log = printable_logger(__name__)
 
-#: Entries of the state store among which an asset's tables are divided. Never change it: places would be lost.
-SHARDS = 64
 #: How long a watcher works at one round; the remaining tables are announced to it again. It is well below the time after which
 #: Airflow takes a watcher for dead ([triggerer] shared_stream_ack_timeout).
 _SECONDS_PER_ROUND = 60.0
 _SECONDS_BETWEEN_RECALLS = 5.0
-
-
-def shard_of(table: str) -> int:
-    return zlib.crc32(table.encode()) % SHARDS
 
 
 class TableEventTrigger(BaseEventTrigger):
@@ -54,7 +49,7 @@ class TableEventTrigger(BaseEventTrigger):
     :param poll_interval: seconds between two looks at a table.
     """
 
-    #: Prefix of the keys in the asset's state store.
+    #: Prefix of the keys in the asset's state store: one of :data:`airflow_delta.watch_memory.PREFIXES`.
     state_prefix: str
     #: An event that comes before Airflow has made a run of the previous event is handed over only with the next one. Therefore
     #: a round has one event for all its tables, and the scheduler gets some time between two events.
@@ -257,7 +252,7 @@ class TableEventTrigger(BaseEventTrigger):
                     await accessor.aset(f"{self.state_prefix}.watched", value=True)
                     self._is_first_run &= await accessor.aget(f"{self.state_prefix}.started") is None
                     for shard in sorted(shards):
-                        self._take(await accessor.aget(self._shard_key(shard)) or {})
+                        self._take(await accessor.aget(shard_key(self.state_prefix, shard)) or {})
             except Exception as error:  # noqa: BLE001 - a state store may raise anything
                 self._complain("The place of a watcher is not there yet", error)
                 await asyncio.sleep(_SECONDS_BETWEEN_RECALLS)
@@ -284,13 +279,10 @@ class TableEventTrigger(BaseEventTrigger):
                 for accessor in self._accessors():
                     for shard in sorted(changed):
                         of_shard = {u: v for u, v in self._remembered.items() if shard_of(u) == shard}
-                        await accessor.aset(self._shard_key(shard), of_shard)
+                        await accessor.aset(shard_key(self.state_prefix, shard), of_shard)
                     if self._is_first_run:
                         await accessor.aset(f"{self.state_prefix}.started", value=True)
             except BaseException:
                 self._changed |= changed
                 raise
             self._is_first_run = False
-
-    def _shard_key(self, shard: int) -> str:
-        return f"{self.state_prefix}.{shard:02d}"

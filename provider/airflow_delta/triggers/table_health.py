@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_delta import watch_memory
 from airflow_delta.triggers.table_measure import HealthMeasure
 from airflow_delta.triggers.table_measure_trigger import TableMeasureTrigger
 
@@ -22,7 +23,7 @@ class DeltaTableHealthTrigger(TableMeasureTrigger):
     Further parameters: :class:`~airflow_delta.triggers.table_event_trigger.TableEventTrigger`.
     """
 
-    state_prefix = "delta_health"
+    state_prefix = watch_memory.HEALTH
     measure_class = HealthMeasure
 
     def __init__(

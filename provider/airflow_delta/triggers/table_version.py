@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
 
+from airflow_delta import watch_memory
 from airflow_delta.triggers.deferral import Deferral
 from airflow_delta.triggers.table_event_trigger import TableEventTrigger
 from delta_log.printable import printable_logger
@@ -45,7 +46,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     Further parameters: :class:`~airflow_delta.triggers.table_event_trigger.TableEventTrigger`.
     """
 
-    state_prefix = "delta_versions"
+    state_prefix = watch_memory.VERSIONS
 
     def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword
         self,

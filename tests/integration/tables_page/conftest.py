@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,8 @@ from tests.support.tables.small_tables import with_unknown_feature, write_days
 if str(ROOT / ".dev") not in sys.path:
     sys.path.insert(0, str(ROOT / ".dev"))
 
-from live_airflow import LiveAirflow
+from airflow_delta.monitoring.record import table_id
+from live_airflow import LiveAirflow, LiveAirflowError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -49,6 +51,7 @@ SMALL = (
     ("suppliers", 20, 2),
     ("regions", 2, 1),
     ("arrivals", 3, 1),
+    ("sessions", 2, 1),
 )
 
 
@@ -88,8 +91,9 @@ def lakehouse(
     home = Path(os.environ.get("PAGE_LAKE") or tmp_path_factory.mktemp("lake"))
     tables = _write_tables(home, request.getfixturevalue("corpus") if corpus_is_there() else None)
     choice = {
-        "read": [str(table) for name, table in tables.items() if name != "arrivals"],
+        "read": [str(table) for name, table in tables.items() if name not in ("arrivals", "sessions")],
         "awaited": [str(tables["arrivals"])],
+        "watched": [str(tables["sessions"])],
         "planned": [str(tables["invoices"])],
         "read_again": [str(tables[name]) for name in ("events", "customers", "products", "orders")],
         "optimized": [str(tables[name]) for name in ("events", "customers", "products", "absent")],
@@ -110,6 +114,7 @@ def lakehouse(
         # A paused DAG can be started from the page, too, but its run waits.
         airflow.wait_for_dag("maintain_table")
         airflow.call("PATCH", "/api/v2/dags/maintain_table", {"is_paused": False})
+        airflow.set_paused("follow_sessions", is_paused=False)
         for dag_id, expected in (
             ("read_health", "failed"),
             ("look_after_tables", "failed"),
@@ -119,9 +124,24 @@ def lakehouse(
             run_id = airflow.trigger(dag_id)
             # The table `absent` fails in the first two; the others go on.
             assert airflow.wait_for_run(dag_id, run_id) == expected, airflow.story(dag_id, run_id)
+        _wait_for_watcher(airflow, table_id(str(tables["sessions"])))
         yield Lakehouse(airflow, tables)
     finally:
         airflow.stop()
+
+
+def _wait_for_watcher(airflow: LiveAirflow, identity: str, seconds: float = 120) -> None:
+    """Return when the watcher has kept a place: it does so half a minute after its first look."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            airflow.call("GET", f"/delta-tables/v1/tables/{identity}")
+        except LiveAirflowError as error:
+            if error.status != HTTPStatus.NOT_FOUND or time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+        else:
+            return
 
 
 @pytest.fixture(scope="session")

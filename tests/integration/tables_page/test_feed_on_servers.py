@@ -1,7 +1,10 @@
-"""The records of tasks are read from PostgreSQL as they are from SQLite, where the other tests read them."""
+"""What tasks and watchers have told is read from PostgreSQL and MariaDB as it is from SQLite, where the other tests read it."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -9,8 +12,10 @@ from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support import ROOT
 from tests.support.records import health_document
 from tests.support.runs.metadata_database import counted_queries
+from tests.support.servers.mariadb import running_mariadb
 
 from airflow_delta.assets import MONITORING_ASSET
 from airflow_delta.monitoring.feed import Feed
@@ -26,14 +31,26 @@ NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture(scope="module")
-def engine(new_database: Callable[[], str]) -> Iterator[Engine]:
-    import airflow.models
-    from airflow.models.base import Base
+def new_mariadb() -> Iterator[Callable[[], str]]:
+    with running_mariadb() as make:
+        yield make
+
+
+@pytest.fixture(scope="module", params=["new_database", "new_mariadb"], ids=["postgresql", "mariadb"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     from sqlalchemy import create_engine
 
-    airflow.models.import_all_models()  # type: ignore[no-untyped-call]
-    made = create_engine(new_database())
-    Base.metadata.create_all(made)
+    url = request.getfixturevalue(request.param)()
+    # By a process of its own: Airflow chooses the collation of names when its models are imported. For MySQL it is this one.
+    collation = {"AIRFLOW__DATABASE__SQL_ENGINE_COLLATION_FOR_IDS": "utf8mb3_bin"}
+    subprocess.run(
+        [sys.executable, "-m", "tests.support.runs.metadata_database", url],
+        env={**os.environ, **(collation if url.startswith("mysql") else {})},
+        cwd=ROOT,
+        check=True,
+    )
+    # As Airflow's own sessions.
+    made = create_engine(url, isolation_level="READ COMMITTED")
     yield made
     made.dispose()
 
@@ -135,7 +152,10 @@ def add_failure(engine: Engine, table: str) -> None:
     names = {"dag_id": "nightly", "run_id": "run", "task_id": "task", "map_index": -1}
     with engine.begin() as connection:
         # Without the task instance that Airflow would have.
-        connection.execute(text("SET session_replication_role = replica"))
+        is_postgresql = engine.dialect.name == "postgresql"
+        connection.execute(
+            text(f"SET {'session_replication_role = replica' if is_postgresql else 'foreign_key_checks = 0'}")
+        )
         connection.execute(
             insert(XComModel).values(dag_run_id=1, key=FAILURE_KEY, value=value, timestamp=NOW, **names)
         )
@@ -159,10 +179,10 @@ def test_records_are_read_and_new_ones_cost_the_same_queries_whatever_their_numb
         add_events(engine, new, 1)
         with counted_queries(engine) as second:
             told = feed.read(session)
-        assert (len(first), len(second)) == (5, 5)
+        assert (len(first), len(second)) == (7, 6)
         with counted_queries(engine) as third:
             assert feed.read(session) is told
-        assert len(third) == 3
+        assert len(third) == 4
         assert not any("extra" in statement for statement in third)
         assert len(told.tables) == 3_000
         assert len(told.broken) == 1
@@ -172,3 +192,48 @@ def test_records_are_read_and_new_ones_cost_the_same_queries_whatever_their_numb
         history = feed.history(session, "s3://lake/table-1")
         assert [record.status for record in history] == ["critical", "healthy"]
         assert feed.record(session, history[0].number or 0) == history[0]
+
+
+def test_what_watchers_remember_is_read_once_and_again_when_it_has_changed(engine: Engine) -> None:
+    from airflow.models.asset import AssetModel, AssetWatcherModel
+    from airflow.models.asset_state_store import AssetStateStoreModel
+    from airflow.models.trigger import Trigger
+    from sqlalchemy.orm import Session
+
+    def remember(session: Session, shard: int, content: str, minutes_ago: float) -> None:
+        session.merge(
+            AssetStateStoreModel(
+                asset_id=asset_id,
+                key=f"delta_versions.{shard:02d}",
+                value=content,
+                updated_at=NOW - timedelta(minutes=minutes_ago),
+                last_updated_by_kind="watcher",
+            )
+        )
+
+    with Session(engine) as session, session.begin():
+        asset, trigger = (
+            AssetModel("news", "x-news://news", group="asset"),
+            Trigger("airflow_delta.triggers", {}),
+        )
+        session.add_all([asset, trigger])
+        session.flush()
+        asset_id = asset.id
+        session.add(AssetWatcherModel(name="versions", asset_id=asset_id, trigger_id=trigger.id))
+        remember(session, 3, '{"s3://lake/watched": [6, 7]}', 5)
+        remember(session, 4, '{"s3://lake/long-ago": [6, 7]}', 100 * 24 * 60)
+    feed = Feed(90, lambda: NOW)
+    with Session(engine) as session:
+        known = {name: one.watch for name, one in feed.read(session).tables.items() if one.watch}
+        assert {name: (one.asset, one.version) for name, one in known.items()} == {
+            "s3://lake/watched": ("news", 7)
+        }
+        with counted_queries(engine) as again:
+            feed.read(session)
+        assert sum("asset_state_store" in statement for statement in again) == 1
+    with Session(engine) as session, session.begin():
+        remember(session, 3, '{"s3://lake/watched": [8, 8]}', 1)
+    with Session(engine) as session:
+        watch = feed.read(session).tables["s3://lake/watched"].watch
+        assert watch is not None
+        assert watch.version == 8

@@ -18,6 +18,7 @@ from tests.support.environment.corpus import Corpus
 from tests.support.runs.lakehouse import Lakehouse
 
 from airflow_delta.monitoring.record import table_id
+from delta_log import Table
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Response, ViewportSize
@@ -27,8 +28,8 @@ pytestmark = pytest.mark.airflow
 PAGE, HOME = "/plugin/delta-tables", "/"
 #: Tables whose health cannot be read: one is not there, one has a feature that no release knows.
 UNREADABLE = ("absent", "ledger")
-#: A sensor has told of it, and no task has read it.
-UNREAD = "arrivals"
+#: A sensor has told of one, a watcher of the other, and no task has read them.
+AWAITED, WATCHED = "arrivals", "sessions"
 #: Has logged in and has no permission.
 STRANGER = "sam"
 WIDE: ViewportSize = {"width": 1440, "height": 1000}
@@ -143,7 +144,7 @@ def test_each_figure_is_that_of_the_command_line(lakehouse: Lakehouse) -> None:
     assert {row["table"] for row in fleet["tables"]} == {str(table) for table in lakehouse.tables.values()}
     assert fleet["broken"] == []
     for name, table in lakehouse.tables.items():
-        if name in UNREADABLE or name == UNREAD:
+        if name in (*UNREADABLE, AWAITED, WATCHED):
             continue
         expected = health_of(table)
         told = told_of(lakehouse, table)["health"]
@@ -289,8 +290,22 @@ def test_each_kind_of_table_is_shown_with_its_features(lakehouse: Lakehouse, cor
 
 
 def test_a_table_that_only_a_sensor_waits_for_is_known(lakehouse: Lakehouse) -> None:
-    told = told_of(lakehouse, lakehouse.tables[UNREAD])
+    told = told_of(lakehouse, lakehouse.tables[AWAITED])
     assert (told["row"]["status"], told["row"]["sight"]["dag_id"]) == ("unknown", "wait_for_table")
+
+
+def test_a_table_that_only_a_watcher_looks_at_is_known(visit: Visit, lakehouse: Lakehouse) -> None:
+    row = told_of(lakehouse, lakehouse.tables[WATCHED])["row"]
+    version = Table(str(lakehouse.tables[WATCHED])).snapshot().version
+    assert (row["status"], row["watch"]["asset"], row["watch"]["version"]) == (
+        "unknown",
+        "news of sessions",
+        version,
+    )
+    with visit(f"{PAGE}?search=sessions", user="vera") as page:
+        page.get_by_text("A watcher looks at it. No task has read its health.").wait_for()
+        page.get_by_role("link", name="sessions", exact=True).click()
+        page.get_by_text(f"Watched for the asset news of sessions: seen at version {version}").wait_for()
 
 
 def test_a_first_view_takes_few_requests_and_bytes(visit: Visit) -> None:

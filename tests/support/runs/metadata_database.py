@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,16 +15,21 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
 
-def make_tables() -> Engine:
-    """Make the tables of Airflow's metadata database where the tests' settings say, as far as they are not there."""
+def make_tables(url: str | None = None) -> Engine:
+    """Make the tables of Airflow's metadata database, as far as they are not there.
+
+    :param url: of the database; ``None``: where the tests' settings say.
+    """
     import airflow.models
     from airflow import settings
     from airflow.models.base import Base
+    from sqlalchemy import create_engine
 
     airflow.models.import_all_models()  # type: ignore[no-untyped-call]
-    assert settings.engine is not None
-    Base.metadata.create_all(settings.engine)
-    return settings.engine
+    engine = settings.engine if url is None else create_engine(url)
+    assert engine is not None
+    Base.metadata.create_all(engine)
+    return engine
 
 
 @dataclass
@@ -101,6 +108,33 @@ def add_event(asset: str, extra: Any, at_ms: int, dag_id: str | None = "nightly"
         return int(event.id)
 
 
+def watch(
+    asset: str, classpath: str = "airflow_delta.triggers.table_version.DeltaTableVersionTrigger"
+) -> None:
+    """Give an asset a watcher, as Airflow does for the assets of the DAGs that are not paused."""
+    from airflow.models.asset import AssetWatcherModel
+    from airflow.models.trigger import Trigger
+    from airflow.utils.session import create_session
+
+    asset_id = asset_id_of(asset)
+    with create_session() as session:
+        trigger = Trigger(classpath=classpath, kwargs={})
+        session.add(trigger)
+        session.flush()
+        session.add(AssetWatcherModel(name="watcher", asset_id=asset_id, trigger_id=trigger.id))
+
+
+def remember(asset: str, key: str, value: Any, *, by: str = "watcher") -> None:
+    """Write an entry of an asset's state store, as Airflow does for a watcher (`watcher`) or for a caller of its REST API (`api`)."""
+    from airflow._shared.state import AssetScope, AssetStateStoreWriterKind
+    from airflow.state.metastore import MetastoreBackend
+    from airflow.utils.session import create_session
+
+    scope, kind = AssetScope(asset_id=asset_id_of(asset)), AssetStateStoreWriterKind(by)
+    with create_session() as session:
+        MetastoreBackend().set_asset_state_store(scope, key, json.dumps(value), kind=kind, session=session)
+
+
 @contextmanager
 def counted_queries(engine: Engine) -> Iterator[list[str]]:
     """The statements that are sent to the database meanwhile."""
@@ -116,3 +150,7 @@ def counted_queries(engine: Engine) -> Iterator[list[str]]:
         yield statements
     finally:
         event.remove(engine, "before_cursor_execute", note)
+
+
+if __name__ == "__main__":
+    make_tables(sys.argv[1])

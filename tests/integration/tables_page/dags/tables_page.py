@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from airflow.sdk import DAG, Param
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, AssetWatcher, Param
 
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
@@ -14,6 +15,7 @@ from airflow_delta.operators import (
     DeltaVacuumOperator,
 )
 from airflow_delta.sensors import DeltaTableVersionSensor
+from airflow_delta.triggers import DeltaTableVersionTrigger
 
 TABLES = json.loads(os.environ["PAGE_TABLES"])
 
@@ -30,6 +32,17 @@ with DAG("read_again", schedule=None, max_active_tasks=4):
 
 with DAG("wait_for_table", schedule=None):
     DeltaTableVersionSensor.partial(task_id="wait", version=0).expand(table=TABLES["awaited"])
+
+watched = Asset(
+    name="news of sessions",
+    uri="x-versions://tests/sessions",
+    watchers=[
+        AssetWatcher(name="versions", trigger=DeltaTableVersionTrigger(TABLES["watched"], poll_interval=2))
+    ],
+)
+
+with DAG("follow_sessions", schedule=[watched]):
+    EmptyOperator(task_id="consume")
 
 # The setting maintenance_dag names it.
 with DAG("maintain_table", schedule=None, params={"table": Param("", type="string")}):

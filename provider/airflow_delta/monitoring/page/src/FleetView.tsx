@@ -237,6 +237,18 @@ const First = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Place 
 
 const moreFindings = (row: Row) => `${row.num_findings - 1} more ${row.num_findings === 2 ? "finding" : "findings"}`;
 
+/** Why there is a row, if no task has worked at the table. */
+const knownBy = (row: Row) => {
+  if (row.last_work !== null) {
+    return "";
+  }
+  if (row.sight !== null) {
+    return "A sensor waits for it. ";
+  }
+
+  return row.watch === null ? "" : "A watcher looks at it. ";
+};
+
 const Needs = ({ dagId, row }: { readonly dagId: string | null; readonly row: Row }) => (
   <Stack fontSize="sm" gap={1}>
     {row.failure === null ? undefined : (
@@ -263,9 +275,7 @@ const Needs = ({ dagId, row }: { readonly dagId: string | null; readonly row: Ro
     )}
     {row.status === "unknown" && row.failure === null ? (
       <Text color="fg.muted">
-        {row.sight === null || row.last_work !== null
-          ? "No task has read its health."
-          : "A sensor waits for it. No task has read its health."}
+        {`${knownBy(row)}No task has read its health.`}
       </Text>
     ) : undefined}
     {row.is_older_than_work ? (
@@ -463,8 +473,8 @@ const Broken = ({ fleet }: { readonly fleet: Fleet }) =>
   );
 
 const Nothing = ({ dagId, days }: { readonly dagId?: string; readonly days: number }) => (
-  <Notice palette="blue" title={dagId === undefined ? "No task has told of a table yet" : "This DAG has told of no table"}>
-    {`Tables appear here when an operator of airflow-provider-delta has run, or DeltaTableHealthOperator has read their health, within the last ${days} days, in a DAG that you may read.`}
+  <Notice palette="blue" title={dagId === undefined ? "No task or watcher has told of a table yet" : "This DAG has told of no table"}>
+    {`Tables appear here when an operator of airflow-provider-delta has run, or DeltaTableHealthOperator has read their health, within the last ${days} days, in a DAG that you may read, and when an asset's watcher has looked at them.`}
   </Notice>
 );
 

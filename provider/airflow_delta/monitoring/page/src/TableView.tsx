@@ -407,6 +407,14 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
           A run has changed the table since its health was read. The next task with DeltaTableHealthOperator brings new figures.
         </Notice>
       ) : undefined}
+      {row.watch === null ? undefined : (
+        <Text color="fg.muted" fontSize="sm">
+          {"Watched for the asset "}
+          <Foreign>{row.watch.asset}</Foreign>
+          {row.watch.version === null ? ": there was no table, " : `: seen at version ${count(row.watch.version)}, `}
+          <When timeMs={row.watch.time_ms} />
+        </Text>
+      )}
       {health === null ? (
         <Notice palette="blue" title="No task has read the health of this table">
           {row.sight === null ? "" : "A sensor has waited for it. "}
