@@ -1,14 +1,18 @@
 """Jobs that outlive their credentials: sessions of seconds are renewed, and a key that is revoked ends the job.
 
+Each job runs in the worker, and with executors on a Spark cluster, which assume the role by themselves.
+
 Sessions are real ones of the S3 server. The shortest that it gives lasts a quarter of an hour, so a proxy says that they end sooner,
 and refuses what was signed later. It judges by the time of the signature: a busy machine may take long to deliver a request.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,13 +20,20 @@ from typing import Any
 import pytest
 from tests.support.servers.proxy import Answer, Proxy, Request, proxied, s3_error
 from tests.support.servers.s3 import S3Server
+from tests.support.servers.spark_standalone import SparkCluster
 from tests.support.tables.small_tables import write_days
 
+from airflow_delta.runners.job_runner import JobRunner
 from airflow_delta.runners.local import LocalJobRunner
+from airflow_delta.runners.spark_submit import SparkSubmitRunner
 from delta_log import Table
 from delta_maintenance.contract import JobReport, JobSpec
 
-_SECONDS = 8
+#: How long a session lasts. A job that meets two ends of them takes twice as long at least.
+_SECONDS = int(os.environ.get("SESSION_SECONDS", "8"))
+_LOG = logging.getLogger(__name__)
+
+Optimize = Callable[[str, dict[str, Any]], JobReport]
 
 
 class ShortSessions:
@@ -85,9 +96,30 @@ def proxy(s3_server: S3Server) -> Iterator[Proxy]:
         yield proxy
 
 
-def optimize(table: str, storage_options: dict[str, Any], engine: str = "local") -> JobReport:
-    runner = LocalJobRunner(storage_options, logging.getLogger(__name__))
-    return runner.run(JobSpec("optimize", table, "run", engine=engine), lambda _: None, "0" * 64)
+@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+def optimize(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Optimize:
+    """Runs OPTIMIZE of a table with storage options, in a process of the worker or on a cluster."""
+    engine = request.param
+    if engine == "spark":
+        cluster: SparkCluster = request.getfixturevalue("spark_cluster")
+        connection = {"conn_type": "spark", "host": cluster.master}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_LAKE", json.dumps(connection))
+
+    def run(table: str, options: dict[str, Any]) -> JobReport:
+        runner: JobRunner = LocalJobRunner(options, _LOG)
+        if engine == "spark":
+            runner = SparkSubmitRunner(
+                "spark_lake",
+                spark_conf=SparkCluster.conf,
+                spark_binary=None,
+                storage_options=options,
+                log=_LOG,
+            )
+        report = runner.run(JobSpec("optimize", table, "run", engine=engine), lambda _: None, "0" * 64)
+        assert report.engine in (engine, None), "a job that fails does not name it"
+        return report
+
+    return run
 
 
 def ids(table: str, server: S3Server) -> list[int]:
@@ -96,7 +128,7 @@ def ids(table: str, server: S3Server) -> list[int]:
 
 
 def test_a_job_renews_sessions_that_end_while_it_reads_and_while_it_writes(
-    s3_server: S3Server, table: str, proxy: Proxy
+    optimize: Optimize, s3_server: S3Server, table: str, proxy: Proxy
 ) -> None:
     before = ids(table, s3_server)
     sessions = proxy.rule = ShortSessions(s3_server)
@@ -115,7 +147,7 @@ def test_a_job_renews_sessions_that_end_while_it_reads_and_while_it_writes(
 
 
 def test_a_job_whose_key_is_revoked_leaves_the_table_as_it_was(
-    s3_server: S3Server, table: str, proxy: Proxy
+    optimize: Optimize, s3_server: S3Server, table: str, proxy: Proxy
 ) -> None:
     before, version = ids(table, s3_server), Table(table, s3_server.storage_options).snapshot().version
     written: list[str] = []

@@ -102,6 +102,7 @@ class SparkSubmitRunner:
                 raise JobCannotStart(f"{binary} cannot be started: {error}.") from error
             finally:
                 self.stop()
+                hook.close()
         if output.report is None:
             raise _lost(hook, output)
         return output.report
