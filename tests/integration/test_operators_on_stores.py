@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.connector import _SSL_CONTEXT_VERIFIED
+from airflow.sdk.exceptions import AirflowFailException
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted
-from tests.support.servers.azure import AzureServer
+from tests.support.servers.azure import AZURITE, AzureServer
+from tests.support.servers.azure_cloud import AzureCloud, running_azure_cloud
 from tests.support.servers.gcs import GcsServer
 from tests.support.servers.google_identity import running_google_identity
+from tests.support.servers.program import teller
 from tests.support.servers.s3 import S3Server
 from tests.support.tables.small_tables import write_days
 
@@ -100,6 +104,39 @@ def adls(azure_server: AzureServer, azure_container: str) -> Place:
     )
 
 
+@pytest.fixture(scope="module")
+def azure_cloud(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AzureCloud]:
+    program = AZURITE.find(teller(request.config))
+    with running_azure_cloud(program, tmp_path_factory.mktemp("azure-cloud")) as cloud:
+        # In this process aiohttp has read the trusted certificates already.
+        _SSL_CONTEXT_VERIFIED.load_verify_locations(cloud.environment["SSL_CERT_FILE"])
+        yield cloud
+
+
+def _by_principal(
+    cloud: AzureCloud, patch: pytest.MonkeyPatch, conn_type: str, extra: Mapping[str, Any]
+) -> Place:
+    for name, value in cloud.environment.items():
+        patch.setenv(name, value)
+    server = cloud.server
+    address = f"abfss://{server.make_container()}@{server.account}.dfs.core.windows.net/lake/events"
+    principal = {"login": cloud.client_id, "password": cloud.client_secret}
+    return Place(address, server.storage_options, conn_type, principal, extra)
+
+
+@pytest.fixture
+def azure(azure_cloud: AzureCloud, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return _by_principal(azure_cloud, monkeypatch, "azure", {"tenantId": azure_cloud.tenant})
+
+
+@pytest.fixture
+def azure_data_lake(azure_cloud: AzureCloud, monkeypatch: pytest.MonkeyPatch) -> Place:
+    extra = {"tenant": azure_cloud.tenant, "account_name": azure_cloud.server.account}
+    return _by_principal(azure_cloud, monkeypatch, "azure_data_lake", extra)
+
+
 def fill(place: Place, local: Path) -> None:
     """Put a table there: two days of three small files, of which one hides half of its rows."""
     write_days(local)
@@ -155,7 +192,9 @@ class Lake:
         return document
 
 
-@pytest.mark.parametrize("conn_type", ["aws", "delta", "google_cloud_platform", "wasb", "adls"])
+@pytest.mark.parametrize(
+    "conn_type", ["aws", "delta", "google_cloud_platform", "wasb", "adls", "azure", "azure_data_lake"]
+)
 def test_a_connection_is_enough_for_every_sensor_every_operator_and_the_command_line(
     conn_type: str,
     request: pytest.FixtureRequest,
@@ -196,3 +235,28 @@ def test_a_connection_is_enough_for_every_sensor_every_operator_and_the_command_
     after = Table(place.table, place.storage_options).snapshot()
     assert after.num_files == 2
     assert rows() == before
+
+
+def test_a_principal_whose_secret_is_wrong_is_told_once_and_not_tried_again(
+    azure_cloud: AzureCloud,
+    make_context: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = _by_principal(azure_cloud, monkeypatch, "azure", {"tenantId": azure_cloud.tenant})
+    connection = {
+        "conn_type": "azure",
+        "extra": place.extra,
+        "login": azure_cloud.client_id,
+        "password": "old one",
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_STORE_OLD", json.dumps(connection))
+    lake = Lake(place.table, "store_old", make_context(try_number=1, map_index=-1))
+    asked = len(azure_cloud.asked)
+    with pytest.raises(AirflowFailException) as caught:
+        lake.run(DeltaOptimizeOperator, engine="local")
+    assert len(azure_cloud.asked) == asked + 1, (
+        "the client does not ask again, which takes it more than a minute"
+    )
+    assert f"access was denied to service principal {azure_cloud.client_id}" in str(caught.value)
+    assert "AADSTS7000215" in str(caught.value)
+    assert "old one" not in str(caught.value)

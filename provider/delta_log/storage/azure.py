@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import parse_qs
@@ -61,6 +61,7 @@ class AzureStorage(ObjectStorage):
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         super().__init__(table_uri, storage_options)
+        _end_at_refused_tokens(self._fs.credential)
         self._identity = identity_of(table_uri, storage_options)
         self._expiry = _expiry_of(storage_options)
         self._take_root()
@@ -79,6 +80,8 @@ class AzureStorage(ObjectStorage):
         return self._client().get_blob_client(self.blob_name(key))
 
     def _failure(self, error: Exception, key: str) -> StorageError:
+        if isinstance(error, _TokenRefused) and isinstance(error.__cause__, Exception):
+            error = error.__cause__
         uri, code = self._uri_of(key), _code_of(error)
         if code == "ContainerNotFound":
             return BucketNotFound(uri, f"container {self.container}", f"in account {self._fs.account_name}")
@@ -265,6 +268,35 @@ class _BlockUpload(Upload):
 
     async def abort(self) -> None:
         """Does nothing: the service drops the blocks by itself."""
+
+
+class _TokenRefused(Exception):
+    """The identity library got no token; its error is the cause."""
+
+
+def _end_at_refused_tokens(credential: Any) -> None:
+    """Have a credential that gets no token end the request.
+
+    The client takes its error for one of the store's, and would ask four times, for more than a minute in all. The identity library
+    asks again by itself where the token service does not answer.
+    """
+    for name in ("get_token", "get_token_info"):
+        ask = getattr(credential, name, None)
+        if ask is not None and not hasattr(ask, "ends_at_refusal"):
+            setattr(credential, name, _ending_at_refusal(ask))
+
+
+def _ending_at_refusal(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def get(*args: Any, **kwargs: Any) -> Any:
+        from azure.core.exceptions import ClientAuthenticationError
+
+        try:
+            return await ask(*args, **kwargs)
+        except ClientAuthenticationError as error:
+            raise _TokenRefused(str(error)) from error
+
+    get.ends_at_refusal = True  # type: ignore[attr-defined]
+    return get
 
 
 def _code_of(error: Exception) -> str:

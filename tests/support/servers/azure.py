@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.support.servers.process import running
 from tests.support.servers.program import NodeProgram
@@ -29,7 +30,8 @@ class AzureServer:
     @property
     def connection_string(self) -> str:
         return (
-            f"DefaultEndpointsProtocol=http;AccountName={self.account};AccountKey={self.key};"
+            f"DefaultEndpointsProtocol={urlsplit(self.endpoint).scheme};"
+            f"AccountName={self.account};AccountKey={self.key};"
             f"BlobEndpoint={self.endpoint}/{self.account};"
         )
 
@@ -71,8 +73,8 @@ class AzureServer:
 
 
 @contextmanager
-def running_azurite(program: list[str], directory: Path) -> Iterator[AzureServer]:
+def running_azurite(program: list[str], directory: Path, scheme: str = "http") -> Iterator[AzureServer]:
     command = [*program, "--silent", "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
     ports = ["--blobHost", "127.0.0.1", "--queuePort", "0", "--tablePort", "0", "--blobPort"]
     with running(lambda port: [*command, *ports, str(port)], directory) as port:
-        yield AzureServer(f"http://127.0.0.1:{port}")
+        yield AzureServer(f"{scheme}://127.0.0.1:{port}")

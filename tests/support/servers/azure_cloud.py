@@ -1,0 +1,157 @@
+"""A piece of the public Azure cloud under its own names: a storage account that takes tokens, and what gives them out.
+
+Azurite takes tokens over https alone, and looks at who issued them, for what, and until when. Clients ask for the hosts of the public
+cloud; a proxy, which they find in HTTPS_PROXY, leads these to the servers of this machine. Both have certificates of an
+authority that clients trust by SSL_CERT_FILE.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import parse_qs
+from uuid import uuid4
+
+import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+from tests.support.servers.azure import AzureServer, running_azurite
+from tests.support.servers.connect_proxy import running_connect_proxy
+
+_LOGIN = "login.microsoftonline.com"
+_STORE = "https://storage.azure.com"
+
+
+@dataclass
+class AzureCloud:
+    """A tenant with one service principal, and one storage account.
+
+    :ivar environment: what a process needs to find this cloud and to trust it.
+    :ivar asked: the paths of the requests for tokens.
+    """
+
+    server: AzureServer
+    environment: Mapping[str, str]
+    tenant: str = field(default_factory=lambda: str(uuid4()))
+    client_id: str = field(default_factory=lambda: str(uuid4()))
+    client_secret: str = "secret of the tests' principal"
+    asked: list[str] = field(default_factory=list)
+
+    def token_for(self, path: str, form: Mapping[str, str]) -> tuple[int, dict[str, object]]:
+        """The answer to a request for a token."""
+        expected = {
+            "grant_type": "client_credentials",
+            "client_id": self.client_id,
+            "client_secret": self.client_secret,
+            "scope": f"{_STORE}/.default",
+        }
+        self.asked.append(path)
+        wrong = [name for name, value in expected.items() if form.get(name) != value]
+        if path != f"/{self.tenant}/oauth2/v2.0/token" or wrong:
+            return 401, {"error": "invalid_client", "error_description": f"AADSTS7000215: wrong {wrong}"}
+        now = int(time.time())
+        claims = {
+            "iss": f"https://sts.windows.net/{self.tenant}/",
+            "aud": _STORE,
+            "nbf": now - 60,
+            "exp": now + 3600,
+        }
+        token = jwt.encode(
+            {**claims, "iat": now - 60}, "a key that Azurite does not look at: 32 bytes", "HS256"
+        )
+        return 200, {"token_type": "Bearer", "expires_in": 3600, "access_token": token}
+
+
+@contextmanager
+def running_azure_cloud(program: list[str], directory: Path) -> Iterator[AzureCloud]:
+    """
+    :param program: the beginning of Azurite's command line.
+    """
+    account = AzureServer("").account
+    hosts = {name: f"{account}.{name}.core.windows.net" for name in ("blob", "dfs")}
+    certificate, key = _certificates(directory, [*hosts.values(), _LOGIN])
+    tls = ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
+    with ExitStack() as stack:
+        server = stack.enter_context(running_azurite([*program, *tls], directory, scheme="https"))
+        cloud = AzureCloud(server, {})
+        login = stack.enter_context(_running_login(cloud, certificate, key))
+        store = int(server.endpoint.rpartition(":")[2])
+        ports = {**dict.fromkeys(hosts.values(), store), _LOGIN: login}
+        proxy = stack.enter_context(running_connect_proxy(ports))
+        cloud.environment = {
+            "HTTPS_PROXY": proxy,
+            "NO_PROXY": "127.0.0.1,localhost",
+            "SSL_CERT_FILE": str(certificate),
+            "REQUESTS_CA_BUNDLE": str(certificate),
+        }
+        yield cloud
+
+
+@contextmanager
+def _running_login(cloud: AzureCloud, certificate: Path, key: Path) -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Logs nothing."""
+
+        def do_POST(self) -> None:
+            sent = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            status, answer = cloud.token_for(self.path, {name: values[0] for name, values in sent.items()})
+            body = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _certificates(directory: Path, hosts: list[str]) -> tuple[Path, Path]:
+    """Files with a certificate for some hosts and this machine, and with its key. It vouches for itself."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "airflow-provider-delta tests")])
+    names = [*map(x509.DNSName, (*hosts, "localhost")), x509.IPAddress(ip_address("127.0.0.1"))]
+    now = datetime.now(timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = directory / "certificate.pem", directory / "key.pem"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return paths
