@@ -13,7 +13,12 @@ from typing import Any
 SHARDS = 64
 #: What the keys of each kind of watcher begin with. Never change one: places would be lost.
 VERSIONS, HEALTH, DELETED_ROWS = "delta_versions", "delta_health", "delta_deleted_rows"
-PREFIXES = (VERSIONS, HEALTH, DELETED_ROWS)
+#: By the name of a watcher's class, the prefix of its keys.
+PREFIXES = {
+    "DeltaTableVersionTrigger": VERSIONS,
+    "DeltaTableHealthTrigger": HEALTH,
+    "DeltaDeletionVectorRatioTrigger": DELETED_ROWS,
+}
 
 
 def shard_of(table: str) -> int:
@@ -26,7 +31,9 @@ def shard_key(prefix: str, shard: int) -> str:
 
 
 def version_of(remembered: Any) -> int | None:
-    """The version up to which a watcher has looked at a table; ``None``: there was no table yet.
+    """The version that a watcher keeps as its place in the log of a table; ``None``: it has no place yet.
+
+    Events that Airflow has not confirmed lie after it.
 
     :param remembered: of one table. A watcher for versions keeps a list with the last version that it told and the last that it
         saw; the others keep the version with what passed its limit.

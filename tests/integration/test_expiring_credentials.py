@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from delta_log import Table
 from delta_maintenance.contract import JobReport, JobSpec
 
 #: How long a session lasts. A job that meets two ends of them takes twice as long at least.
-_SECONDS = int(os.environ.get("SESSION_SECONDS", "8"))
+_SECONDS = int(os.environ.get("SESSION_SECONDS", "12"))
 _LOG = logging.getLogger(__name__)
 
 Optimize = Callable[[str, dict[str, Any]], JobReport]
@@ -44,6 +45,7 @@ class ShortSessions:
 
     def __init__(self, server: S3Server) -> None:
         self._server = server
+        self._lock = threading.Lock()
         self.ends: dict[str, float] = {}
         self.refused: list[Request] = []
         self.waits: list[str] = []
@@ -58,8 +60,11 @@ class ShortSessions:
             self.refused.append(request)
             return s3_error(400, "ExpiredToken")
         is_data = request.path.endswith(".parquet") and "_delta_log" not in request.path
-        if is_data and request.method in ("GET", "PUT") and request.method not in self.waits:
-            self.waits.append(request.method)
+        with self._lock:
+            is_first = is_data and request.method in ("GET", "PUT") and request.method not in self.waits
+            if is_first:
+                self.waits.append(request.method)
+        if is_first:
             time.sleep(max(0.0, max(self.ends.values()) + 1 - time.time()))
         return None
 
@@ -134,7 +139,7 @@ def test_a_job_renews_sessions_that_end_while_it_reads_and_while_it_writes(
     sessions = proxy.rule = ShortSessions(s3_server)
     role = {
         "role_arn": "arn:aws:iam::123456789012:role/lake",
-        "renew_before_seconds": 3,
+        "renew_before_seconds": _SECONDS // 2,
         "sts_endpoint_url": proxy.endpoint,
     }
     options = {**s3_server.storage_options, "endpoint_url": proxy.endpoint, "assume_role": role}

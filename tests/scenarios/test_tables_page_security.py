@@ -24,6 +24,7 @@ from tests.support.runs.metadata_database import (
     ApiServer,
     add_dags,
     add_event,
+    counted_queries,
     remember,
     start_api_server,
     watch,
@@ -32,6 +33,11 @@ from tests.support.tables.written_log import add, write_log
 
 from airflow_delta.assets import MONITORING_ASSET
 from airflow_delta.monitoring.record import record_of_health
+from airflow_delta.triggers import (
+    DeltaDeletionVectorRatioTrigger,
+    DeltaTableHealthTrigger,
+    DeltaTableVersionTrigger,
+)
 
 pytestmark = pytest.mark.airflow
 
@@ -247,13 +253,20 @@ def test_a_crowd_that_waits_for_a_slow_page_takes_no_thread_from_airflow(api: Ap
 # -- what watchers remember -------------------------------------------------------------------------------------------
 
 
-def test_tables_of_watchers_are_shown_to_everyone_who_may_read_assets(api: ApiServer) -> None:
+@pytest.fixture
+def memory(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
+    """Has each request look at what watchers remember."""
+    monkeypatch.setattr("airflow_delta.monitoring.feed.SECONDS_BETWEEN_WATCHES", 0.0)
+    return api
+
+
+def test_tables_of_watchers_are_shown_to_everyone_who_may_read_assets(memory: ApiServer) -> None:
     from airflow.models.dag import DagModel
     from airflow.utils.session import create_session
     from sqlalchemy import delete
 
-    watch("events")
-    watch("slow scans")
+    watch("events", DeltaTableVersionTrigger(["s3a://lake/events", "s3://lake/soon/"]))
+    watch("slow scans", DeltaDeletionVectorRatioTrigger("s3://lake/clicks"))
     remember("events", "delta_versions.watched", True)
     remember("events", "delta_versions.03", {"s3a://lake/events": [6, 7, 7], "s3://lake/soon": [-1, -1]})
     remember("slow scans", "delta_deleted_rows.11", {"s3://lake/clicks": {"version": 4, "over": ["table"]}})
@@ -261,49 +274,109 @@ def test_tables_of_watchers_are_shown_to_everyone_who_may_read_assets(api: ApiSe
     tell("s3://lake/clicks", "secret")
     with create_session() as session:  # nobody may read it any more
         session.execute(delete(DagModel).where(DagModel.dag_id == "secret"))
-    rows = {row["name"]: row for row in api.get(TABLES).json()["tables"]}
+    rows = {row["name"]: row for row in memory.get(TABLES).json()["tables"]}
     known = {name: (row["watch"]["asset"], row["watch"]["version"]) for name, row in rows.items()}
     assert known == {"events": ("events", 7), "soon": ("events", None), "clicks": ("slow scans", 4)}
     assert rows["events"]["table"] == "s3://lake/events"
     assert {row["status"] for row in rows.values()} == {"unknown"}
-    assert (rows["clicks"]["read_ms"], rows["clicks"]["last_work"]) == (None, None), (
-        "what a DAG told stays with it"
-    )
-    view = api.get(f"{TABLES}/{rows['clicks']['id']}").json()
+    told = (rows["clicks"]["read_ms"], rows["clicks"]["last_work"])
+    assert told == (None, None), "what a DAG told stays with it"
+    view = memory.get(f"{TABLES}/{rows['clicks']['id']}").json()
     assert (view["row"]["watch"]["version"], view["health"], view["runs"]) == (4, None, [])
-    assert api.get(TABLES, dag_id="nightly").json()["tables"] == []
-    assert api.get(TABLES, role="stranger").status_code == 403
+    assert memory.get(TABLES, dag_id="nightly").json()["tables"] == []
+    assert memory.get(TABLES, role="stranger").status_code == 403
 
 
-def test_a_watcher_that_has_seen_a_new_version_or_is_gone_changes_what_is_shown(api: ApiServer) -> None:
+def test_what_a_watcher_knows_follows_its_place_and_its_arguments(memory: ApiServer) -> None:
     from airflow.models.asset import AssetWatcherModel
     from airflow.utils.session import create_session
     from sqlalchemy import delete
 
+    def versions() -> dict[str, int | None]:
+        rows = memory.get(TABLES).json()["tables"]
+        return {row["name"]: row["watch"] and row["watch"]["version"] for row in rows}
+
     tell("s3://lake/kept")
-    watch("events")
-    remember("events", "delta_versions.03", {"s3://lake/events": [6, 7]})
-    remember("events", "delta_versions.09", {"s3://lake/kept": [0, 0]})
-    assert names(api) == {"events", "kept"}
-    remember("events", "delta_versions.03", {"s3://lake/events": [8, 9]})
-    versions = {row["name"]: row["watch"]["version"] for row in api.get(TABLES).json()["tables"]}
-    assert versions == {"events": 9, "kept": 0}
+    watch("events", DeltaTableVersionTrigger(["s3://lake/events", "s3://lake/kept", "s3://lake/days/*"]))
+    remember("events", "delta_versions.03", {"s3://lake/events": [6, 7], "s3://lake/days/monday": [1, 1]})
+    remember(
+        "events", "delta_versions.09", {"s3://lake/kept": [0, 0], "s3://lake/days/monday/deeper": [1, 1]}
+    )
+    assert versions() == {"events": 7, "kept": 0, "monday": 1}
+    remember("events", "delta_versions.03", {"s3://lake/events": [8, 9], "s3://lake/days/monday": [1, 1]})
+    assert versions() == {"events": 9, "kept": 0, "monday": 1}
+    # It watches another table from now on. Airflow keeps what was remembered.
     with create_session() as session:
         session.execute(delete(AssetWatcherModel))
-    (row,) = api.get(TABLES).json()["tables"]
-    assert (row["name"], row["status"], row["watch"]) == ("kept", "healthy", None)
+    watch("events", DeltaTableVersionTrigger("s3://lake/events"))
+    assert versions() == {"events": 9, "kept": None}
+    with create_session() as session:
+        session.execute(delete(AssetWatcherModel))
+    assert versions() == {"kept": None}
 
 
-def test_only_what_a_watcher_itself_has_kept_is_shown(api: ApiServer) -> None:
-    watch("events")
+def test_the_place_of_the_watcher_that_looks_at_each_version_is_shown(memory: ApiServer) -> None:
+    table = "s3://lake/events"
+    watch("all", DeltaTableVersionTrigger(table))
+    watch("unwell", DeltaTableHealthTrigger(table, small_files=3))
+    remember("all", "delta_versions.03", {table: [6, 7]})
+    remember("unwell", "delta_health.03", {table: {"version": 9, "over": []}})
+    (row,) = memory.get(TABLES).json()["tables"]
+    assert row["watch"] == {"asset": "all", "version": 7}
+
+
+def test_only_what_a_watcher_itself_has_kept_is_shown(memory: ApiServer) -> None:
+    watch("events", DeltaTableVersionTrigger("s3://lake/*"))
+    watch("unwell", DeltaTableHealthTrigger("s3://lake/*", small_files=3))
     remember("events", "delta_versions.03", {"s3://lake/forged": [6, 7]}, by="api")
     remember("events", "their.03", {"s3://lake/of-another-program": [6, 7]})
     remember("events", "delta_versionsX03", {"s3://lake/of-another-key": [6, 7]})
+    remember("events", "deltaXversions.03", {"s3://lake/of-another-key": [6, 7]})
+    remember("events", "delta_health.03", {"s3://lake/of-another-kind": {"version": 1}})
     remember("nobody watches it", "delta_versions.03", {"s3://lake/unwatched": [6, 7]})
-    for number, broken in enumerate(([1], "text", None, {"s3://lake/odd": {"version": "seven"}})):
-        remember("events", f"delta_health.{number:02d}", broken)
-    (row,) = api.get(TABLES).json()["tables"]
-    assert (row["name"], row["watch"]["version"]) == ("odd", None)
+    deep: Any = None
+    for _ in range(400):
+        deep = [deep]
+    broken = ([1], "text", None, deep, {"s3://lake/odd\0": {"version": "seven"}})
+    for number, value in enumerate(broken):
+        remember("unwell", f"delta_health.{number:02d}", value)
+    (row,) = memory.get(TABLES).json()["tables"]
+    assert (row["table"], row["watch"]["version"]) == ("s3://lake/odd\\x00", None)
+
+
+def test_what_watchers_remember_is_read_twice_a_minute_at_most(api: ApiServer) -> None:
+    from sqlalchemy.orm import Session
+
+    from airflow_delta.monitoring.feed import Feed
+
+    watch("events", DeltaTableVersionTrigger("s3://lake/events"))
+    remember("events", "delta_versions.03", {"s3://lake/events": [6, 7]})
+    feed = Feed(90)
+    with Session(api.engine) as session:
+        with counted_queries(api.engine) as first:
+            known = feed.read(session)
+        with counted_queries(api.engine) as second:
+            assert feed.read(session) is known
+    read = [sum("asset_state_store" in text for text in texts) for texts in (first, second)]
+    assert read == [1, 0]
+    assert len(second) <= 3
+
+
+def test_tables_without_news_of_their_watchers_stay_the_same_objects(memory: ApiServer) -> None:
+    from sqlalchemy.orm import Session
+
+    from airflow_delta.monitoring.feed import Feed
+
+    watch("events", DeltaTableVersionTrigger("s3://lake/*"))
+    places = {f"s3://lake/{number}": [number, number] for number in range(20)}
+    remember("events", "delta_versions.03", places)
+    feed = Feed(90)
+    with Session(memory.engine) as session:
+        before = feed.read(session).tables
+    remember("events", "delta_versions.03", {**places, "s3://lake/7": [99, 99]})
+    with Session(memory.engine) as session:
+        after = feed.read(session).tables
+    assert [name for name in after if after[name] is not before[name]] == ["s3://lake/7"]
 
 
 # -- what Airflow forgets and renames --------------------------------------------------------------------------------

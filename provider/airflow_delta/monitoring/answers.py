@@ -49,14 +49,13 @@ class Sight(Work):
 
 
 class Watch(BaseModel):
-    """What a watcher has noted of a table.
+    """What a watcher remembers of a table.
 
     :param asset: name of the asset that it watches for.
-    :param version: up to which it has looked; null: there was no table yet.
+    :param version: its place in the table's log; null: it has none yet.
     """
 
     asset: str
-    time_ms: int
     version: int | None
 
 

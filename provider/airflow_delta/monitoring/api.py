@@ -154,7 +154,9 @@ def make_app(feed: Feed, days: int) -> FastAPI:
             records = [one for one in feed.history(session, table) if readable(one.source.dag_id)]
             failures = [one for one in told.failures if one.table == table and readable(one.source.dag_id)]
         if table is None or not (records or failures or watch):
-            raise HTTPException(404, "No task has told of such a table, or you may not read its DAG.")
+            raise HTTPException(
+                404, "No task has told of such a table, or you may not read its DAG; and no watcher knows it."
+            )
         return answers.TableView(**table_view(table, records, failures, watch), maintenance_dag=startable)
 
     @app.get("/v1/runs/{number}", dependencies=[MAY_READ_ASSETS])

@@ -1,15 +1,14 @@
 """Reads what tasks and watchers have told from Airflow's metadata database, in the API server.
 
 Each process of the API server holds the newest records of every table, and by table the numbers of its events. A request asks
-whether anything is new, and reads only that: eight queries at most, whatever the number of tables, and four if nothing is new. The
+whether anything is new, and reads only that: six queries at most, whatever the number of tables, and three if nothing is new. The
 first request of a process reads all events of the last ``[delta] monitoring_days`` days.
 
 * An event may become visible after one with a higher number, so each time the number and the sum of the numbers of the events of the
   last minutes are compared with those that are known.
 * ``airflow db clean`` deletes the oldest events. What is older than the oldest event that is left is forgotten.
 * The events of a DAG are shown to those who may read the DAG, see :mod:`~airflow_delta.monitoring.api`.
-* The tables of a watcher are those that it remembers in the state store of its asset (:mod:`airflow_delta.watch_memory`), as long as
-  the asset has a watcher. Airflow shows the state store to everyone who may read assets, and so does the page.
+* What watchers remember is read with two or three queries more, twice a minute at most, see :mod:`~airflow_delta.monitoring.watches`.
 
 The content of an event is parsed here and not in a query: the databases that Airflow runs on read JSON in different ways, and a
 query fails as a whole where one event has a text that the database cannot hold.
@@ -17,25 +16,25 @@ query fails as a whole where one event has a text that the database cannot hold.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from airflow.models.asset import AssetEvent, AssetModel, AssetWatcherModel
-from airflow.models.asset_state_store import AssetStateStoreModel
+from airflow.models.asset import AssetEvent, AssetModel
 from airflow.models.xcom import XComModel
-from sqlalchemy import Text, cast, func, or_, select
+from sqlalchemy import Text, cast, func, select
 
-from airflow_delta import watch_memory
 from airflow_delta.assets import MONITORING_ASSET
-from airflow_delta.monitoring.fleet import TrendPoint, Watch, shown
+from airflow_delta.monitoring.fleet import TrendPoint, shown
 from airflow_delta.monitoring.record import FAILURE_KEY, ForeignRecord, Record, Source, read_record
 from airflow_delta.monitoring.record_head import read_head
 from airflow_delta.monitoring.told import MAX_HISTORY, MAX_TREND, Broken, Known, Told
-from delta_log.storage.table_uri import one_spelling
+from airflow_delta.monitoring.watches import Watches
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -45,8 +44,8 @@ _OVERLAP = timedelta(minutes=10)
 #: Failures that are looked at: the newest.
 MAX_FAILURES = 2_000
 _ROWS_AT_ONCE = 5_000
-#: Who has written an entry of a state store, in Airflow's words.
-_WATCHER = "watcher"
+#: What watchers remember is read again after so many seconds.
+SECONDS_BETWEEN_WATCHES = 30.0
 
 
 class Feed:
@@ -59,6 +58,8 @@ class Feed:
         self._days = timedelta(days=days)
         self._now = now or (lambda: datetime.now(timezone.utc))
         self._known = Known()
+        self._watches = Watches()
+        self._watches_read = -math.inf
         self._lock = threading.Lock()
 
     def read(self, session: Session) -> Told:
@@ -108,6 +109,7 @@ class Feed:
         asset_id = session.scalar(select(AssetModel.id).where(AssetModel.name == MONITORING_ASSET.name))
         if asset_id != self._known.asset_id:
             self._known = Known(asset_id)
+            self._watches_read = -math.inf
         if asset_id is not None:
             self._read_events(session, asset_id)
         self._read_failures(session)
@@ -198,47 +200,9 @@ class Feed:
         self._known.take_failures(mark, tuple(_records(rows, lambda _: None)))
 
     def _read_watches(self, session: Session) -> None:
-        """Read what watchers remember, if it is not the same as the last time."""
-        entry = AssetStateStoreModel
-        entries = (
-            or_(*(entry.key.startswith(f"{prefix}.", autoescape=True) for prefix in watch_memory.PREFIXES)),
-            # Not what a caller of Airflow's REST API has put there.
-            entry.last_updated_by_kind == _WATCHER,
-            entry.updated_at >= self._now() - self._days,
-            # The entries outlive the watcher, as long as there is the asset.
-            entry.asset_id.in_(select(AssetWatcherModel.asset_id)),
-        )
-        state = select(func.count(), func.max(entry.updated_at), func.sum(entry.asset_id))
-        mark = tuple(session.execute(state.where(*entries)).one())
-        if mark == self._known.watch_mark:
-            return
-        query = select(AssetModel.name, entry.value, entry.updated_at).where(*entries)
-        rows = session.execute(query.join(AssetModel, AssetModel.id == entry.asset_id))
-        self._known.take_watches(mark, _watches(rows))
-
-
-def _watches(rows: Iterable[Sequence[Any]]) -> dict[str, Watch]:
-    """The newest note of each table.
-
-    :param rows: name of the asset, JSON text of an entry, and when it was written.
-    """
-    found: dict[str, Watch] = {}
-    for asset, content, moment in rows:
-        for table, remembered in _remembered(content).items():
-            watch = Watch(asset, _ms(moment), watch_memory.version_of(remembered))
-            address = one_spelling(table)
-            if address not in found or found[address].time_ms < watch.time_ms:
-                found[address] = watch
-    return found
-
-
-def _remembered(content: str) -> Mapping[str, Any]:
-    """What an entry holds of each table. Some entries hold none, and a backend of one's own may keep something else in their place."""
-    try:
-        value = msgspec.json.decode(content)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        if time.monotonic() >= self._watches_read + SECONDS_BETWEEN_WATCHES:
+            self._known.take_watches(self._watches.read(session))
+            self._watches_read = time.monotonic()
 
 
 def _state_of_events(asset_id: int, window: Sequence[Any], *, is_first: bool) -> Any:

@@ -29,15 +29,13 @@ class TrendPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a watcher of an asset has noted of a table.
+    """What a watcher of an asset remembers of a table.
 
     :param asset: name of the asset.
-    :param time_ms: when it noted it.
-    :param version: up to which it has looked; ``None``: there was no table yet.
+    :param version: its place in the table's log; ``None``: it has none yet.
     """
 
     asset: str
-    time_ms: int
     version: int | None
 
 
@@ -45,7 +43,7 @@ class Watch:
 class TableRecords:
     """The newest records of one table, by operation and DAG. It never changes; with news comes another one.
 
-    A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG. What a watcher has noted belongs to no DAG:
+    A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG. What a watcher remembers belongs to no DAG:
     every reader sees it.
 
     :param failed: of runs that failed.
@@ -119,9 +117,7 @@ def row_of(
         "last_work": None if work is None else _run(work),
         "failure": _failure(max(open_failures, key=lambda record: record.time_ms, default=None)),
         "sight": None if sight is None else {**_run(sight), "version": number(sight.body, "version")},
-        "watch": None
-        if watch is None
-        else {"asset": shown(watch.asset), "time_ms": watch.time_ms, "version": watch.version},
+        "watch": None if watch is None else {"asset": shown(watch.asset), "version": watch.version},
         "trend": {
             "num_files": [point.num_files for point in trend],
             "small_files": [point.small_files for point in trend],

@@ -52,7 +52,6 @@ class Known:
     :param asset_id: of the monitoring asset; another one means another database.
     :param recent: numbers of the events within the last minutes, which are looked at again.
     :param mark: of the failures in the database when they were read.
-    :param watch_mark: of what watchers have noted when it was read.
     :param oldest_ms: nothing that is shown is older.
     :param told: what readers get; ``None``: something is new.
     """
@@ -64,7 +63,6 @@ class Known:
     broken: deque[Broken] = field(default_factory=lambda: deque(maxlen=_MAX_BROKEN))
     recent: set[int] = field(default_factory=set)
     mark: tuple[Any, ...] = ()
-    watch_mark: tuple[Any, ...] = ()
     failures: Sequence[Record] = ()
     addresses: dict[str, str] = field(default_factory=dict)
     oldest_ms: float = math.inf
@@ -98,12 +96,14 @@ class Known:
             self._keep(table, replace(self.tables.get(table, TableRecords()), failed=newest_of(failed)))
         self.mark, self.failures, self.told = mark, failures, None
 
-    def take_watches(self, mark: tuple[Any, ...], watches: Mapping[str, Watch]) -> None:
-        """Take what watchers have noted, by table, instead of what was known."""
+    def take_watches(self, watches: Mapping[str, Watch]) -> None:
+        """Take what watchers remember, by table, instead of what was known."""
         watched = [table for table, held in self.tables.items() if held.watch is not None]
         for table in {*watched, *watches}:
-            self._keep(table, replace(self.tables.get(table, TableRecords()), watch=watches.get(table)))
-        self.watch_mark, self.told = mark, None
+            held = self.tables.get(table, TableRecords())
+            if held.watch != watches.get(table):
+                self._keep(table, replace(held, watch=watches.get(table)))
+                self.told = None
 
     def forget_before(self, time_ms: int) -> None:
         """Drop events that are older, and the tables of which nothing is left."""
@@ -133,7 +133,7 @@ class Known:
                 self.addresses[table_id(table)] = table
             self.tables[table] = records
         elif self.tables.pop(table, None) is not None:
-            del self.addresses[table_id(table)]
+            self.addresses.pop(table_id(table), None)
 
     def tell(self) -> Told:
         if self.told is None:

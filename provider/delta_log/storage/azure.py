@@ -38,6 +38,9 @@ _ABSENT = ("BlobNotFound", "ResourceNotFound", "PathNotFound")
 _NO_CREDENTIALS = ("NoAuthenticationInformation", "PublicAccessNotPermitted")
 #: The identity library asked every source of credentials that it knows.
 _IDENTITY_MISSING = "failed to retrieve a token from the included credentials"
+#: The identity service of a machine is not there, or slow.
+_NO_ANSWER = "no response from the IMDS endpoint"
+_SERVER_ERROR = 500
 #: Words in the details of a refusal for the time of a token or a request.
 _EXPIRED = ("not valid in the specified time frame", "Request date header too old")
 #: By method, the role that allows a request, and the letters of a SAS token.
@@ -89,7 +92,8 @@ class AzureStorage(ObjectStorage):
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if "CredentialUnavailableError" in kinds or code in _NO_CREDENTIALS or _IDENTITY_MISSING in message:
             return NoCredentials(uri, message)
-        if getattr(error, "status_code", None) in (401, 403) or "ClientAuthenticationError" in kinds:
+        is_refused = getattr(error, "status_code", None) in (401, 403) or "ClientAuthenticationError" in kinds
+        if is_refused and not _is_outage(error):
             said = f"{code or type(error).__name__}: {message}"
             detail = str(getattr(error, "message", ""))
             expired = self._expiry is not None and self._expiry < datetime.now(timezone.utc)
@@ -275,10 +279,10 @@ class _TokenRefused(Exception):
 
 
 def _end_at_refused_tokens(credential: Any) -> None:
-    """Have a credential that gets no token end the request.
+    """Have a credential end the request if it is refused a token.
 
-    The client takes its error for one of the store's, and would ask four times, for more than a minute in all. The identity library
-    asks again by itself where the token service does not answer.
+    The client takes such an error for one of the store's, and asks four times, for more than a minute in all. It still does so where the
+    token service is only busy or away.
     """
     for name in ("get_token", "get_token_info"):
         ask = getattr(credential, name, None)
@@ -293,10 +297,24 @@ def _ending_at_refusal(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
         try:
             return await ask(*args, **kwargs)
         except ClientAuthenticationError as error:
+            if _is_outage(error):
+                raise
+            if _NO_ANSWER not in str(error):
+                raise _TokenRefused(str(error)) from error
+        # The identity service of a machine has a second to answer, and was asked once.
+        try:
+            return await ask(*args, **kwargs)
+        except ClientAuthenticationError as error:
             raise _TokenRefused(str(error)) from error
 
     get.ends_at_refusal = True  # type: ignore[attr-defined]
     return get
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether a token service that refused is only busy, or fails."""
+    status = getattr(error, "status_code", None)
+    return isinstance(status, int) and (status in (408, 429) or status >= _SERVER_ERROR)
 
 
 def _code_of(error: Exception) -> str:

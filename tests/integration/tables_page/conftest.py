@@ -107,6 +107,9 @@ def lakehouse(
         # The last one has no role, so no permission.
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vera:viewer,sam:",
         "AIRFLOW__DELTA__MAINTENANCE_DAG": "maintain_table",
+        # No file changes.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
     }
     airflow = LiveAirflow(tmp_path_factory.mktemp("airflow"), dags, settings)
     try:
@@ -131,7 +134,7 @@ def lakehouse(
 
 
 def _wait_for_watcher(airflow: LiveAirflow, identity: str, seconds: float = 120) -> None:
-    """Return when the watcher has kept a place: it does so half a minute after its first look."""
+    """Return when the watcher has kept a place, and the page has looked at it."""
     deadline = time.monotonic() + seconds
     while True:
         try:

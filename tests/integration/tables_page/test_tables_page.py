@@ -307,7 +307,9 @@ def test_a_table_that_only_a_watcher_looks_at_is_known(visit: Visit, lakehouse: 
         row = page.get_by_role("table").get_by_text("A watcher looks at it. No task has read its health.")
         row.wait_for()
         page.get_by_role("link", name="sessions", exact=True).click()
-        page.get_by_text(f"Watched for the asset news of sessions: seen at version {version}").wait_for()
+        page.get_by_text(
+            f"Watched for the asset news of sessions; its place in the log is version {version}."
+        ).wait_for()
 
 
 def test_a_first_view_takes_few_requests_and_bytes(visit: Visit) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow.triggers.base import BaseEventTrigger
     from fastapi.testclient import TestClient
     from sqlalchemy.engine import Engine
 
@@ -108,9 +109,7 @@ def add_event(asset: str, extra: Any, at_ms: int, dag_id: str | None = "nightly"
         return int(event.id)
 
 
-def watch(
-    asset: str, classpath: str = "airflow_delta.triggers.table_version.DeltaTableVersionTrigger"
-) -> None:
+def watch(asset: str, trigger: BaseEventTrigger) -> None:
     """Give an asset a watcher, as Airflow does for the assets of the DAGs that are not paused."""
     from airflow.models.asset import AssetWatcherModel
     from airflow.models.trigger import Trigger
@@ -118,10 +117,10 @@ def watch(
 
     asset_id = asset_id_of(asset)
     with create_session() as session:
-        trigger = Trigger(classpath=classpath, kwargs={})
-        session.add(trigger)
+        row = Trigger.from_object(trigger)
+        session.add(row)
         session.flush()
-        session.add(AssetWatcherModel(name="watcher", asset_id=asset_id, trigger_id=trigger.id))
+        session.add(AssetWatcherModel(name="watcher", asset_id=asset_id, trigger_id=row.id))
 
 
 def remember(asset: str, key: str, value: Any, *, by: str = "watcher") -> None:

@@ -40,6 +40,7 @@ class AzureCloud:
 
     :ivar environment: what a process needs to find this cloud and to trust it.
     :ivar asked: the paths of the requests for tokens.
+    :ivar busy: so many of the next requests are answered with 503.
     """
 
     server: AzureServer
@@ -48,6 +49,7 @@ class AzureCloud:
     client_id: str = field(default_factory=lambda: str(uuid4()))
     client_secret: str = "secret of the tests' principal"
     asked: list[str] = field(default_factory=list)
+    busy: int = 0
 
     def token_for(self, path: str, form: Mapping[str, str]) -> tuple[int, dict[str, object]]:
         """The answer to a request for a token."""
@@ -58,6 +60,9 @@ class AzureCloud:
             "scope": f"{_STORE}/.default",
         }
         self.asked.append(path)
+        if self.busy:
+            self.busy -= 1
+            return 503, {"error": "temporarily_unavailable", "error_description": "AADSTS90033: busy"}
         wrong = [name for name, value in expected.items() if form.get(name) != value]
         if path != f"/{self.tenant}/oauth2/v2.0/token" or wrong:
             return 401, {"error": "invalid_client", "error_description": f"AADSTS7000215: wrong {wrong}"}
@@ -90,9 +95,10 @@ def running_azure_cloud(program: list[str], directory: Path) -> Iterator[AzureCl
         store = int(server.endpoint.rpartition(":")[2])
         ports = {**dict.fromkeys(hosts.values(), store), _LOGIN: login}
         proxy = stack.enter_context(running_connect_proxy(ports))
+        proxies = {"https_proxy": proxy, "no_proxy": "127.0.0.1,localhost"}
         cloud.environment = {
-            "HTTPS_PROXY": proxy,
-            "NO_PROXY": "127.0.0.1,localhost",
+            **proxies,
+            **{name.upper(): value for name, value in proxies.items()},
             "SSL_CERT_FILE": str(certificate),
             "REQUESTS_CA_BUNDLE": str(certificate),
         }
@@ -118,7 +124,8 @@ def _running_login(cloud: AzureCloud, certificate: Path, key: Path) -> Iterator[
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    # The thread of a connection does the handshake.
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -45,7 +45,7 @@ def running_mariadb() -> Iterator[Callable[[], str]]:
         first = directory / "first.sql"
         first.touch(0o600)
         first.write_text(
-            f"CREATE USER {_USER}@'127.0.0.1' IDENTIFIED BY '{password}';\nGRANT ALL ON *.* TO {_USER}@'127.0.0.1';\n"
+            f"CREATE USER IF NOT EXISTS {_USER}@'127.0.0.1' IDENTIFIED BY '{password}';\nGRANT ALL ON *.* TO {_USER}@'127.0.0.1';\n"
         )
         if user is not None:
             for path in (data, first):

@@ -474,7 +474,7 @@ const Broken = ({ fleet }: { readonly fleet: Fleet }) =>
 
 const Nothing = ({ dagId, days }: { readonly dagId?: string; readonly days: number }) => (
   <Notice palette="blue" title={dagId === undefined ? "No task or watcher has told of a table yet" : "This DAG has told of no table"}>
-    {`Tables appear here when an operator of airflow-provider-delta has run, or DeltaTableHealthOperator has read their health, within the last ${days} days, in a DAG that you may read, and when an asset's watcher has looked at them.`}
+    {`Tables appear here when an operator of airflow-provider-delta has run, or DeltaTableHealthOperator has read their health, within the last ${days} days, in a DAG that you may read.${dagId === undefined ? " So do the tables that a watcher knows." : ""}`}
   </Notice>
 );
 

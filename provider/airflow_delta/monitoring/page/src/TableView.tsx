@@ -411,8 +411,9 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
         <Text color="fg.muted" fontSize="sm">
           {"Watched for the asset "}
           <Foreign>{row.watch.asset}</Foreign>
-          {row.watch.version === null ? ": there was no table, " : `: seen at version ${count(row.watch.version)}, `}
-          <When timeMs={row.watch.time_ms} />
+          {row.watch.version === null
+            ? "; it has no place in the log yet."
+            : `; its place in the log is version ${count(row.watch.version)}.`}
         </Text>
       )}
       {health === null ? (

@@ -37,7 +37,7 @@ export interface Row {
   table: string;
   trend: { num_files: Array<number | null>; small_files: Array<number | null> };
   version: number | null;
-  watch: { asset: string; time_ms: number; version: number | null } | null;
+  watch: { asset: string; version: number | null } | null;
 }
 
 export interface Fleet {
