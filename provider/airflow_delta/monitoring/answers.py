@@ -70,6 +70,7 @@ class Row(BaseModel):
     """One table. A figure is null where no task has told it.
 
     :param is_exact: `table` is the whole address, as tasks have it.
+    :param is_next_done: a run has done what `next` says since the reading.
     """
 
     id: str
@@ -89,6 +90,7 @@ class Row(BaseModel):
     commits_since_checkpoint: float | None
     reclaimable_bytes: float | None
     is_older_than_work: bool
+    is_next_done: bool
     last_runs: dict[str, LastRun]
     last_work: Work | None
     failure: Failure | None

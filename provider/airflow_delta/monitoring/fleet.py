@@ -113,6 +113,7 @@ def row_of(
         "name": shown(table.rstrip("/").rpartition("/")[2] or table),
         **_health(reading),
         "is_older_than_work": _is_outdated(reading, ended.values()),
+        "is_next_done": _is_next_done(reading, ended),
         "last_runs": _last_runs(reading, ended),
         "last_work": None if work is None else _run(work),
         "failure": _failure(max(open_failures, key=lambda record: record.time_ms, default=None)),
@@ -171,6 +172,13 @@ def _is_outdated(reading: Record | None, runs: Iterable[Record]) -> bool:
     if reading is None:
         return False
     return any(run.time_ms > reading.time_ms and run.status not in _WITHOUT_CHANGE for run in runs)
+
+
+def _is_next_done(reading: Record | None, ended: Mapping[str, Record]) -> bool:
+    """Whether a run has done what the reading recommends first."""
+    advice = objects(reading.body.get("recommendations")) if reading is not None else []
+    run = ended.get(text(advice[0], "operation") or "") if advice else None
+    return _is_outdated(reading, [] if run is None else [run])
 
 
 _WITHOUT_CHANGE = ("nothing_to_do", "planned")
@@ -279,14 +287,21 @@ def _has_status(row: Mapping[str, Any], status: str | None) -> bool:
     return status is None or row["status"] == status
 
 
-def _urgency(row: Mapping[str, Any]) -> tuple[int, bool, int, float]:
-    """Critical tables first; among tables of one status those with a failed run, then those with more findings, then the larger."""
+def _urgency(row: Mapping[str, Any]) -> tuple[float, bool, int, float]:
+    """Critical tables first; among tables of one status those with a failed run, then those with more findings, then the larger.
+
+    A table for which the next action was done since its reading comes behind those that still need something.
+    """
+    status = STATUSES.index(row["status"])
     return (
-        STATUSES.index(row["status"]),
+        max(status, _DONE) if row["is_next_done"] and row["failure"] is None else status,
         row["failure"] is None,
         -row["num_findings"],
         -(row["size_bytes"] or 0),
     )
+
+
+_DONE = STATUSES.index("attention") + 0.5
 
 
 def _figure(name: str) -> Callable[[Mapping[str, Any]], Any]:

@@ -69,6 +69,27 @@ def test_a_run_that_changed_the_table_makes_the_reading_old_and_one_with_nothing
     assert [row["is_older_than_work"] for row in (changed, skipped, read_again)] == [True, False, False]
 
 
+def test_a_table_whose_next_action_was_done_comes_behind_those_that_still_need_something() -> None:
+    later = NOW_MS + HOUR_MS
+    rows = rows_of(
+        health("done", "critical"),
+        run("done", at_ms=later),
+        health("needy", "attention"),
+        health("other work", "critical"),
+        run("other work", operation="vacuum", at_ms=later),
+        health("failing", "critical"),
+        run("failing", at_ms=later),
+        health("planned", "critical"),
+        run("planned", "planned", at_ms=later),
+        health("well", "healthy"),
+        failures=(failure("failing", at_ms=later + HOUR_MS),),
+    )
+    assert [row["table"] for row in rows if row["is_next_done"]] == ["done", "failing"]
+    ordered = [row["table"] for row in chosen(rows, Wish())]
+    assert ordered[0] == "failing"
+    assert ordered[-3:] == ["needy", "done", "well"]
+
+
 def test_last_runs_are_those_of_tasks_and_those_that_other_writers_left_in_the_log() -> None:
     (row,) = rows_of(health("t"), run("t", operation="vacuum", at_ms=NOW_MS - HOUR_MS))
     assert row["last_runs"]["vacuum"] == {"time_ms": NOW_MS - HOUR_MS, "status": "committed", "engine": None}

@@ -269,7 +269,7 @@ const Needs = ({ dagId, row }: { readonly dagId: string | null; readonly row: Ro
     ) : undefined}
     {row.next === null ? undefined : (
       <Box color="fg.muted" lineClamp={2}>
-        <Text as="span" color="fg" fontWeight="semibold">{`Next: ${row.next.operation ?? ""}. `}</Text>
+        <Text as="span" color="fg" fontWeight="semibold">{`${row.is_next_done ? "Done since" : "Next"}: ${row.next.operation ?? ""}. `}</Text>
         <Foreign>{row.next.why ?? ""}</Foreign>
       </Box>
     )}

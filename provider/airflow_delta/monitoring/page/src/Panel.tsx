@@ -12,7 +12,7 @@ const SHOWN = 3;
 const COUNTED = ["critical", "attention", "healthy"];
 
 export const isUrgent = (row: Row): boolean =>
-  row.status === "critical" || row.status === "attention" || row.failure !== null;
+  row.failure !== null || (!row.is_next_done && (row.status === "critical" || row.status === "attention"));
 
 export const reasonOf = (row: Row): string =>
   row.finding?.message ?? (row.failure === null ? "" : `${row.failure.operation} failed. ${row.failure.message ?? ""}`);

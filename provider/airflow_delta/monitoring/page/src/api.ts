@@ -21,6 +21,7 @@ export interface Row {
   finding: { code: string | null; message: string | null; severity: string | null } | null;
   id: string;
   is_exact: boolean;
+  is_next_done: boolean;
   is_older_than_work: boolean;
   last_runs: Record<string, { engine: string | null; status: string; time_ms: number }>;
   last_work: Work | null;
