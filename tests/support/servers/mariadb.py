@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.environment.prerequisites import absent, require
+from tests.support.servers.database import make_database
 from tests.support.servers.process import running
 
 _WHY = "it stands for MySQL as Airflow's metadata database; Debian's packages are mariadb-server-core and mariadb-client-core"
@@ -54,22 +55,7 @@ def running_mariadb() -> Iterator[Callable[[], str]]:
         settings = (*_SETTINGS, f"--datadir={data}", f"--socket={data}/socket", f"--init-file={first}")
         with running(lambda port: [program, *settings, f"--port={port}"], directory, user=user) as port:
             server = f"mysql+pymysql://{_USER}:{password}@127.0.0.1:{port}"
-            yield lambda: _make_database(server)
-
-
-def _make_database(server: str) -> str:
-    from sqlalchemy import create_engine, text
-
-    name = f"test_{secrets.token_hex(4)}"
-    engine = create_engine(server, isolation_level="AUTOCOMMIT")
-    try:
-        with engine.connect() as connection:
-            connection.execute(
-                text(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
-            )
-    finally:
-        engine.dispose()
-    return f"{server}/{name}"
+            yield lambda: make_database(server, options="CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
 
 
 def _make_data(install: str, data: Path, user: int | None) -> None:

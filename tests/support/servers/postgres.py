@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.environment.prerequisites import absent
+from tests.support.servers.database import make_database
 from tests.support.servers.process import running
 from tests.support.servers.program import Say, Tool
 
@@ -54,20 +55,7 @@ def running_postgres(say: Say) -> Iterator[Callable[[], str]]:
             lambda port: [str(program), "-D", str(data), "-p", str(port), *settings], directory, user=user
         ) as port:
             server = f"postgresql+psycopg2://{_USER}:{password}@127.0.0.1:{port}"
-            yield lambda: _make_database(server)
-
-
-def _make_database(server: str) -> str:
-    from sqlalchemy import create_engine, text
-
-    name = f"test_{secrets.token_hex(4)}"
-    engine = create_engine(f"{server}/postgres", isolation_level="AUTOCOMMIT")
-    try:
-        with engine.connect() as connection:
-            connection.execute(text(f"CREATE DATABASE {name}"))
-    finally:
-        engine.dispose()
-    return f"{server}/{name}"
+            yield lambda: make_database(server, "postgres")
 
 
 def _make_cluster(initdb: Path, data: Path, secret: Path, user: int | None) -> None:
