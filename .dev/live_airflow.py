@@ -37,6 +37,8 @@ _FINAL_STATES = frozenset({"success", "failed"})
 _BUSY = 503
 #: Airflow answers so when it has been asked already.
 _CONFLICT = 409
+#: Long enough for a machine on which everything else runs, too; a component that has died refuses the connection at once.
+_REQUEST_SECONDS = 180
 _BUSY_PAUSES_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
@@ -155,7 +157,7 @@ class LiveAirflow:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)  # noqa: S310
         try:
-            with self._opener.open(request, timeout=30) as response:
+            with self._opener.open(request, timeout=_REQUEST_SECONDS) as response:
                 text = response.read().decode()
         except urllib.error.HTTPError as error:
             detail = error.read().decode(errors="replace")[:500]

@@ -12,9 +12,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.added_files import check_added_files
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import run
 
 from delta_log import Table
@@ -121,7 +122,7 @@ def ids(path: Path) -> list[Any] | None:
     return found
 
 
-@settings(max_examples=60)
+@examples(40)
 @given(data=st.data())
 def test_a_broken_footer_is_refused_or_its_rows_are_right(two_files: Path, data: st.DataObject) -> None:
     with TemporaryDirectory() as directory:

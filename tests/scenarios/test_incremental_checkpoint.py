@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.checkpoint_state import state_of
+from tests.support.repetition import examples
 from tests.support.tables.checkpoint_histories import (
     PROPERTIES,
     PROTOCOL,
@@ -32,7 +33,7 @@ from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage
 
 
-@settings(max_examples=10, deadline=None)
+@examples(6)
 @given(properties=PROPERTIES, sidecar_actions=st.sampled_from([1, 2, 5]), data=st.data())
 def test_an_incremental_checkpoint_holds_what_the_commits_replay_to(
     properties: dict[str, str], sidecar_actions: int, data: st.DataObject

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.checks.added_files import check_added_files
+from tests.support.repetition import examples
 from tests.support.runs.layout_columns import sortable
 from tests.support.runs.maintenance_runs import (
     WatchedEngine,
@@ -78,7 +79,7 @@ def width(table: Path, column: str) -> float:
 
 @pytest.mark.parametrize("engine", [None, SPILLING, SHARING], ids=["in memory", "on disk", "shared"])
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@examples(10)
 @given(table=generated_tables(), data=st.data())
 def test_rows_types_and_statistics_are_kept_and_a_second_run_does_nothing(
     kind: str, engine: Engine | None, table: GeneratedTable, data: st.DataObject

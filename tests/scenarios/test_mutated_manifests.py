@@ -6,8 +6,9 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.runs.mutated_manifests import Outcome, Place, run, template
 
 
@@ -17,13 +18,13 @@ def place() -> Iterator[Place]:
         yield made
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(st.randoms(use_true_random=False))
 def test_what_is_read_of_a_changed_file_is_a_manifest_or_nothing(place: Place, rng: random.Random) -> None:
     place.reading(rng)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False))
 def test_whatever_a_manifest_says_the_run_commits_its_plan_or_nothing(
     place: Place, rng: random.Random

@@ -11,8 +11,9 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import (
     WatchedEngine,
     enable_deletion_vectors,
@@ -89,7 +90,7 @@ deletions = st.dictionaries(st.integers(0, FILES - 1), st.sets(st.integers(0, RO
     ("kind", "engine"),
     [*((kind, WatchedEngine) for kind in KINDS), ("hilbert", OnDisk), ("kd", SharingEngine)],
 )
-@settings(max_examples=8)
+@examples(6)
 @given(before=deletions, meanwhile=deletions, gone=st.sets(st.integers(0, FILES - 1), max_size=1))
 def test_rows_deleted_meanwhile_stay_deleted_wherever_the_layout_put_them(
     kind: str,

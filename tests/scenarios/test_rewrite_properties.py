@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.added_files import check_added_files
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import WatchedEngine, run
 from tests.support.tables.rewritable_tables import (
     COLUMNS,
@@ -50,7 +51,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=30)
+@examples(15)
 @given(table=generated_tables())
 def test_rows_types_ids_and_times_are_kept_and_a_second_run_does_nothing(
     way: str, table: GeneratedTable
@@ -90,7 +91,7 @@ def check_commit(path: Path, version: int, table: GeneratedTable) -> None:
         assert info["inCommitTimestamp"] == 4_000_000_000_000 + version
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(data=st.data(), last=st.sampled_from("az\x7fé\uffff\U0010ffff"))
 def test_bounds_of_texts_hold_all_of_them_and_are_as_narrow_as_they_can_be(
     data: st.DataObject, last: str
@@ -108,7 +109,7 @@ def test_bounds_of_texts_hold_all_of_them_and_are_as_narrow_as_they_can_be(
         assert check_added_files(Path(directory) / "t", 1) == 1
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(table=generated_tables(), mode=st.sampled_from(["name", "id"]))
 def test_columns_that_are_renamed_after_a_compaction_are_read_and_compacted_under_their_new_names(
     table: GeneratedTable, mode: str
@@ -191,7 +192,7 @@ def test_columns_with_defaults_keep_them_and_no_row_is_given_one(tmp_path: Path,
     ("name", "narrow"),
     [pytest.param(name, was, id=f"{name} was {was.type}") for name in NARROW for was in NARROW[name]],
 )
-@settings(max_examples=8)
+@examples(6)
 @given(data=st.data())
 def test_files_of_before_a_type_was_widened_become_files_of_the_wide_type(
     name: str, narrow: Narrow, data: st.DataObject
@@ -223,7 +224,7 @@ def test_files_of_before_a_type_was_widened_become_files_of_the_wide_type(
         assert check_added_files(Path(directory) / "t", 1) == 1
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(table=generated_tables(), data=st.data())
 def test_a_run_that_dies_after_any_bin_is_ended_by_the_next_try(
     table: GeneratedTable, data: st.DataObject
@@ -269,7 +270,7 @@ def test_a_footer_tells_spark_the_current_schema_in_physical_names(tmp_path: Pat
     assert not {name for name in footer if b"legacy" in name}
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(table=generated_tables(), target=st.integers(200, 2000))
 def test_files_that_are_split_keep_their_rows_in_their_order(table: GeneratedTable, target: int) -> None:
     with TemporaryDirectory() as directory:

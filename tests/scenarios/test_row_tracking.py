@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import WatchedEngine, mark_deleted, run
 from tests.support.tables.rewritable_tables import (
     ROW_TRACKING_COLUMNS,
@@ -53,7 +54,7 @@ def small_table() -> GeneratedTable:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=8)
+@examples(8)
 @given(table=generated_tables().map(lambda table: replace(table, row_tracking=True)))
 def test_every_row_keeps_its_id_and_its_commit_version(way: str, table: GeneratedTable) -> None:
     operation, options = WAYS[way]

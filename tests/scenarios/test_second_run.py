@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import run
 from tests.support.tables.written_log import add, write_log
 
 from delta_log import Table
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(
     files=st.lists(st.tuples(st.integers(50, 4_000), st.sampled_from([3, 1 << 40])), min_size=2, max_size=12),
     max_files=st.none() | st.integers(2, 6),

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.runs.vacuum_runs import plan_on, vacuum_on
 from tests.support.tables.vacuum_histories import (
     DAY_MS,
@@ -63,7 +64,7 @@ def cutoff_of(hours: float) -> int:
 
 
 @given(histories(), RETENTIONS)
-@settings(max_examples=60)
+@examples(30)
 def test_exactly_what_nothing_needs_is_deleted(history: History, hours: float) -> None:
     before, times = data(history), {key: time for key, (_, time) in history.storage.objects.items()}
     cutoff = cutoff_of(hours)
@@ -84,7 +85,7 @@ def test_exactly_what_nothing_needs_is_deleted(history: History, hours: float) -
 
 
 @given(histories(), RETENTIONS)
-@settings(max_examples=30)
+@examples(15)
 def test_the_second_reading_of_the_log_refuses_whatever_is_needed(history: History, hours: float) -> None:
     found = plan(history.storage, retain_hours=hours)
     prove(history.storage, found.basis, found.plan)
@@ -144,7 +145,7 @@ def test_a_recent_commit_that_is_cleaned_while_it_is_read_stops_a_vacuum() -> No
 
 
 @given(histories(), RETENTIONS)
-@settings(max_examples=30)
+@examples(15)
 def test_a_lite_vacuum_finds_nothing_that_a_full_one_does_not(history: History, hours: float) -> None:
     full = set(keys_of(plan(history.storage, retain_hours=hours)))
     if "_delta_log/00000000000000000000.json" not in history.storage.objects:
@@ -155,7 +156,7 @@ def test_a_lite_vacuum_finds_nothing_that_a_full_one_does_not(history: History, 
 
 
 @given(histories(), RETENTIONS, st.data())
-@settings(max_examples=20)
+@examples(10)
 def test_a_lite_vacuum_deletes_nothing_that_a_full_one_would_not(
     history: History, hours: float, chance: st.DataObject
 ) -> None:
@@ -175,7 +176,7 @@ def test_a_lite_vacuum_deletes_nothing_that_a_full_one_would_not(
 
 
 @given(histories(max_steps=6), st.data())
-@settings(max_examples=10)
+@examples(8)
 def test_a_run_that_dies_anywhere_loses_nothing_and_its_repetition_ends_the_same(
     history: History, chance: st.DataObject
 ) -> None:
@@ -194,7 +195,7 @@ def test_a_run_that_dies_anywhere_loses_nothing_and_its_repetition_ends_the_same
 
 
 @given(histories(max_steps=6), st.data())
-@settings(max_examples=25)
+@examples(12)
 def test_a_failing_store_loses_nothing_and_is_reported(history: History, chance: st.DataObject) -> None:
     start = dict(history.storage.objects)
     needed = history.needed_since(cutoff_of(0.0)) & data(history)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,7 +85,7 @@ def _write_tables(home: Path, corpus: Corpus | None) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def lakehouse(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], request: pytest.FixtureRequest
 ) -> Iterator[Lakehouse]:
     # The pictures of the documentation show the addresses of the tables.
     home = Path(os.environ.get("PAGE_LAKE") or tmp_path_factory.mktemp("lake"))
@@ -103,6 +103,7 @@ def lakehouse(
     dags = tmp_path_factory.mktemp("dags")
     shutil.copy(Path(__file__).parent / "dags" / "tables_page.py", dags)
     settings = {
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": new_database(),
         "PAGE_TABLES": json.dumps(choice),
         # The last one has no role, so no permission.
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vera:viewer,sam:",

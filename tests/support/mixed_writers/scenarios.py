@@ -50,6 +50,8 @@ from tests.support.servers.s3 import S3Server
 
 #: An append takes delta-rs a few milliseconds; without a pause no other writer can commit in between.
 _PAUSE_SECONDS = 0.2
+#: delta-spark takes seconds for a commit. Longer pauses keep the number of versions small that it has to read.
+_PAUSE_BESIDE_DELTA_SPARK_SECONDS = 12.0
 _SCHEMA = pa.schema([("writer", pa.string()), ("id", pa.int64())])
 
 
@@ -96,7 +98,7 @@ def local_vectors(site: Site, commits: int, seconds: float, *, remap: bool = Fal
         jars=(*map(str, delta_spark_jars()), *store.jars),
     )
     writers = [
-        Writer("rs", "delta-rs", table, {}, pause_seconds=4.0),
+        Writer("rs", "delta-rs", table, {}, _PAUSE_BESIDE_DELTA_SPARK_SECONDS),
         _compacting_beside_delta_spark(table, {}, remap),
         spark,
     ]
@@ -125,7 +127,7 @@ def _compacting_beside_delta_spark(table: str, options: Mapping[str, Any], remap
         compaction={"remap": remap},
         waits_for="deletion" if remap else "commits",
         # On a busy machine a deletion takes delta-spark much longer than usual; the wait ends when it comes.
-        waits_seconds=60.0 if remap else 3.0,
+        waits_seconds=60.0 if remap else 10.0,
     )
 
 
@@ -204,8 +206,14 @@ def s3_lock(site: Site, commits: int, seconds: float, *, remap: bool = False) ->
     )
     old = {"PYTHONPATH": str(locking_delta_rs())}
     writers = [
-        # delta-spark takes seconds for a commit. Longer pauses keep the number of versions small that it has to read.
-        Writer("rs", "delta-rs", table, delta_rs_options, pause_seconds=4.0, environment=old),
+        Writer(
+            "rs",
+            "delta-rs",
+            table,
+            delta_rs_options,
+            _PAUSE_BESIDE_DELTA_SPARK_SECONDS,
+            environment=old,
+        ),
         _compacting_beside_delta_spark(table, options, remap),
         spark,
     ]

@@ -314,7 +314,8 @@ def main(order: Order) -> None:
             is_done = True
             (directory / f"{order.writer.name}.done").touch()
         # A writer that is done goes on slowly, so that the others still meet its commits.
-        time.sleep(kind.random.uniform(0, _COMPANY_SECONDS if is_done else order.writer.pause_seconds))
+        pause_seconds = order.writer.pause_seconds
+        time.sleep(kind.random.uniform(0, max(pause_seconds, _COMPANY_SECONDS) if is_done else pause_seconds))
 
 
 if __name__ == "__main__":

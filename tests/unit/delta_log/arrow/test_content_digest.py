@@ -6,8 +6,9 @@ import itertools
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.arrow.content_digest import ContentDigest
 from delta_log.log.file_columns import ADD_SCHEMA
@@ -37,7 +38,7 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, ADD_SCHEMA)
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(ROWS, st.data())
 def test_how_rows_are_cut_into_batches_means_nothing(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     whole = batch_of(rows)
@@ -50,7 +51,7 @@ def test_how_rows_are_cut_into_batches_means_nothing(rows: list[dict[str, Any]],
     assert ContentDigest.of(parts).text() == digest.text()
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(ROWS, ROWS)
 def test_other_rows_have_another_digest(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
     first, second = batch_of(one), batch_of(other)

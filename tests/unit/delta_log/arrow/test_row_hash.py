@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.arrow.row_hash import RowHash, hashes_of_texts
 
@@ -163,7 +164,7 @@ def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=DATA)
 
 
-@settings(max_examples=60)
+@examples(40)
 @given(ROWS, st.data())
 def test_order_and_cuts_change_nothing(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     whole = batch(rows)
@@ -174,7 +175,7 @@ def test_order_and_cuts_change_nothing(rows: list[dict[str, Any]], data: st.Data
     assert RowHash.of(whole).rows == len(rows)
 
 
-@settings(max_examples=60)
+@examples(40)
 @given(ROWS.filter(bool), st.data())
 def test_another_value_in_any_column_of_any_row_is_seen(
     rows: list[dict[str, Any]], data: st.DataObject

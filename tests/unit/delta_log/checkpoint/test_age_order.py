@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.checkpoint.age_order import by_age
 from delta_log.errors import CorruptLog
@@ -27,7 +28,7 @@ class Files:
 COLUMNS = ("path", "modification_time")
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=40), st.integers(1, 7), st.sampled_from([1, 500, 10**9])
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.checkpoint.key_filter import KeyFilter, short_hashes
 
@@ -14,7 +15,7 @@ def keys_of(texts: list[str]) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.text(max_size=20), max_size=30), st.lists(st.text(max_size=20), max_size=30))
 def test_a_filter_affirms_its_own_keys_and_survives_being_stored(own: list[str], asked: list[str]) -> None:
     stored = KeyFilter.of(keys_of(own)).encode()

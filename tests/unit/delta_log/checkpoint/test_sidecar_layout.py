@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.checkpoint.sidecar_layout import Layout, OldSidecar, Run, lay_out
 from delta_log.log.actions import Sidecar
@@ -49,7 +50,7 @@ def test_neighbours_that_changed_are_one_run_and_keep_their_place() -> None:
     assert [part.sidecar_actions for part in layout if isinstance(part, Run)] == [90, 9]
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.lists(st.tuples(st.integers(1, 100), st.booleans()), max_size=60),
     st.integers(0, 300),

@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.checkpoint_state import RETENTION_MS, state_of
+from tests.support.repetition import examples
 from tests.support.tables.random_log import NOW_MS, logs, write_commits
 
 from delta_log.checkpoint.writer import CheckpointMismatch, CheckpointPolicy, write_checkpoint
@@ -52,7 +53,7 @@ PROPERTIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(properties=PROPERTIES, data=st.data())
 def test_a_checkpoint_holds_what_the_snapshot_holds(properties: dict[str, str], data: st.DataObject) -> None:
     storage = MemoryStorage()
@@ -80,7 +81,7 @@ def test_a_checkpoint_holds_what_the_snapshot_holds(properties: dict[str, str], 
     )
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(properties=PROPERTIES, data=st.data())
 def test_every_row_is_one_action_with_all_that_the_protocol_requires(
     properties: dict[str, str], data: st.DataObject

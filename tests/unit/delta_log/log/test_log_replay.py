@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
@@ -230,7 +231,7 @@ def compare(snapshot: Snapshot, model: Model) -> None:
 FORMS = ["classic", "multi-part", "json", "json with sidecars", "parquet", "parquet with sidecars"]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(80)
 @given(history=histories(), data=st.data())
 def test_replay_agrees_with_the_model_at_every_version(
     history: tuple[list[list[dict[str, Any]]], list[Model]], data: st.DataObject
@@ -254,7 +255,7 @@ def test_replay_agrees_with_the_model_at_every_version(
     compare(Snapshot(storage, find_log_segment(storage)), models[-1])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(60)
 @given(history=histories(), data=st.data())
 def test_a_snapshot_refreshed_commit_by_commit_agrees_with_the_model(
     history: tuple[list[list[dict[str, Any]]], list[Model]], data: st.DataObject
@@ -300,7 +301,7 @@ def test_a_table_made_anew_is_not_mistaken_for_the_old_one() -> None:
     assert snapshot.refreshed().files(["key"]).column(0).to_pylist() == ["e"]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(40)
 @given(history=histories(), data=st.data())
 def test_a_compaction_in_place_of_commits_changes_nothing(
     history: tuple[list[list[dict[str, Any]]], list[Model]], data: st.DataObject

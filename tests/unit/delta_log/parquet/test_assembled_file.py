@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.parquet import chunk_form as form
 from delta_log.parquet import metadata as parquet
@@ -125,7 +126,7 @@ def _parts(content: bytes) -> Iterator[tuple[Any, ...]]:
         yield pages, locations, found[1], None if bloom is None else content[bloom : bloom + length]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(chosen=st.lists(st.integers(0, 5), min_size=1, max_size=6))
 def test_every_part_is_found_at_its_new_place(files: list[tuple[bytes, pa.Table]], chosen: list[int]) -> None:
     contents = [files[number][0] for number in chosen]
@@ -221,7 +222,7 @@ def test_row_groups_may_be_chosen(files: list[tuple[bytes, pa.Table]]) -> None:
     assert pq.read_table(sink).equals(files[0][1].slice(120, 120))
 
 
-@settings(max_examples=150)
+@examples(80)
 @given(data=st.data())
 def test_a_broken_footer_gives_one_error_or_a_file(
     files: list[tuple[bytes, pa.Table]], data: st.DataObject

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.footer import ColumnChunk
@@ -102,7 +103,7 @@ def _read(data: bytes) -> tuple[list[bytes], int] | None:
     return values, end
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(chunk=_chunks(), other=_chunks(), data=st.data())
 def test_a_chunk_of_a_known_form_has_the_values_of_its_fields(
     chunk: ThriftStruct, other: ThriftStruct, data: st.DataObject
@@ -131,7 +132,7 @@ def _meta(chunk: ColumnChunk) -> ThriftStruct:
     return found
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(chunk=_chunks())
 def test_an_edited_chunk_lacks_the_claims_and_keeps_the_rest(chunk: ThriftStruct) -> None:
     form, values, _ = ChunkForm.read(chunk.to_bytes(), 0)
@@ -158,7 +159,7 @@ def test_an_edited_chunk_lacks_the_claims_and_keeps_the_rest(chunk: ThriftStruct
         assert ThriftStruct.from_bytes(edited.to_bytes()) == chunk.without(4, 5, 6, 7)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(chunk=_chunks(), by=st.integers(-(1 << 40), 1 << 40))
 def test_a_moved_chunk_names_the_new_places_of_its_pages(chunk: ThriftStruct, by: int) -> None:
     form, values, _ = ChunkForm.read(chunk.to_bytes(), 0)

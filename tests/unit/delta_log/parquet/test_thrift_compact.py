@@ -12,9 +12,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.parquet_edits import footer_bytes
+from tests.support.repetition import examples
 from tests.support.tables.thrift_trees import TREES
 
 from delta_log.parquet.metadata import split_footer
@@ -33,7 +34,7 @@ from delta_log.parquet.thrift_compact import (
 )
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(tree=TREES)
 def test_every_struct_comes_back_as_it_was_written(tree: ThriftStruct) -> None:
     found = ThriftStruct.from_bytes(tree.to_bytes())
@@ -41,7 +42,7 @@ def test_every_struct_comes_back_as_it_was_written(tree: ThriftStruct) -> None:
     assert list(found.fields) == list(tree.fields)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(tree=TREES, data=st.data())
 def test_broken_bytes_give_a_value_or_one_error(tree: ThriftStruct, data: st.DataObject) -> None:
     content = bytearray(tree.to_bytes())

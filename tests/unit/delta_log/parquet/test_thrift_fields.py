@@ -7,8 +7,9 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.tables.thrift_trees import TREES
 
 from delta_log.parquet.thrift_compact import (
@@ -37,7 +38,7 @@ def _shape(tree: ThriftStruct) -> Shape:
     return shape
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(tree=TREES, deep=st.booleans())
 def test_fields_hold_what_the_whole_struct_holds(tree: ThriftStruct, deep: bool) -> None:
     found = Fields.from_bytes(tree.to_bytes(), _shape(tree) if deep else {})
@@ -52,7 +53,7 @@ def test_fields_hold_what_the_whole_struct_holds(tree: ThriftStruct, deep: bool)
             assert found.numbers(number) == value.items
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(tree=TREES, deep=st.booleans(), data=st.data())
 def test_broken_bytes_give_a_value_or_one_error(tree: ThriftStruct, deep: bool, data: st.DataObject) -> None:
     content = bytearray(tree.to_bytes())

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
+from tests.support.repetition import examples
 from tests.support.tables.random_log import logs, write_commits
 from tests.support.tables.written_log import add, deletion_vector, write_log
 
@@ -108,7 +109,7 @@ def as_json(snapshot: Snapshot, txn_id: str | None = None) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(log=logs({}, max_versions=6), data=st.data())
 def test_totals_carried_on_from_commit_to_commit_are_those_of_a_full_count(
     log: list[list[dict[str, Any]]], data: st.DataObject

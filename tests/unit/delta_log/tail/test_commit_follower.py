@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import AccessDenied, ListingDenied, LogCleaned, LogReplaced, StorageError
@@ -328,7 +329,7 @@ def commit(version: int, *, data_change: bool = True, rows: int = 1) -> CommitSu
     return CommitSummary(version, 0, "WRITE", data_change, num_added_rows=rows)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.lists(st.booleans(), max_size=40), st.lists(st.integers(1, 5), min_size=1), st.integers(0, 4))
 def test_ranges_join_without_a_gap_and_hold_every_commit_that_counts(
     changes: list[bool], batch_sizes: list[int], min_rows: int

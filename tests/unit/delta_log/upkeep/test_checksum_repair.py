@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.tables.random_log import NOW_MS, logs, write_commits
 
 from delta_log.checkpoint.writer import write_checkpoint
@@ -28,7 +29,7 @@ def snapshot_of(storage: Storage, version: int | None = None) -> Snapshot:
     return Snapshot(storage, find_log_segment(storage, version))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(log=logs({}, max_versions=6), data=st.data())
 def test_whatever_was_stated_the_right_statement_stands_in_the_end(
     log: list[list[dict[str, Any]]], data: st.DataObject

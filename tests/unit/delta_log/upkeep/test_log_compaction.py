@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.checkpoint_state import state_of
+from tests.support.repetition import examples
 from tests.support.tables.random_log import NOW_MS, logs, write_commits
 
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
@@ -61,7 +62,7 @@ def naive(commits: list[list[dict[str, Any]]]) -> dict[tuple[str, ...], dict[str
     return found
 
 
-@settings(max_examples=35)
+@examples(20)
 @given(log=logs({}, max_versions=6), data=st.data())
 def test_it_holds_what_a_naive_replay_of_its_commits_holds(
     log: list[list[dict[str, Any]]], data: st.DataObject
@@ -86,7 +87,7 @@ def canonical(action: dict[str, Any]) -> str:
     return json.dumps(action, sort_keys=True)
 
 
-@settings(max_examples=20)
+@examples(12)
 @given(log=logs({}, max_versions=6), data=st.data())
 def test_every_version_is_the_same_with_it_and_without(
     log: list[list[dict[str, Any]]], data: st.DataObject

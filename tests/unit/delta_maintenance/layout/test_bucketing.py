@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_maintenance.layout.bucketing import Bucketing, random_noise
 from delta_maintenance.layout.kd_tree import KdTree
@@ -117,7 +118,7 @@ def test_chunks_do_not_matter_where_no_value_fills_several_files() -> None:
     assert (whole == parts).mean() > 0.999
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.data(), st.integers(1, 30), st.integers(1, 4))
 def test_every_file_of_a_tree_gets_rows_if_there_are_enough(
     data: st.DataObject, files: int, dimensions: int

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
+from tests.support.repetition import examples
 from tests.support.runs.distributed_listings import described, listing_in_parts, plan_or_refusal
 from tests.support.runs.vacuum_runs import files_below, plan_on
 from tests.support.tables.small_tables import write_days
@@ -122,13 +123,13 @@ def plan(
 
 
 @given(histories(), st.sampled_from([0.0, 24.0, 12 * 24.0]), st.sampled_from([None, "p = '1'"]))
-@settings(max_examples=25)
+@examples(25)
 def test_every_history_gives_the_same_plan(history: History, hours: float, where: str | None) -> None:
     same_plan(history.storage, listing_in_parts(history.storage), retain_hours=hours, where=where)
 
 
 @given(KEYS, st.data(), st.integers(1, 3), st.integers(1, 4), st.sampled_from([None, "p = '1'"]))
-@settings(max_examples=80)
+@examples(80)
 def test_spans_that_are_cut_between_known_keys_give_the_same_plan(
     keys: set[str], chance: st.DataObject, split_keys: int, parallelism: int, where: str | None
 ) -> None:

@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.checkpoint_state import state_of
+from tests.support.repetition import examples
 from tests.support.tables.aged_logs import (
     PROPERTIES,
     RUNTIME,
@@ -53,7 +54,7 @@ def states(storage: Storage, versions: set[int]) -> dict[int, dict[str, Any]]:
     return {version: state_of(snapshot_of(storage, version), NOW_MS, stats="none") for version in versions}
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(storage=aged_logs())
 def test_every_version_from_the_anchor_on_stays_as_it_was(storage: MemoryStorage) -> None:
     before = copy_of(storage)
@@ -75,7 +76,7 @@ def test_every_version_from_the_anchor_on_stays_as_it_was(storage: MemoryStorage
     assert planned(storage).is_empty, "a second run has nothing to do"
 
 
-@settings(max_examples=10)
+@examples(6)
 @given(storage=aged_logs(max_versions=7), data=st.data())
 def test_a_crash_at_any_call_loses_nothing_and_the_next_run_ends_in_the_same(
     storage: MemoryStorage, data: st.DataObject

@@ -13,8 +13,9 @@ import deltalake
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import (
     WatchedEngine,
     enable_deletion_vectors,
@@ -300,7 +301,7 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(st.lists(events, max_size=2), st.lists(events, max_size=4), st.booleans())
 def test_whatever_others_do_meanwhile_the_rows_are_those_of_the_serial_history(
     before: list[tuple[str, int, int]], meanwhile: list[tuple[str, int, int]], batched: bool

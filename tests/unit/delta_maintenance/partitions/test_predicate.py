@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log.errors import InvalidRequest
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType, to_arrow_type
@@ -401,7 +402,7 @@ def combined(parts: st.SearchStrategy[Predicate]) -> st.SearchStrategy[Predicate
     )
 
 
-@settings(max_examples=400)
+@examples(200)
 @given(st.recursive(atoms(), combined, max_leaves=5), st.lists(ROWS, min_size=1, max_size=12))
 def test_every_predicate_agrees_with_a_naive_evaluator(
     predicate: Predicate, rows: list[dict[str, Any]]

@@ -15,10 +15,11 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.support.checks.parquet_claims import claims, with_footer
 from tests.support.checks.parquet_edits import edited, footer_bytes, without_bounds
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import RUN_KEY, keys, run
 from tests.support.tables.rewritable_tables import COLUMNS, GeneratedTable
 
@@ -60,7 +61,7 @@ def check(
     checked.finish()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS, cut=st.integers(1, 20), group=st.integers(1, 20), page=st.integers(1, 5))
 def test_what_arrow_says_of_rows_of_every_type_is_true(
     tmp_path: Path, rows: list[dict[str, Any]], cut: int, group: int, page: int

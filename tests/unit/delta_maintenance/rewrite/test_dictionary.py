@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_maintenance.rewrite.dictionary import dictionary_columns, estimated_distinct
 
@@ -17,7 +18,7 @@ ROWS = 200_000
 RANDOM = np.random.default_rng(3)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(kinds=st.integers(1, 100_000), sampled=st.integers(2_000, 20_000), times=st.integers(1, 50))
 def test_the_estimate_is_near_where_values_are_equally_frequent(kinds: int, sampled: int, times: int) -> None:
     values = sampled * times

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import keys, run
 from tests.support.tables.encoded_file import encoded_file
 from tests.support.tables.rewritable_tables import COLUMNS, GeneratedTable
@@ -50,7 +51,7 @@ def written(
     return pq.ParquetFile(io.BytesIO(content)), stats
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(rows=ROWS, cut=st.integers(1, 12))
 def test_statistics_from_the_footer_are_those_of_the_values(rows: list[dict[str, Any]], cut: int) -> None:
     schema = schema_of(NAMES)
@@ -209,7 +210,7 @@ FEW_TEXTS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(texts=FEW_TEXTS, size=st.integers(20, 60), keep=st.integers(1, 7))
 def test_texts_that_come_as_dictionaries_make_the_same_part(
     texts: list[str | None], size: int, keep: int

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import (
     RUN_KEY,
     WatchedEngine,
@@ -269,7 +270,7 @@ class Killed(BaseException):
     """What ends a process in the middle of its work."""
 
 
-@settings(max_examples=15)
+@examples(10)
 @given(table=generated_tables(), tracked=st.booleans())
 def test_whatever_a_table_holds_what_an_earlier_try_finished_is_taken_over(
     table: GeneratedTable, tracked: bool

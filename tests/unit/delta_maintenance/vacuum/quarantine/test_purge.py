@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.support.repetition import examples
 from tests.support.runs.mutated_quarantines import vacuum_into_quarantine
 from tests.support.runs.quarantine_runs import (
     BROKEN_MANIFESTS,
@@ -118,7 +119,7 @@ def test_a_clock_that_is_ahead_of_the_store_deletes_no_quarantine(table: Path, p
 
 
 @given(histories(max_steps=5))
-@settings(max_examples=8)
+@examples(8)
 def test_the_next_purge_completes_one_that_died_anywhere(history: History) -> None:
     vacuum_into_quarantine(history.storage, retain_hours=0)
     left = table_files(history)

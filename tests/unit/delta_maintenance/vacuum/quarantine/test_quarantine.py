@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 from tests.support.runs.mutated_quarantines import restore_all, vacuum_into_quarantine
 from tests.support.runs.quarantine_runs import (
     data_contents,
@@ -107,7 +108,7 @@ def test_the_command_line_says_what_it_did(table: Path, capsys: pytest.CaptureFi
 
 
 @given(histories(max_steps=5), st.sampled_from([0.0, 24.0]))
-@settings(max_examples=5)
+@examples(5)
 def test_a_vacuum_that_dies_anywhere_loses_nothing(history: History, hours: float) -> None:
     before, start = table_files(history), dict(history.storage.objects)
     vacuum_into_quarantine(history.storage, retain_hours=hours)

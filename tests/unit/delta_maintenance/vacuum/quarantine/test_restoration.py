@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
+from tests.support.repetition import examples
 from tests.support.runs.mutated_quarantines import restore_all, vacuum_into_quarantine
 from tests.support.runs.quarantine_runs import (
     BROKEN_MANIFESTS,
@@ -134,7 +135,7 @@ def test_a_broken_quarantine_does_not_block_the_others(
 
 
 @given(histories(max_steps=5))
-@settings(max_examples=8)
+@examples(8)
 def test_a_restoration_that_dies_anywhere_loses_nothing(history: History) -> None:
     before = table_files(history)
     vacuum_into_quarantine(history.storage, retain_hours=0)
