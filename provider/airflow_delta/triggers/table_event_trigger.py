@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Hashable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
@@ -38,6 +39,13 @@ log = printable_logger(__name__)
 #: Airflow takes a watcher for dead ([triggerer] shared_stream_ack_timeout).
 _SECONDS_PER_ROUND = 60.0
 _SECONDS_BETWEEN_RECALLS = 5.0
+
+#: By event loop, what one watcher at a time holds while it reads and writes an entry.
+_writers: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+def _writing_places() -> asyncio.Lock:
+    return _writers.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 class TableEventTrigger(BaseEventTrigger):
@@ -79,13 +87,12 @@ class TableEventTrigger(BaseEventTrigger):
         self.poll_interval = float(poll_interval)
         #: The outcome of this round, by table.
         self._outcomes: dict[str, Any] = {}
-        #: What to keep, by table; and the shards that have changed since they were saved.
+        #: What to keep, by table; and the tables of which it has changed since it was saved.
         self._remembered: dict[str, Any] = {}
-        self._changed: set[int] = set()
+        self._changed: set[str] = set()
         self._is_first_run = True
         self._last_event = -math.inf
         self._troubled: dict[str, str] = {}
-        self._saving = asyncio.Lock()
         #: Outcomes of rounds whose events Airflow has reported as stored, each with the time from which on that counts;
         #: ascending.
         self._unsettled: deque[tuple[float, dict[str, Any]]] = deque()
@@ -220,7 +227,7 @@ class TableEventTrigger(BaseEventTrigger):
         """Remember a value for a table; the next :meth:`save` writes it."""
         if self._remembered.get(table) != value:
             self._remembered[table] = value
-            self._changed.add(shard_of(table))
+            self._changed.add(table)
 
     def _accessors(self) -> list[Any]:
         """The state store of each asset that this trigger serves.
@@ -269,17 +276,22 @@ class TableEventTrigger(BaseEventTrigger):
         return min(one, other)
 
     async def save(self) -> None:
-        """Write the changed shards to the state store of each asset.
+        """Write what has changed to the state store of each asset.
 
-        :raises Exception: the state store failed; the next call writes them.
+        Other tables of an entry may be those of another watcher of the same asset, and stay as they are in the store.
+
+        :raises Exception: the state store failed; the next call writes what this one could not.
         """
-        async with self._saving:
+        async with _writing_places():
             changed, self._changed = self._changed, set()
+            of_shards: dict[int, dict[str, Any]] = {}
+            for table in sorted(changed):
+                of_shards.setdefault(shard_of(table), {})[table] = self._remembered[table]
             try:
                 for accessor in self._accessors():
-                    for shard in sorted(changed):
-                        of_shard = {u: v for u, v in self._remembered.items() if shard_of(u) == shard}
-                        await accessor.aset(shard_key(self.state_prefix, shard), of_shard)
+                    for shard, places in sorted(of_shards.items()):
+                        key = shard_key(self.state_prefix, shard)
+                        await accessor.aset(key, {**(await accessor.aget(key) or {}), **places})
                     if self._is_first_run:
                         await accessor.aset(f"{self.state_prefix}.started", value=True)
             except BaseException:

@@ -15,6 +15,7 @@ from tests.support.runs.triggerer import Triggerer, in_a_loop
 from airflow_delta.testing import FakeAssetStateStore
 from airflow_delta.triggers import DeltaTableVersionTrigger
 from airflow_delta.triggers.table_stream import streams
+from airflow_delta.watch_memory import shard_of
 from delta_log import Table
 from delta_log.log.file_names import commit_key
 
@@ -262,6 +263,27 @@ async def test_one_trigger_watches_several_tables(tmp_path: Path, store: FakeAss
             one.append_by_delta_rs()
         events = await triggerer.until(2)
         assert {event["table"] for event in events} == {tables[0].uri, tables[1].uri}
+
+
+@in_a_loop
+async def test_watchers_of_one_asset_leave_each_others_places_where_their_tables_share_an_entry(
+    tmp_path: Path, store: FakeAssetStateStore
+) -> None:
+    uris = [str(tmp_path / f"t{number}") for number in range(100)]
+    shards = [shard_of(uri) for uri in uris]
+    second = next(number for number in range(100) if shards[number] in shards[:number])
+    first = shards.index(shards[second])
+    tables = [TailedTable(f"t{number}", uris[number]) for number in (first, second)]
+    for one in tables:
+        one.create()
+    async with Triggerer(watcher(tables[0]), store) as one, Triggerer(watcher(tables[1]), store) as other:
+        for version in (1, 2):
+            for table, triggerer in zip(tables, (one, other), strict=True):
+                table.append_by_delta_rs()
+                await triggerer.wait_for(
+                    lambda table=table, version=version: place(store, table) == [version] * 2
+                )
+    assert [place(store, table) for table in tables] == [[2, 2], [2, 2]]
 
 
 @in_a_loop
