@@ -112,15 +112,6 @@ def test_a_spark_that_is_down_is_told() -> None:
 
 
 @pytest.mark.spark
-def test_a_cluster_with_this_python_is_well(spark_cluster: SparkCluster) -> None:
-    checks = doctor(
-        "--spark", "--master", spark_cluster.master, code=0, **python_of_executors(sys.executable)
-    )
-    assert failures(checks) == set()
-    assert len(checks["spark.machines"]["facts"]) > 1
-
-
-@pytest.mark.spark
 def test_executors_whose_python_has_no_library_are_named(spark_cluster: SparkCluster, tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
     bare = tmp_path / "bare" / "bin" / "python"
@@ -220,6 +211,8 @@ def test_the_operator_examines_the_store_and_the_spark_of_its_connections(
     )
     assert failures(checks) == set()
     assert checks["spark.answer"]["facts"]["master"] == spark_cluster.master
+    assert len(checks["spark.machines"]["facts"]) > 1
+    assert checks["spark.encryption"]["status"] == "ok"
     assert "identity of their machines" in checks["spark.encryption"]["message"]
 
 

@@ -101,8 +101,8 @@ class TestDynamoDBLock(LockTableContract):
 class TestLockedS3(StorageContract):
     """The whole contract, and its race of 32 writers, through the lock on S3."""
 
-    #: With the eight keys of the race below.
-    race_rounds = 4
+    #: With the four keys of the race below.
+    race_rounds = 3
 
     @pytest.fixture(params=[True, False], ids=["conditional put", "no conditional put"])
     def conditional_put(self, request: pytest.FixtureRequest) -> bool:
@@ -128,7 +128,7 @@ class TestLockedS3(StorageContract):
         dynamodb: DynamoDBServer,
         lock_table: str,
     ) -> None:
-        keys = [f"_delta_log/{version:020d}.json" for version in range(8)]
+        keys = [f"_delta_log/{version:020d}.json" for version in range(4)]
         for key in keys:
             bodies = [bytes([65 + n]) * 50_000 for n in range(32)]
             with ThreadPoolExecutor(32) as pool:
