@@ -118,9 +118,17 @@ class LiveAirflow:
         self._end_leftovers()
 
     def kill(self, component: str, number: int = signal.SIGKILL) -> None:
-        """End a component and its children, by default as a machine that loses its power would."""
+        """End a component, by default as a machine that loses its power would: with its tasks and their jobs.
+
+        A task's process is in a group of its own. It has inherited the scheduler's connection to the database: as long as it lives, the
+        database takes the transaction that the scheduler was in for open, and the next scheduler waits for its locks.
+        """
         process = self._processes.pop(component)
+        descendants = _descendants(process) if number == signal.SIGKILL else []
         _signal_group(process, number)
+        for pid in descendants:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
         # A scheduler may wait for its workers for ever.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(20)
@@ -374,8 +382,16 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def _processes_with(variable: str, value: str) -> Iterator[int]:
+def _descendants(process: subprocess.Popen[bytes]) -> list[int]:
     import psutil  # type: ignore[import-untyped]  # Airflow needs it, so it is there
+
+    with contextlib.suppress(psutil.Error):
+        return [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+    return []
+
+
+def _processes_with(variable: str, value: str) -> Iterator[int]:
+    import psutil
 
     for process in psutil.process_iter(["pid"]):
         with contextlib.suppress(psutil.Error, OSError):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import requests
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 
 from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
@@ -62,8 +63,15 @@ class LivyLauncher(DriverLauncher):
     def end(self, handle: dict[str, Any]) -> None:
         self._call("DELETE", f"/{handle['batch']}")
 
+    def prepare(self) -> None:
+        self._connection  # noqa: B018 - a task that is being killed may look up no connection
+
+    @cached_property
+    def _connection(self) -> Connection:
+        return BaseHook.get_connection(self._conn_id)
+
     def _call(self, method: str, path: str, body: Any = None) -> requests.Response:
-        connection = BaseHook.get_connection(self._conn_id)
+        connection = self._connection
         address = f"{connection.schema or 'http'}://{connection.host}:{connection.port or 8998}/batches{path}"
         login = (connection.login, connection.password or "") if connection.login else None
         headers = {"X-Requested-By": "airflow"}

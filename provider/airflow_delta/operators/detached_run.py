@@ -58,6 +58,7 @@ class DetachedRun:
             found = recall_job(self.context, self.spec.run_id, self._runner_name)
             if found is not None:
                 job = found.with_deadline(self._deadline_ms())
+                self.runner.prepare()
                 step = self._step_of_earlier_try(job)
                 if step is not None:
                     try:
@@ -85,6 +86,8 @@ class DetachedRun:
         )
         remember_job(self.context, job)
         with self._forgetting_a_lost_job():
+            if self.defer is None:
+                self.runner.prepare()
             with self._ending_what_is_submitted(job):
                 step = self.runner.submit(self.spec, self.run_key, job.submission_id)
                 self._keep(step)

@@ -112,6 +112,9 @@ class ClusterJobRunner(DetachedRunner):
             raise JobCannotStart(str(error)) from error
         return {STORAGE_OPTIONS_VARIABLE: encoded(json.dumps(settings))} if settings else {}
 
+    def prepare(self) -> None:
+        self._launcher.prepare()
+
     def find(self, spec: JobSpec, submission_id: str) -> JobHandle | None:
         driver = self._launcher.find(submission_id)
         return None if driver is None else self._handle(spec, submission_id, driver)

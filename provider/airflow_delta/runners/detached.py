@@ -62,6 +62,15 @@ class DetachedRunner(ABC):
         """Look for a job whose caller died between :meth:`submit` and storing the handle; ``None``: it is not known."""
         return None
 
+    def prepare(self) -> None:
+        """Import, and look up, what :meth:`poll` and :meth:`cancel` need.
+
+        Airflow kills a task by a signal, whose handler calls :meth:`cancel` between any two steps of the task. A client that is imported
+        by half cannot be used there. Therefore a task that is going to poll calls this before it has a handle.
+
+        :raises JobCannotStart: something is missing, or the configuration is wrong.
+        """
+
     @abstractmethod
     def poll(self, handle: JobHandle) -> JobState:
         """Look at a job. It needs neither the spec nor the run's key."""

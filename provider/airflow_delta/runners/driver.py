@@ -87,6 +87,13 @@ class DriverLauncher(ABC):
         """Look for a driver by its submission id; ``None``: there is none, or the cluster cannot tell."""
         return None
 
+    def prepare(self) -> None:
+        """Import, and look up, what :meth:`state` and :meth:`end` need: see
+        :meth:`DetachedRunner.prepare <airflow_delta.runners.detached.DetachedRunner.prepare>`.
+
+        :raises JobCannotStart: something is missing, or the configuration is wrong.
+        """
+
     @abstractmethod
     def state(self, handle: JobHandle) -> DriverState:
         """The state of a driver. An outage is ``UNKNOWN``, not an error."""

@@ -90,6 +90,10 @@ class KubernetesDriver(DriverLauncher):
         except _failures():
             return None
 
+    def prepare(self) -> None:
+        self._client  # noqa: B018 - makes it
+        _failures()
+
     def state(self, handle: JobHandle) -> DriverState:
         try:
             pod = self._pod(handle)

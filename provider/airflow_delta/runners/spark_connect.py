@@ -31,7 +31,7 @@ from airflow_delta.runners.spark_submit import require_connection
 from delta_log.errors import DeltaLogError
 from delta_log.printable import printable_logger
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.connect_server import ConnectServer, cancel
+from delta_maintenance.engine.connect_server import ConnectServer, cancel, import_client
 from delta_maintenance.engine.detached_rewrite import DETACHED_REWRITE_VARIABLE, DetachedRewrite
 from delta_maintenance.engine.spark_session import is_connect_address, user_of
 
@@ -108,6 +108,13 @@ class SparkConnectRunner(DetachedRunner):
 
     def submit(self, spec: JobSpec, run_key: str, submission_id: str) -> JobHandle | JobReport:
         return self._run("--begin", self._named(submission_id), spec, run_key)
+
+    def prepare(self) -> None:
+        try:
+            import_client()
+        except DeltaLogError as error:
+            raise JobCannotStart(str(error)) from error
+        self._address  # noqa: B018 - looks it up
 
     def find(self, spec: JobSpec, submission_id: str) -> JobHandle | None:
         rewrite = self._named(submission_id)

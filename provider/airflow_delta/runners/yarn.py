@@ -77,6 +77,9 @@ class YarnResourceManager(DriverLauncher):
             return None
         return None if found is None else _handle(submission_id, found)
 
+    def prepare(self) -> None:
+        self._addresses, self._user  # noqa: B018 - looks them up
+
     def state(self, handle: JobHandle) -> DriverState:
         try:
             found = self._application(handle)

@@ -305,6 +305,21 @@ def cancel(remote: str, rewrite: DetachedRewrite) -> None:
         server.release()
 
 
+def import_client() -> None:
+    """Import what a :class:`ConnectServer` needs, which takes a second.
+
+    :raises InvalidRequest: the client is not installed.
+    """
+    _protocol()
+    import google.rpc.error_details_pb2  # noqa: F401
+    import grpc
+    import grpc_status.rpc_status  # noqa: F401
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: F401
+
+    # gRPC imports a part of itself only for the first channel. This one connects to nothing.
+    grpc.insecure_channel("localhost").close()
+
+
 def _protocol() -> tuple[Any, Any]:
     """The messages of Spark Connect, and its services.
 

@@ -201,6 +201,39 @@ def test_killing_a_task_while_it_submits_ends_what_has_come_of_it(make_context: 
     assert stored_job(context) == {}
 
 
+class Prepared(FakeDetachedRunner):
+    """Notes the order of its calls."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.calls: list[str] = []
+
+    def prepare(self) -> None:
+        self.calls.append("prepare")
+
+    def submit(self, spec: JobSpec, run_key: str, submission_id: str) -> Any:
+        self.calls.append("submit")
+        return super().submit(spec, run_key, submission_id)
+
+    def poll(self, handle: Any) -> Any:
+        self.calls.append("poll")
+        return super().poll(handle)
+
+
+def test_a_task_that_will_poll_prepares_before_it_has_a_handle_that_a_signal_may_cancel(
+    make_context: MakeContext,
+) -> None:
+    runner = Prepared(committed, looks=0)
+    run(Operator(runner=runner), make_context(try_number=1))
+    assert runner.calls == ["prepare", "submit", "poll"]
+    runner, store = Prepared(committed, looks=0), FakeStateStore()
+    with pytest.raises(TaskDeferred):
+        run(Operator(runner=runner, deferrable=True), make_context(store, try_number=1))
+    assert runner.calls == ["submit"], "who only submits needs no client"
+    run(Operator(runner=runner), make_context(store, try_number=2))
+    assert runner.calls == ["submit", "prepare", "poll"]
+
+
 def test_killing_a_task_while_it_stores_the_handle_cancels_the_job(make_context: MakeContext) -> None:
     class KillsAtHandle(FakeStateStore):
         def set(self, key: str, value: Any, **kwargs: Any) -> None:

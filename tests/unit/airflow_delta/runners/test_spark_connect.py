@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -14,6 +17,35 @@ from airflow_delta.runners.spark_runner import SparkChoice
 from airflow_delta.runners.spark_submit import SparkSubmitRunner
 
 LOG = logging.getLogger("connect")
+
+
+#: Prepares, then cancels, and prints the modules that only the second has imported.
+_CANCELS = """
+import sys
+from airflow_delta.runners.job_runner import JobLost
+from airflow_delta.runners.spark_connect import SparkConnectRunner
+from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+runner = SparkConnectRunner("connect")
+runner.prepare()
+known = set(sys.modules)
+try:
+    runner.cancel(DetachedRewrite.named("0" * 32, "me").to_dict())
+except JobLost:
+    print("lost", *(name for name in sys.modules if name not in known and name.split(".")[0] in ("grpc", "google", "pyspark")))
+"""
+
+
+def test_a_task_that_is_killed_cancels_without_importing_a_part_of_the_client() -> None:
+    """The handler of the signal would find it half imported, if the task was about to import it."""
+    connection = {"conn_type": "spark", "host": "sc://127.0.0.1", "port": 1}
+    done = subprocess.run(
+        [sys.executable, "-c", _CANCELS],
+        env={**os.environ, "AIRFLOW_CONN_CONNECT": json.dumps(connection)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split("\n")[-2] == "lost"
 
 
 @pytest.fixture

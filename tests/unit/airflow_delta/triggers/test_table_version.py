@@ -274,8 +274,8 @@ async def test_watchers_of_one_asset_leave_each_others_places_where_their_tables
     second = next(number for number in range(100) if shards[number] in shards[:number])
     first = shards.index(shards[second])
     tables = [TailedTable(f"t{number}", uris[number]) for number in (first, second)]
-    for one in tables:
-        one.create()
+    for made in tables:
+        made.create()
     async with Triggerer(watcher(tables[0]), store) as one, Triggerer(watcher(tables[1]), store) as other:
         for version in (1, 2):
             for table, triggerer in zip(tables, (one, other), strict=True):
