@@ -208,3 +208,14 @@ def test_the_properties_with_secrets_are_redacted_by_spark() -> None:
     pattern = re.compile(spark_settings.CLUSTER_DEFAULTS["spark.redaction.regex"])
     for prefix in ("spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv."):
         assert pattern.search(f"{prefix}DELTA_MAINTENANCE_RUN_KEY")
+
+
+def test_a_launcher_that_is_prepared_ends_a_driver_without_a_look_at_its_configuration(
+    launcher: KubernetesDriver, kubernetes: Kubernetes
+) -> None:
+    """A signal may come while the task is looking something up."""
+    launcher.prepare()
+    Path(kubernetes.kubeconfig).unlink()
+    launcher.end(HANDLE)  # there is no such pod
+    with pytest.raises(JobCannotStart, match="no way to the API"):
+        KubernetesDriver("lake_k8s").prepare()

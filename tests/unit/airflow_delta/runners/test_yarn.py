@@ -280,3 +280,14 @@ def test_states_are_told_as_yarn_says_them(
 ) -> None:
     state = driver_state(application)
     assert (state.phase, state.text) == (phase, text)
+
+
+def test_a_launcher_that_is_prepared_ends_a_driver_without_a_look_at_its_connection(
+    launcher: YarnResourceManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal may come while the task is looking something up."""
+    launcher.prepare()
+    monkeypatch.delenv("AIRFLOW_CONN_LAKE_YARN")
+    launcher.end({"submission_id": "0" * 32, "application_id": None})  # there is no such application
+    with pytest.raises(JobCannotStart):
+        YarnResourceManager("lake_yarn").prepare()
