@@ -51,7 +51,7 @@ ON_SPARK = (
     "spark-table-with-dv-small",
 )
 #: These are read by delta-spark as well, and so are the tables above and those that delta-rs misreads: partition values and column
-#: names that need care, types, nullability and bounds. delta-rs reads all.
+#: names that need care, types, nullability and bounds. delta-rs reads all others.
 BY_DELTA_SPARK = (
     "dat-generated_columns",
     "golden-124-decimal-decode-bug",

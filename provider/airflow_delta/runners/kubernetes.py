@@ -92,7 +92,7 @@ class KubernetesDriver(DriverLauncher):
 
     def prepare(self) -> None:
         self._client  # noqa: B018 - makes it
-        _failures()
+        _failures()  # imports what it names
 
     def state(self, handle: JobHandle) -> DriverState:
         try:
