@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,18 @@ _PRINTED_VERSIONS = (
     "deltalake",
     "hypothesis",
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _aws_descriptions_are_read_once() -> None:
+    """Parses the descriptions of AWS services once per process.
+
+    A client takes half a second for it, and the tests make hundreds. Clients of one session share what was parsed, so clients of
+    different sessions may, too.
+    """
+    from botocore.loaders import JSONFileLoader  # type: ignore[import-untyped]
+
+    JSONFileLoader.load_file = staticmethod(cache(JSONFileLoader().load_file))
 
 
 @pytest.fixture(scope="session")
