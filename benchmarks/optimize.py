@@ -35,7 +35,7 @@ g     2.22, 3.78       13.7, 26.4       6.2    621 against 2,260
 ====  ===============  ===============  =====  =================
 
 Two hours before, when the machine gave out memory more slowly, b was 1.4, c 1.15, e 11 and f 4.4 to 5.0: delta-rs uses more of
-it. Of a, 0.25 s are start-up, and 0.57 s are what Arrow alone takes to decode and encode in two threads. Polars takes 0.50 s
+it. In a, start-up takes 0.25 s, and Arrow alone takes 0.57 s to decode and encode in two threads. Polars takes 0.50 s
 for that in a, and 1.28 s in b, where Arrow takes 1.4 s.
 """
 

@@ -34,7 +34,7 @@ def main(command: list[str]) -> None:
         sys.exit(process.returncode)
     cpu, peak_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
     if watches:
-        # Each misses something: the one what is over between two looks, the other processes that nobody waited for.
+        # Each misses something: the one what is over between two looks, the other processes whose parent did not wait for them.
         cpu, peak_mb = max(cpu, tree.cpu_seconds), max(peak_mb, tree.peak_mb)
     print(json.dumps({"wall": wall, "cpu": cpu, "peak_mb": peak_mb, "facts": None}))
 

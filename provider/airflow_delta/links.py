@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-#: Of the page *Delta tables*, below ``/plugin/``.
+#: The route of the page *Delta tables*, below ``/plugin/``.
 PAGE_ROUTE = "delta-tables"
 _SECTION, _HISTORY, _TABLE = "delta", "spark_history_url", "table_url"
 

@@ -114,7 +114,7 @@ MAX_DROPPED = 20
 #: How many partitions the report of a rewrite describes.
 MAX_PARTITIONS = 10
 
-#: Of a wider table a report does not name the columns: an XCom is kept for every run.
+#: A report does not name the columns of a wider table: an XCom is kept for every run.
 MAX_COLUMNS = 500
 
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_CONFLICT = 0, 1, 2, 3

@@ -48,7 +48,7 @@ from delta_maintenance.contract import ContractError, ErrorReport
 from delta_maintenance.units import counted, format_bytes, format_duration
 
 _EXAMPLES = 5
-#: Of a reason that Spark gives.
+#: Characters that are shown of a reason that Spark gives.
 _LONGEST_CAUSE = 500
 _LOG = printable_logger(__name__)
 
@@ -383,7 +383,7 @@ class OperationFailed(DeltaLogError):
 
 
 class OperationLost(DeltaLogError):
-    """A Spark Connect server does not have a rewrite any more: it was restarted, or nobody asked for it for too long.
+    """A Spark Connect server does not have a rewrite any more: it was restarted, or no client asked for it for too long.
 
     :ivar endpoint: host and port of the server.
     :ivar why: the server's name for it, such as ``SESSION_NOT_FOUND``.
@@ -394,7 +394,7 @@ class OperationLost(DeltaLogError):
     def __init__(self, endpoint: str, why: str) -> None:
         self._loss = f"The Spark Connect server {endpoint} has lost the rewrite ({why})"
         super().__init__(
-            f"{self._loss}: it was restarted, the rewrite was cancelled, or nobody followed it for too long. Another try goes on with "
+            f"{self._loss}: it was restarted, the rewrite was cancelled, or no task followed it for too long. Another try goes on with "
             "the bins that are finished."
         )
         self.endpoint, self.why = endpoint, why

@@ -15,7 +15,7 @@ from delta_log import Table
 from delta_log.errors import CorruptLog, InvalidRequest, MetadataChanged
 from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG, OWN_PROVIDER
 
-#: Of a file that is in no cube.
+#: The tags of a file that is in no cube.
 NO_CUBE: dict[str, Any] = {}
 
 
@@ -130,7 +130,7 @@ def test_files_outside_of_cubes_become_one(spelling: list[Any], tmp_path: Path) 
 def test_open_cubes_grow_and_sealed_ones_stay(tmp_path: Path) -> None:
     table = clustered(tmp_path / "t", [cube("a"), cube("b"), cube("b"), cube("c"), NO_CUBE])
     size = max(row["size"] for row in live(table))
-    # Of two files: only b is as large as the seal.
+    # The seal is the size of two files, which only b has.
     assert selected(table, seal_size_bytes=2 * size - 100) == (3, {"sealed": 2})
     assert selected(table) == (5, {})
     assert selected(table, seal_size_bytes=2 * size - 100, full=True) == (5, {})

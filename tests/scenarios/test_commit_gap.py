@@ -106,7 +106,7 @@ def test_where_nobody_changes_rows_nothing_is_waited_for(table: Path) -> None:
     clock = Clock()
     report = run(table, commit_when="gap", runtime=clock.runtime)
     assert (report.status, decisions(report), clock.second) == ("committed", ["quiet"], 0)
-    assert "nobody else was changing rows" in render_report(report.to_dict())
+    assert "no other writer was changing rows" in render_report(report.to_dict())
     assert len(Table(str(table)).history()) == report.version + 1  # type: ignore[operator]
 
 

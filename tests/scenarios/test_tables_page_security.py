@@ -272,7 +272,7 @@ def test_tables_of_watchers_are_shown_to_everyone_who_may_read_assets(memory: Ap
     remember("slow scans", "delta_deleted_rows.11", {"s3://lake/clicks": {"version": 4, "over": ["table"]}})
     add_dags("secret")
     tell("s3://lake/clicks", "secret")
-    with create_session() as session:  # nobody may read it any more
+    with create_session() as session:  # no user may read it any more
         session.execute(delete(DagModel).where(DagModel.dag_id == "secret"))
     rows = {row["name"]: row for row in memory.get(TABLES).json()["tables"]}
     known = {name: (row["watch"]["asset"], row["watch"]["version"]) for name, row in rows.items()}

@@ -67,7 +67,7 @@ PLACE = "s3://lake/events"
 KILLED_RUN, FINISHED_RUN = "killed-run", "finished-run"
 SUBMISSION = "5b" * 16
 CLUSTER_RUNNER = "airflow_delta.runners.cluster.runner_of"
-#: Of the Spark Connect session in which a rewrite was begun.
+#: The user of the Spark Connect session in which a rewrite was begun.
 USER = "airflow"
 TASK = {"dag_id": "nightly", "task_id": "optimize", "run_id": "manual__1", "map_index": -1, "max_tries": 2}
 

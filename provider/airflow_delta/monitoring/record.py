@@ -20,7 +20,7 @@ from delta_maintenance.checked_json import storable
 from delta_maintenance.contract import JobReport
 
 RECORD_VERSION = 1
-#: Of the JSON of one record. A reading of a table with findings takes about 5 kB, a report about 2 kB.
+#: The JSON of one record may have so many bytes. A reading of a table with findings takes about 5 kB, a report about 2 kB.
 MAX_RECORD_BYTES = 16_384
 #: The XCom of a task that failed.
 FAILURE_KEY = "delta_failure"

@@ -1,7 +1,7 @@
 """Reads which tables watchers know from Airflow's metadata database.
 
 A watcher keeps its place in the log of each of its tables in the state store of its asset (:mod:`airflow_delta.watch_memory`). Airflow
-keeps the entries as long as there is the asset, also those of tables that nobody watches any more. So an entry counts
+keeps the entries as long as there is the asset, also those of tables that are not watched any more. So an entry counts
 only for the tables that a watcher of the asset has among its arguments today.
 """
 

@@ -117,7 +117,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     emit_data_asset: bool | str
     #: The Spark application of the job, as far as it is known before there is a report.
     spark_application: Mapping[str, Any] | None = None
-    #: Of the job, once it has ended.
+    #: The report of the job, once it has ended.
     report: JobReport | None = None
     launcher: DriverLauncher | None = None
     _deferrable: bool | None = None

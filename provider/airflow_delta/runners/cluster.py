@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = printable_logger(__name__)
 
-#: Looks at a driver that nobody knows of before it counts as gone: a cluster may learn of it late.
+#: Looks at a driver that its cluster does not know before it counts as gone: a cluster may learn of it late.
 _LOOKS_UNTIL_GONE = 3
 
 
@@ -187,7 +187,7 @@ def runner_of(
 
 
 def _refused(spec: JobSpec, hook: DeltaTableHook) -> JobReport | None:
-    """The report of a job whose table cannot be read from here. Its driver would have no place for a report, and nobody could follow it."""
+    """The report of a job whose table cannot be read from here. Its driver would have no place for a report, so the task could not follow it."""
     from delta_log.errors import DeltaLogError
     from delta_maintenance.errors import error_report
 

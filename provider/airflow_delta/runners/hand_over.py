@@ -10,7 +10,7 @@ from airflow_delta.runners.job_runner import JobCannotStart, TaskLog
 from delta_maintenance.engine.choice import LOCAL_BYTES
 from delta_maintenance.units import format_bytes
 
-#: Airflow's name for the Spark connection that nobody names.
+#: Airflow's name for the Spark connection where none is named.
 DEFAULT_CONNECTION = "spark_default"
 
 

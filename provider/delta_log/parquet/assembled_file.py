@@ -229,7 +229,7 @@ class _SmallParts:
     def __init__(self, source: Source, groups: Sequence[RowGroup]) -> None:
         self._source = source
         self._parts: dict[_Range, bytes] = {}
-        #: Of Bloom filters whose length the footer does not tell, by their offset.
+        #: The lengths of Bloom filters that the footer does not tell, by offset.
         self._lengths: dict[int, int] = {}
         ranges = {
             self._range(chunk, place)

@@ -1,7 +1,7 @@
 """Credentials of a role, which every process gets for itself and renews while it works.
 
 The storage option ``assume_role`` says how to get the credentials, and travels in their place: a session that was opened
-elsewhere would end in the midst of a long job, and nobody could renew it. The credentials that the role is assumed with are
+elsewhere would end in the midst of a long job, and the job could not renew it. The credentials that the role is assumed with are
 those of the other options (``key``, ``secret``, ``token``, ``profile``), else the identity of the machine. With
 ``web_identity_token_file`` it is the token in that file, which is read anew for each session.
 """
@@ -36,7 +36,7 @@ REFUSALS = {
 _MAX_RENEWAL_SECONDS = 900
 _DEFAULT_DURATION_SECONDS = 3600
 _SESSION_NAME = "delta-maintenance"
-#: Of the options of the store's client, those that hold for any client.
+#: The options of the store's client that hold for any client.
 _CLIENT_CONFIG = ("connect_timeout", "read_timeout", "proxies", "proxies_config", "retries")
 _TEXTS = ("role_arn", "session_name", "external_id", "web_identity_token_file", "sts_endpoint_url")
 _SECONDS = ("duration_seconds", "renew_before_seconds")

@@ -15,7 +15,7 @@ from delta_log.errors import CREDENTIALS, AccessDenied
 from delta_log.storage.schemes import AZURE, GCS, S3, kind_of, scheme_of
 
 _SHOWN_CHARACTERS = 4
-#: Of a shorter key even its end would tell too much.
+#: Even the end of a shorter key would tell too much.
 _SHORTEST_KEY = 12
 
 

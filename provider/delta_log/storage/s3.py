@@ -76,7 +76,7 @@ _WRONG_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConst
 #: What stands for the code of a refused HeadObject, whose answer has no body: the status.
 _WITHOUT_REASON = frozenset({"400", "403"})
 _REDIRECTS = frozenset({301, 302, 307, 308})
-#: Errors of the client that has reached nobody.
+#: Errors of a client that has not reached a server.
 _UNREACHED = frozenset(
     {
         "EndpointConnectionError",

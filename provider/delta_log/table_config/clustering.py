@@ -14,7 +14,7 @@ from delta_log.errors import CorruptLog
 CLUSTERING_DOMAIN = "delta.clustering"
 #: In ``add.clusteringProvider`` of files that were clustered as Spark clusters them.
 PROVIDER = "liquid"
-#: Of files that Spark is to leave alone: each implementation clusters anew only files of its own provider.
+#: In ``add.clusteringProvider`` of files that Spark is to leave alone: each implementation clusters anew only files of its own provider.
 OWN_PROVIDER = "airflow-provider-delta"
 #: In ``add.tags`` of such files: the cube, which is the set of files that were clustered together, and its columns as a JSON list
 #: of logical names.

@@ -4,7 +4,7 @@ PySpark's client starts an operation only to wait for it. A detached rewrite nee
 an id that is known before, look at it from another process, fetch its result, interrupt it.
 
 1. An operation is started as reattachable. The server then keeps running it, and buffers its responses, while no client is
-   attached. It drops an operation that nobody has asked for during some minutes
+   attached. It drops an operation that no client has asked for during some minutes
    (``spark.connect.execute.manager.detachedTimeout``), so a follower has to look more often than that.
 2. A stream that ends without its last message goes on at the next attachment. So does one that the network broke.
 3. Responses stay in the server's buffer until the result was fetched. A follower that is restarted, and the job that fetches

@@ -8,7 +8,7 @@
 3. If no bin is left for the finishing commit (the time was over, or a later try found nothing to do), a commit without
    files carries the ``txn``.
 4. With a gap to wait for, bins are committed at moments at which other writers lose least
-   (:mod:`delta_maintenance.optimize.commit_gap`): first those of partitions where nobody writes, then the others, each
+   (:mod:`delta_maintenance.optimize.commit_gap`): first those of partitions that no one else writes to, then the others, each
    partition at a moment of its own. A full batch keeps the bins of busy partitions for later.
 5. With remapping, a bin whose sources lost rows is committed with deletion vectors of its own
    (:mod:`delta_maintenance.optimize.remapping`).

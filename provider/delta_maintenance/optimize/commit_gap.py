@@ -6,10 +6,10 @@ costs other writers least when as few of their statements as possible are betwee
 
 * **behind a statement**: the one that has just committed is over. Others that began before it in the same partition have lost to
   it already, so they lose nothing more to us;
-* **between statements**: the log tells how long statements take and how long the pauses between their commits are. Of the earlier
-  pauses that lasted as long as the present one, the share in which the next statement had already begun is the estimate for
-  now;
-* **in silence**: nobody has committed for clearly longer than ever before, so the writer has probably gone.
+* **between statements**: the log tells how long statements take and how long the pauses between their commits are. Among
+  the earlier pauses that lasted as long as the present one, the share in which the next statement had already begun is the
+  estimate for now;
+* **in silence**: no commit has come for clearly longer than ever before, so the writer has probably gone.
 
 The log does not name sessions. Statements of several sessions in one partition are therefore one sequence. A statement counts as
 one that reads only the partitions in which it changed files.
@@ -70,7 +70,7 @@ class Decision(Enum):
     """What to do now, and why."""
 
     WAIT = "wait"
-    #: Nobody has changed rows here lately.
+    #: No other writer has changed rows here lately.
     QUIET = "quiet"
     #: A statement has just been committed.
     BEHIND = "behind"
@@ -86,7 +86,7 @@ class Decision(Enum):
 class Verdict:
     """
     :param in_flight: the estimated probability that a statement is in flight; ``None``: unknown.
-    :param until_ms: how long the silence has to last, if nobody commits, before the decision is another one; ``None`` where there is
+    :param until_ms: how long the silence has to last, without a commit, before the decision is another one; ``None`` where there is
         nothing to wait for.
     """
 
@@ -166,7 +166,7 @@ class Pauses:
 class Situation:
     """What is known of one partition.
 
-    :param pauses: ``None``: nobody has changed rows there lately.
+    :param pauses: ``None``: no other writer has changed rows there lately.
     :param silence_ms: since the last statement was committed.
     :param just_committed: a statement was committed a moment ago, and seen at once.
     """

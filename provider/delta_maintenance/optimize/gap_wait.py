@@ -42,10 +42,10 @@ _LOOK_EVERY_SECONDS, _LOOK_AT_STORE_EVERY_SECONDS = 0.01, 0.05
 _AT_ONCE_MS = 500
 _TELL_EVERY_MS = 60_000
 _WORDS = {
-    Decision.QUIET: "nobody has changed rows there lately",
+    Decision.QUIET: "no other writer has changed rows there lately",
     Decision.BEHIND: "a statement was just committed",
     Decision.BETWEEN: "statements are hardly ever in flight so soon after the last one",
-    Decision.SILENCE: "nobody has committed for longer than usual",
+    Decision.SILENCE: "no commit has come for longer than usual",
     Decision.GIVE_UP: "no gap came in time",
 }
 
@@ -226,7 +226,7 @@ class GapWait:
         }
 
     def _until_ms(self, verdicts: Mapping[Partition, Verdict]) -> int:
-        """When a decision will be another one if nobody commits."""
+        """When a decision will be another one unless there is a commit."""
         return min(
             self._last_ms[partition] + (verdict.until_ms or 0) for partition, verdict in verdicts.items()
         )

@@ -46,7 +46,7 @@ from delta_maintenance.rewrite.sources import OpenedSource, Sources
 from delta_maintenance.rewrite.task import BinManifest, OutputFile, RewriteTask, RowMap, row_map_key
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
-#: Of each share, so many rows are in the sample at least.
+#: The sample has at least so many rows of each share.
 _LEAST_SAMPLED = 256
 #: Chunks of a share get random numbers of their own. No share has so many.
 _MOST_CHUNKS = 1 << 20

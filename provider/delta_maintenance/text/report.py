@@ -198,7 +198,7 @@ def _gained_lines(report: Mapping[str, Any]) -> list[str]:
 
 #: By the decision of the last moment, how a wait for a gap between statements of other writers ended.
 _WAITS = {
-    "quiet": "nobody else was changing rows",
+    "quiet": "no other writer was changing rows",
     "behind": "committed behind a statement of another writer",
     "between": "committed between statements of other writers",
     "silence": "committed when the other writers had fallen silent",

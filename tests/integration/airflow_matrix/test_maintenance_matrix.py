@@ -298,7 +298,7 @@ def test_success(make_case: MakeCase, results: dict[Cell, str]) -> None:
 
 
 def test_refusal(make_case: MakeCase, results: dict[Cell, str]) -> None:
-    """A table with a feature that nobody knows: refused at once, not tried again, nothing written."""
+    """A table with an unknown feature: refused at once, not tried again, nothing written."""
 
     def refused(case: Case) -> None:
         with_unknown_feature(case.table)

@@ -111,7 +111,7 @@ class Gate:
         return self.table.with_name(f"{self.table.name}.gate.held")
 
     def hold(self, *words: str) -> None:
-        """From now on, let nobody change a file whose key has one of these words."""
+        """From now on, let no process change a file whose key has one of these words."""
         self._held.unlink(missing_ok=True)
         new = self._file.with_suffix(".new")
         new.write_text(" ".join(words))

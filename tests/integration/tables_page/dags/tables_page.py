@@ -19,7 +19,7 @@ from airflow_delta.triggers import DeltaTableVersionTrigger
 
 TABLES = json.loads(os.environ["PAGE_TABLES"])
 
-# Several tasks end at a time, though nobody has told of a table before: the scheduler has made the asset of the page.
+# Several tasks end at a time, though no task has told of a table before: the scheduler has made the asset of the page.
 with DAG("read_health", schedule=None, max_active_tasks=4):
     DeltaTableHealthOperator.partial(task_id="health", small_files=5, reclaimable_size=0).expand(
         table=TABLES["read"]

@@ -130,7 +130,7 @@ def test_an_accepted_application_whose_answer_was_lost_is_found(
     handle = launcher.start(request_)
     assert handle == launcher.find(request_.submission_id)
     assert launcher.state(handle).phase is DriverPhase.RUNNING
-    # Whoever starts it again gets the same.
+    # Starting it again gives the same.
     assert launcher.start(request_) == handle
     assert len(yarn.submissions) == 1
 

@@ -103,7 +103,7 @@ def test_the_rule_ends_every_wait(pauses: Pauses, silence_ms: int, waited_ms: in
     assert (found.decision is Decision.WAIT) == (found.until_ms is not None)
     if found.decision is Decision.WAIT:
         assert waited_ms < max_wait_ms
-        # If nobody commits until then, the decision is to commit, and not before: the writers have gone, or pause.
+        # If no commit comes until then, the decision is to commit, and not before: the writers have gone, or pause.
         assert found.until_ms is not None
         assert silence_ms < found.until_ms <= pauses.silence_ms + 1
         before = {found.until_ms - 1, (max(0, silence_ms) + found.until_ms) // 2}
