@@ -1,6 +1,6 @@
 """Operators, ways of running and situations on a real Airflow: nothing is lost, done twice, or left at work.
 
-The cells of a situation run side by side. ``./dev test`` runs a selection of them, ``./dev test-matrix`` all.
+The cells of a situation run side by side. ``./dev test`` runs a pairwise selection of them, ``./dev test-matrix`` all.
 """
 
 from __future__ import annotations

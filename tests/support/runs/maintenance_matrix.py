@@ -39,14 +39,6 @@ SITUATIONS = (
     "scheduler restart",
     "triggerer restart",
 )
-#: What befalls the job, which is the same for each place where it runs: it ends by itself, its way there is closed, Airflow ends it,
-#: or a process of Airflow that looks after it dies.
-FATES = {
-    "ends": ("success", "refusal", "another writer", "retry after commit", "clear after success"),
-    "has no place": ("outage",),
-    "is ended": ("marked failed", "execution timeout", "DAG-run timeout"),
-    "is orphaned": ("worker killed", "scheduler restart", "triggerer restart"),
-}
 #: So many run at a time: each may have a driver and an executor.
 CELLS_AT_ONCE = 8
 #: On a Connect server these have a job beside the task, whose slot they hold.
@@ -73,18 +65,9 @@ class Cell:
         return "deferred" if self.way.endswith("deferred") else "in its slot"
 
     @property
-    def fate(self) -> str:
-        return next(fate for fate, situations in FATES.items() if self.situation in situations)
-
-    @property
     def pairs(self) -> set[tuple[str, str]]:
-        """What :func:`selected` leaves no combination of out.
-
-        A situation is combined with each way of waiting, since Airflow's part in it depends on that. The operation and the place see
-        no more of it than what befalls the job.
-        """
-        pairs = set(combinations((self.operation, self.place, self.how_it_waits, self.fate), 2))
-        return pairs | {(self.how_it_waits, self.situation)}
+        """What :func:`selected` leaves no combination of out."""
+        return set(combinations((self.operation, self.place, self.how_it_waits, self.situation), 2))
 
     @property
     def is_deferred(self) -> bool:
@@ -120,12 +103,12 @@ def all_cells() -> list[Cell]:
 
 
 def cells_of_run() -> list[Cell]:
-    """The cells that this run of the tests is about: all for `./dev test-matrix`, else a selection."""
+    """The cells that this run of the tests is about: all for `./dev test-matrix`, else a pairwise selection."""
     return all_cells() if os.environ.get("MATRIX") == "whole" else selected(all_cells())
 
 
 def selected(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells in which each of the :attr:`Cell.pairs` occurs that occurs in `cells`.
+    """Cells in which each pair of an operation, a place, a way of waiting and a situation occurs that occurs in `cells`.
 
     Chosen greedily, and the same on each call: the next cell is the one with the most pairs that are new.
     """
