@@ -103,7 +103,7 @@ class FakeDetachedRunner(DetachedRunner):
             raise self.fault
         job = self._jobs.get(handle["id"])
         if job is None:
-            return JobState(True, "nobody knows of it")
+            return JobState(True, "no cluster knows of it")
         job.looks -= 1
         is_over = job.looks < 0
         return JobState(is_over, "FINISHED" if is_over else "RUNNING", None if is_over else self._progress)
