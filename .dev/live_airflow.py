@@ -224,11 +224,20 @@ class LiveAirflow:
         while (state := self.run_state(dag_id, run_id)) not in _FINAL_STATES:
             if time.monotonic() > deadline:
                 raise LiveAirflowError(f"Run {run_id} of {dag_id} is still {state} after {seconds:.0f} s.")
-            time.sleep(0.5)
+            time.sleep(1)
         return state
 
     def task(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
         return dict(self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}"))
+
+    def tries(self, dag_id: str, run_id: str) -> set[int]:
+        """The numbers of the last tries of a run's tasks."""
+        return {int(task["try_number"]) for task in self._tasks(dag_id, run_id)}
+
+    def _tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        return list(
+            self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances?limit=100")["task_instances"]
+        )
 
     def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
         path = (
@@ -236,9 +245,14 @@ class LiveAirflow:
         )
         return self.call("GET", path)["value"]
 
-    def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> list[str]:
-        """The lines of a task's log, with the exceptions in them; empty while there is none."""
-        path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}?full_content=true"
+    def task_log(
+        self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1
+    ) -> list[str]:
+        """The lines of a task's log, with the exceptions in them; empty while there is none.
+
+        :param map_index: as Airflow tells it: -1 for a task that is not mapped.
+        """
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}?full_content=true&map_index={map_index}"
         try:
             content = self.call("GET", path)["content"]
         except LiveAirflowError:
@@ -247,16 +261,16 @@ class LiveAirflow:
 
     def story(self, dag_id: str, run_id: str) -> str:
         """The states of a run's tasks, their logs, and the scheduler's last words: what to look at where it ended otherwise
-        than it should."""
+        than it should. A try that ended before its task began has no log; the scheduler's says why."""
         lines = []
         with contextlib.suppress(LiveAirflowError):
-            for task in self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances")["task_instances"]:
+            for task in self._tasks(dag_id, run_id):
                 for number in range(1, task["try_number"] + 1):
                     lines.append(
-                        f"--- {task['task_id']}, try {number} of {task['try_number']}: {task['state']}"
+                        f"--- {task['task_id']} {task['map_index']}, try {number} of {task['try_number']}: {task['state']}"
                     )
-                    lines += self.task_log(dag_id, run_id, task["task_id"], number)
-        lines += ["--- scheduler", self.log_tail("scheduler", 40)]
+                    lines += self.task_log(dag_id, run_id, task["task_id"], number, task["map_index"])
+        lines += ["--- scheduler", self.log_tail("scheduler", 200)]
         return "\n".join(lines)
 
     def log_tail(self, component: str, lines: int = 15) -> str:
@@ -286,6 +300,9 @@ class LiveAirflow:
             "AIRFLOW__API__SECRET_KEY": self._secrets["SECRET"],
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secrets["JWT"],
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            # A task asks its API server to be started, five times and at most 5 s each by default, and its try is lost without an
+            # answer. The first request to a new server takes it some seconds, and on a busy machine many.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": str(_REQUEST_SECONDS),
             # Reading a file takes half a second, and on a machine that is busy with other things a minute.
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",
             "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "180",

@@ -151,7 +151,7 @@ class Case:
         while not (value := found()):
             assert time.monotonic() < deadline, self.story
             # Some cases ask Airflow at the same time, and each answer costs its server.
-            time.sleep(1)
+            time.sleep(2)
         return value
 
     @property
@@ -289,12 +289,19 @@ def make_case(airflow: LiveAirflow, places: Places, tmp_path: Path) -> MakeCase:
     return make
 
 
-def test_success(make_case: MakeCase, results: dict[Cell, str]) -> None:
-    def begin(case: Case) -> None:
+def test_success_then_cleared(make_case: MakeCase, results: dict[Cell, str]) -> None:
+    """A run succeeds. Then something is due again, and its task is cleared."""
+
+    def cleared(case: Case) -> None:
         case.start()
         case.succeeds()
+        case.make_due()
+        assert not case.is_done
+        case.clear()
+        case.wait_until(lambda: case.task["try_number"] == 2)
+        case.succeeds(tries=2)
 
-    run_cells("success", make_case, results, begin)
+    run_cells("success, then cleared", make_case, results, cleared)
 
 
 def test_refusal(make_case: MakeCase, results: dict[Cell, str]) -> None:
@@ -392,19 +399,6 @@ def test_retry_after_commit(make_case: MakeCase, results: dict[Cell, str]) -> No
         case.succeeds(tries=2)
 
     run_cells("retry after commit", make_case, results, killed_at_end)
-
-
-def test_clear_after_success(make_case: MakeCase, results: dict[Cell, str]) -> None:
-    def cleared(case: Case) -> None:
-        case.start()
-        case.succeeds()
-        case.make_due()
-        assert not case.is_done
-        case.clear()
-        case.wait_until(lambda: case.task["try_number"] == 2)
-        case.succeeds(tries=2)
-
-    run_cells("clear after success", make_case, results, cleared)
 
 
 def test_execution_timeout(make_case: MakeCase, results: dict[Cell, str]) -> None:

@@ -26,14 +26,13 @@ WAYS = (
     "yarn deferred",
 )
 SITUATIONS = (
-    "success",
+    "success, then cleared",
     "refusal",
     "another writer",
     "outage",
     "marked failed",
     "worker killed",
     "retry after commit",
-    "clear after success",
     "execution timeout",
     "DAG-run timeout",
     "scheduler restart",
