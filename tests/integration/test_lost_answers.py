@@ -92,6 +92,10 @@ def test_an_object_of_another_writer_is_not_taken_for_ours_however_often_the_cli
     assert len(conditional(wired)) == 2
 
 
+def copies(wired: Wired) -> list[Request]:
+    return [request for request in wired.proxy.seen("PUT") if "x-amz-copy-source" in request.headers]
+
+
 class TestS3:
     def test_without_any_answer_the_outcome_is_unknown_and_said_so(self, s3: Wired) -> None:
         s3.storage._fs.retries, s3.storage._fs.config_kwargs["retries"] = 2, {"max_attempts": 1}
@@ -173,6 +177,81 @@ class TestS3:
             f.write(bytes(16 << 20))
         assert len([r for r in s3.proxy.seen("DELETE") if "uploadId" in r.query]) == 1
         assert s3.direct.head("data") is None
+
+    def test_the_server_copies_long_ranges_and_no_byte_of_them_is_read(self, s3: Wired) -> None:
+        content = self.copy_source(s3)
+        with s3.storage.open_write("new") as file:
+            assert s3.storage.read_into(file, "source", 0, len(content)) == len(content)
+            file.write(b"end")
+        assert s3.direct.read("new") == content + b"end"
+        assert len(copies(s3)) == 1
+        assert s3.proxy.seen("GET") == []
+
+    def test_before_a_range_that_is_copied_a_small_part_is_filled(self, s3: Wired) -> None:
+        content = self.copy_source(s3)
+        with s3.storage.open_write("new") as file:
+            file.write(b"PAR1")
+            s3.storage.read_into(file, "source", 4, len(content) - 4)
+            s3.storage.read_into(file, "source", 0, len(content))
+        assert s3.direct.read("new") == b"PAR1" + content[4:] + content
+        filled = [r.headers["range"] for r in s3.proxy.seen("GET")]
+        assert filled == [f"bytes=4-{(4 << 20) + 3}", f"bytes={(4 << 20) + 4}-{(5 << 20) - 1}"]
+        copied = [r.headers["x-amz-copy-source-range"] for r in copies(s3)]
+        assert copied == [f"bytes={5 << 20}-{len(content) - 1}", f"bytes=0-{len(content) - 1}"]
+
+    @pytest.mark.parametrize("status", [400, 403, 405, 501])
+    def test_a_server_that_copies_nothing_is_asked_once_and_the_bytes_are_read(
+        self, s3: Wired, status: int
+    ) -> None:
+        content = self.copy_source(s3)
+        s3.proxy.rule = only(0, lambda r: "x-amz-copy-source" in r.headers, s3_error(status, "Refused"))
+        for _ in range(2):
+            with s3.storage.open_write("new") as file:
+                assert s3.storage.read_into(file, "source", 0, len(content)) == len(content)
+            assert s3.direct.read("new") == content
+        assert len(copies(s3)) == 1
+
+    def test_a_copy_whose_answer_was_lost_is_repeated(self, s3: Wired) -> None:
+        content = self.copy_source(s3)
+        s3.proxy.rule = only(1, lambda r: "x-amz-copy-source" in r.headers, Lose())
+        with s3.storage.open_write("new") as file:
+            s3.storage.read_into(file, "source", 0, len(content))
+        assert s3.direct.read("new") == content
+        assert len(copies(s3)) == 2
+
+    @pytest.mark.parametrize("copied_before", [0, 1])
+    def test_a_source_that_is_gone_is_missing_and_no_object_is_made(
+        self, s3: Wired, copied_before: int
+    ) -> None:
+        content = self.copy_source(s3)
+        with pytest.raises(FileNotFoundError, match="table/gone"):
+            self.joined(s3, *["source"] * copied_before, "gone", length=len(content))
+        assert s3.direct.head("new") is None
+        assert len([r for r in s3.proxy.seen("DELETE") if "uploadId" in r.query]) == 1
+
+    def test_an_object_that_the_server_refuses_to_copy_after_others_is_named(self, s3: Wired) -> None:
+        content = self.copy_source(s3)
+        s3.direct.put("locked", content)
+        s3.proxy.rule = only(
+            0, lambda r: "locked" in r.headers.get("x-amz-copy-source", ""), s3_error(403, "AccessDenied")
+        )
+        with pytest.raises(StorageError, match="table/locked: the server copied no bytes.*AccessDenied"):
+            self.joined(s3, "source", "locked", length=len(content))
+        assert s3.direct.head("new") is None
+
+    @staticmethod
+    def copy_source(s3: Wired) -> bytes:
+        """Make an object of which the server can copy a range."""
+        content = bytes(range(256)) * ((11 << 20) // 256)
+        s3.direct.put("source", content)
+        return content
+
+    @staticmethod
+    def joined(s3: Wired, *keys: str, length: int) -> None:
+        """Make the object ``new`` of the first bytes of others."""
+        with s3.storage.open_write("new") as file:
+            for key in keys:
+                s3.storage.read_into(file, key, 0, length)
 
     def test_a_content_that_breaks_off_is_read_again(self, s3: Wired) -> None:
         s3.direct.put("a", b"content")

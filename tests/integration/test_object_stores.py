@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import Any
 
 import pytest
@@ -39,6 +40,29 @@ class TestS3Storage(ServerContract):
     @pytest.fixture
     def storage(self, s3_server: S3Server, s3_bucket: str) -> Storage:
         return self.opened(f"s3://{s3_bucket}/table with space", s3_server.storage_options)
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_bytes_of_other_objects_are_appended_whoever_copies_them(
+        self, storage: Storage, seed: int
+    ) -> None:
+        random = Random(seed)
+        sources = {f"day=ü 1%/{size}": random.randbytes(size) for size in (11 << 20, 5 << 20, (5 << 20) - 1)}
+        for key, content in sources.items():
+            storage.put(key, content)
+        expected = bytearray()
+        with storage.open_write("new") as file:
+            for _ in range(5):
+                if random.random() < 0.5:
+                    data = random.randbytes(random.choice((1, 1 << 20, 9 << 20)))
+                    file.write(data)
+                    expected += data
+                    continue
+                key, start = random.choice(list(sources)), random.choice((0, 4, 1 << 20))
+                length = len(sources[key]) - start - random.choice((0, 8))
+                assert storage.read_into(file, key, start, length) == length
+                expected += sources[key][start : start + length]
+            assert file.tell() == len(expected)
+        assert storage.read("new") == expected
 
 
 class TestGcsStorage(ServerContract):

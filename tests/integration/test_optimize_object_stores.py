@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import deltalake
@@ -230,3 +231,26 @@ def test_a_commit_in_the_quiet_case_puts_one_object(
         r.path.rpartition("/")[2] for r in proxy.requests if r.method == "PUT" and "_delta_log" in r.path
     ]
     assert [name for name in written if name.endswith(".json")] == [f"{FILES:020d}.json"]
+
+
+def test_the_store_copies_large_row_groups_by_itself(
+    s3: Store, s3_server: S3Server, optimize: Callable[..., dict[str, Any]]
+) -> None:
+    random, num_rows, num_files = Random(1), 60_000, 3
+    for number in range(num_files):
+        rows = {
+            "id": range(number * num_rows, (number + 1) * num_rows),
+            "text": [random.randbytes(64).hex() for _ in range(num_rows)],
+            "place": ["here"] * num_rows,
+        }
+        s3.write(pa.table(rows), mode="append")
+    before = s3.rows_by_delta_rs()
+    with proxied(s3_server.endpoint) as proxy:
+        wired = Store(s3.uri, {**s3.options, "endpoint_url": proxy.endpoint}, s3.delta_rs_options)
+        report = optimize(wired, "--rewrite", "copy")
+    assert report["metrics"]["numCopiedBytes"] > num_files * (7 << 20)
+    # The first row group stands behind the first bytes of the file, and what is left of it behind a whole part is too small.
+    copied = [request for request in proxy.requests if "x-amz-copy-source" in request.headers]
+    assert len(copied) == num_files - 1
+    assert s3.rows_by_delta_rs().equals(before)
+    assert s3.rows_by_us().equals(before)

@@ -5,7 +5,8 @@ answer unambiguous. Clients repeat a request whose answer was lost, and the stor
 attempt. So every conditional put carries a token in the object's metadata. A refusal counts only if the object that is there
 carries another token.
 
-Large contents are uploaded in parts, which no reader sees until the upload is completed.
+Large contents are uploaded in parts, which no reader sees until the upload is completed. A store may copy the bytes of another of
+its objects into a part by itself; then they do not pass this machine.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import io
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import islice, pairwise
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -53,11 +54,27 @@ class CreationConflict(StorageError):
         )
 
 
+class CopyRefused(StorageError):
+    """The store does not make a part of another object's bytes: it has no such request, or not for this object."""
+
+
 class ContentChanged(StorageError):
     """An object was overwritten while it was open, so that reading on would mix two contents."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(f"{uri} was overwritten while it was read. Run again.", uri)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCopy:
+    """How a range of another object becomes parts of a new one.
+
+    :param fill_bytes: to be read and written, so that the part before those that are copied is large enough.
+    :param copied_bytes: of each part that the store copies behind them.
+    """
+
+    fill_bytes: int
+    copied_bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +97,18 @@ class Upload(ABC):
 
     @abstractmethod
     async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
-        """Upload a part. Parts are numbered from 0, none is empty, and all but the last have the same size."""
+        """Upload a part. Parts are numbered from 0, and none is empty.
+
+        All but the last have the same size, unless the store copies parts (:attr:`ObjectStorage.copied_part_bytes`).
+        """
+
+    async def copy_part(self, number: int, source: str, start: int, length: int) -> None:
+        """Make a part of bytes of another object. Only stores with :attr:`ObjectStorage.copied_part_bytes` are asked to.
+
+        :param source: the key of the object, which has these bytes.
+        :raises CopyRefused: the store does not do so.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     async def complete(self) -> bool:
@@ -101,6 +129,11 @@ class ObjectStorage(RemoteStorage):
     #: The size of a part. A file that is being written takes this much memory, ``parallel_parts + 1`` times.
     part_bytes: int = 8 << 20
     parallel_parts: int = 3
+    #: The least and the most bytes of a part that the store can copy from another object. No part but the last may be smaller.
+    #: ``None``: the store copies no parts.
+    copied_part_bytes: tuple[int, int] | None = None
+    #: Whether the store has copied a part; ``None``: it has not been asked to.
+    _copies_parts: bool | None = None
     #: The most keys in one page of a listing; ``None``: the store decides.
     page_keys: int | None = None
     #: Before a creation is repeated that the store did not decide.
@@ -224,6 +257,21 @@ class ObjectStorage(RemoteStorage):
             return False
         return True
 
+    def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
+        """Append bytes of an object to a new one. Where the store copies parts, long ranges do not pass this machine."""
+        target: Any = file
+        parts = target.plan_copy(length) if isinstance(target, PartWriter) else None
+        if parts is None:
+            return super().read_into(file, key, start, length)
+        done = super().read_into(file, key, start, parts.fill_bytes) if parts.fill_bytes else 0
+        if done < parts.fill_bytes:
+            return done
+        for part_bytes in parts.copied_bytes:
+            if not target.copy_part(key, start + done, part_bytes):
+                return done + super().read_into(file, key, start + done, length - done)
+            done += part_bytes
+        return done
+
     def put(self, key: str, data: bytes) -> None:
         self._create(key, data, None)
 
@@ -308,25 +356,66 @@ class PartWriter(io.RawIOBase):
             self._buffer += view[start : start + size]
             # The last part must not be empty, so a full one waits for what follows it.
             if len(self._buffer) > size:
-                with self._storage._errors(self._key):
-                    self._send(size, last=False)
+                self._send(size, last=False)
         self._position += len(view)
         return len(view)
+
+    def plan_copy(self, length: int) -> PlannedCopy | None:
+        """Divide a range of another object into parts. ``None``: the store copies none, or the range is too short."""
+        limits = self._storage.copied_part_bytes
+        if limits is None or self._storage._copies_parts is False:
+            return None
+        least, most = limits
+        fill = max(0, least - len(self._buffer)) if self._buffer else 0
+        copied = length - fill
+        if copied < least:
+            return None
+        parts = -(-copied // most)
+        ends = [copied * number // parts for number in range(parts + 1)]
+        return PlannedCopy(fill, tuple(end - start for start, end in pairwise(ends)))
+
+    def copy_part(self, key: str, start: int, length: int) -> bool:
+        """Append bytes of another object that the store copies. ``False``: it does not, and nothing was appended.
+
+        A refusal is possible for the first copy of a storage only; this waits for its answer.
+
+        :raises FileNotFoundError: there is no such object. A later call may raise this, and :meth:`finish`.
+        """
+        if self._buffer:
+            self._send(len(self._buffer), last=False)
+        upload = self._begun()
+
+        async def copied(number: int) -> None:
+            with self._storage._errors(key, may_be_absent=True):
+                await upload.copy_part(number, key, start, length)
+
+        self._start(copied(self._num_parts))
+        if self._storage._copies_parts is None:
+            try:
+                self._sent.pop().result()
+            except CopyRefused:
+                self._storage._copies_parts = False
+                return False
+            self._storage._copies_parts = True
+        self._num_parts += 1
+        self._position += length
+        return True
 
     def finish(self) -> bool:
         """Create the object. ``False``: the write was conditional, and an object was there.
 
         :raises CreationConflict: the store did not decide.
         """
+        if self._buffer and self._upload is not None:
+            self._send(len(self._buffer), last=True)
+        while self._sent:
+            self._sent.popleft().result()
         with self._storage._errors(self._key):
             if self._upload is None:
                 created = self._wait_for(
                     self._storage._put_object, self._key, bytes(self._buffer), self._token
                 )
             else:
-                self._send(len(self._buffer), last=True)
-                while self._sent:
-                    self._sent.popleft().result()
                 created = self._wait_for(self._upload.complete)
         self._finished = bool(created)
         return self._finished
@@ -341,16 +430,32 @@ class PartWriter(io.RawIOBase):
         with suppress(DeltaLogError), self._storage._errors(self._key):
             self._wait_for(self._upload.abort)
 
-    def _send(self, size: int, *, last: bool) -> None:
+    def _begun(self) -> Upload:
         if self._upload is None:
-            self._upload = self._wait_for(self._storage._begin_upload, self._key, self._token)
-        if len(self._sent) >= self._storage.parallel_parts:
-            self._sent.popleft().result()
-        part = bytes(self._buffer[:size])
+            with self._storage._errors(self._key):
+                self._upload = self._wait_for(self._storage._begin_upload, self._key, self._token)
+        return self._upload
+
+    def _send(self, size: int, *, last: bool) -> None:
+        upload, part = self._begun(), bytes(self._buffer[:size])
         del self._buffer[:size]
-        sending = self._upload.put_part(self._num_parts, part, last=last)
-        self._sent.append(asyncio.run_coroutine_threadsafe(sending, self._storage._fs.loop))
+
+        async def put(number: int) -> None:
+            with self._storage._errors(self._key):
+                await upload.put_part(number, part, last=last)
+
+        self._start(put(self._num_parts))
         self._num_parts += 1
+
+    def _start(self, sending: Coroutine[Any, Any, None]) -> None:
+        """Begin to make a part when one of those on their way has arrived, if there are many."""
+        if len(self._sent) >= self._storage.parallel_parts:
+            try:
+                self._sent.popleft().result()
+            except BaseException:
+                sending.close()
+                raise
+        self._sent.append(asyncio.run_coroutine_threadsafe(sending, self._storage._fs.loop))
 
     def _wait_for(self, call: Callable[..., Any], *args: Any) -> Any:
         return self._storage._wait_for(call, *args)

@@ -34,6 +34,7 @@ from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
     TOKEN,
     ContentChanged,
+    CopyRefused,
     CreationConflict,
     ObjectEnd,
     ObjectStorage,
@@ -46,6 +47,12 @@ from delta_log.storage.storage import FileInfo, KeySpan
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MAX_READS = 5
+#: The least bytes of a part but the last, and the most that one request copies: a server takes a second or two for these.
+_COPIED_PART_BYTES = (5 << 20, 128 << 20)
+#: Servers whose parts must all have one size but the last.
+_WITH_EQUAL_PARTS = (".r2.cloudflarestorage.com",)
+#: Answers to a copy that a server does not know, or does not make of this object, such as one with a key of the customer's.
+_REFUSED = frozenset({400, 403, 405, 501})
 #: Errors of the client that has no credentials to sign with.
 _NO_CREDENTIALS = frozenset(
     {
@@ -65,6 +72,7 @@ _RIGHTS = {
     "PutObject": ("s3:PutObject", False),
     "CreateMultipartUpload": ("s3:PutObject", False),
     "UploadPart": ("s3:PutObject", False),
+    "UploadPartCopy": ("s3:GetObject of the source and s3:PutObject", False),
     "CompleteMultipartUpload": ("s3:PutObject", False),
     "AbortMultipartUpload": ("s3:AbortMultipartUpload", False),
     "CopyObject": ("s3:GetObject of the source and s3:PutObject", False),
@@ -96,6 +104,8 @@ _proving = threading.Lock()
 
 class S3Storage(ObjectStorage):
     """A bucket. A listing starts at any key, so a long log costs no more than its new part."""
+
+    copied_part_bytes = _COPIED_PART_BYTES
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         # botocore's default is ten connections.
@@ -336,6 +346,10 @@ class S3Storage(ObjectStorage):
     def _is_amazon(self) -> bool:
         return (urlsplit(self.endpoint).hostname or "").endswith(_AMAZON)
 
+    def has_equal_parts(self) -> bool:
+        """Whether the server asks for parts of one size."""
+        return (urlsplit(self.endpoint).hostname or "").endswith(_WITH_EQUAL_PARTS)
+
     def _has_conditional_uploads(self) -> bool:
         return self._is_amazon() or _proved.get((self.endpoint, self.bucket), False)
 
@@ -393,6 +407,29 @@ class _S3Upload(Upload):
     async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
         answer = await self._storage.call("upload_part", **self._names, PartNumber=number + 1, Body=data)
         self._parts[number] = {"PartNumber": number + 1, "ETag": answer["ETag"]}
+
+    async def copy_part(self, number: int, source: str, start: int, length: int) -> None:
+        uri = self._storage._uri_of(source)
+        if self._storage.has_equal_parts():
+            raise CopyRefused(f"{uri}: the server wants parts of one size.", uri)
+        try:
+            answer = await self._storage.call(
+                "upload_part_copy",
+                **self._names,
+                PartNumber=number + 1,
+                CopySource={"Bucket": self._storage.bucket, "Key": self._storage.object_key(source)},
+                CopySourceRange=f"bytes={start}-{start + length - 1}",
+            )
+        except OSError as error:
+            status, code = _answer_of(error)
+            if status in _REFUSED:
+                raise CopyRefused(
+                    f"{uri}: the server copied no bytes of it into another object ({code}: {error}). Check whether the same "
+                    "credentials can read it.",
+                    uri,
+                ) from error
+            raise
+        self._parts[number] = {"PartNumber": number + 1, "ETag": answer["CopyPartResult"]["ETag"]}
 
     async def complete(self) -> bool:
         parts = [self._parts[number] for number in sorted(self._parts)]
