@@ -211,6 +211,17 @@ class TestS3:
             assert s3.direct.read("new") == content
         assert len(copies(s3)) == 1
 
+    def test_a_server_that_wants_parts_of_one_size_gets_them(
+        self, s3: Wired, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("delta_log.storage.s3._WITH_EQUAL_PARTS", ("127.0.0.1",))
+        content = self.copy_source(s3)
+        self.joined(s3, "source", "source", length=len(content))
+        assert s3.direct.read("new") == content * 2
+        assert copies(s3) == []
+        parts = [int(r.headers["content-length"]) for r in s3.proxy.seen("PUT") if "partNumber" in r.query]
+        assert len(set(parts[:-1])) == 1
+
     def test_a_copy_whose_answer_was_lost_is_repeated(self, s3: Wired) -> None:
         content = self.copy_source(s3)
         s3.proxy.rule = only(1, lambda r: "x-amz-copy-source" in r.headers, Lose())
@@ -224,7 +235,7 @@ class TestS3:
         self, s3: Wired, copied_before: int
     ) -> None:
         content = self.copy_source(s3)
-        with pytest.raises(FileNotFoundError, match="table/gone"):
+        with pytest.raises(StorageError, match="table/gone was deleted before it was copied"):
             self.joined(s3, *["source"] * copied_before, "gone", length=len(content))
         assert s3.direct.head("new") is None
         assert len([r for r in s3.proxy.seen("DELETE") if "uploadId" in r.query]) == 1

@@ -99,14 +99,15 @@ class Upload(ABC):
     async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
         """Upload a part. Parts are numbered from 0, and none is empty.
 
-        All but the last have the same size, unless the store copies parts (:attr:`ObjectStorage.copied_part_bytes`).
+        All but the last have the same size, unless the store copies parts (:meth:`ObjectStorage.copied_part_bytes`).
         """
 
     async def copy_part(self, number: int, source: str, start: int, length: int) -> None:
-        """Make a part of bytes of another object. Only stores with :attr:`ObjectStorage.copied_part_bytes` are asked to.
+        """Make a part of bytes of another object. Only stores with :meth:`ObjectStorage.copied_part_bytes` are asked to.
 
         :param source: the key of the object, which has these bytes.
         :raises CopyRefused: the store does not do so.
+        :raises StorageError: the object is not there any more.
         """
         raise NotImplementedError
 
@@ -129,9 +130,6 @@ class ObjectStorage(RemoteStorage):
     #: The size of a part. A file that is being written takes this much memory, ``parallel_parts + 1`` times.
     part_bytes: int = 8 << 20
     parallel_parts: int = 3
-    #: The least and the most bytes of a part that the store can copy from another object. No part but the last may be smaller.
-    #: ``None``: the store copies no parts.
-    copied_part_bytes: tuple[int, int] | None = None
     #: Whether the store has copied a part; ``None``: it has not been asked to.
     _copies_parts: bool | None = None
     #: The most keys in one page of a listing; ``None``: the store decides.
@@ -189,6 +187,13 @@ class ObjectStorage(RemoteStorage):
     def _has_conditional_uploads(self) -> bool:
         """Whether an upload in parts can be conditional; otherwise a conditional put is one request of any size."""
         return True
+
+    def copied_part_bytes(self) -> tuple[int, int] | None:
+        """Return the least and the most bytes of a part that the store copies from another object; ``None``: it copies none.
+
+        Such a store takes parts of any size, but all except the last have at least the least bytes.
+        """
+        return None
 
     async def _copy_object(self, source: str, target: str) -> None:
         """Copy an object within the store.
@@ -362,8 +367,8 @@ class PartWriter(io.RawIOBase):
 
     def plan_copy(self, length: int) -> PlannedCopy | None:
         """Divide a range of another object into parts. ``None``: the store copies none, or the range is too short."""
-        limits = self._storage.copied_part_bytes
-        if limits is None or self._storage._copies_parts is False:
+        limits = None if self._storage._copies_parts is False else self._storage.copied_part_bytes()
+        if limits is None:
             return None
         least, most = limits
         fill = max(0, least - len(self._buffer)) if self._buffer else 0
@@ -379,14 +384,14 @@ class PartWriter(io.RawIOBase):
 
         A refusal is possible for the first copy of a storage only; this waits for its answer.
 
-        :raises FileNotFoundError: there is no such object. A later call may raise this, and :meth:`finish`.
+        :raises StorageError: the object cannot be copied any more. A later call may raise this, and :meth:`finish`.
         """
         if self._buffer:
             self._send(len(self._buffer), last=False)
         upload = self._begun()
 
         async def copied(number: int) -> None:
-            with self._storage._errors(key, may_be_absent=True):
+            with self._storage._errors(key):
                 await upload.copy_part(number, key, start, length)
 
         self._start(copied(self._num_parts))

@@ -105,8 +105,6 @@ _proving = threading.Lock()
 class S3Storage(ObjectStorage):
     """A bucket. A listing starts at any key, so a long log costs no more than its new part."""
 
-    copied_part_bytes = _COPIED_PART_BYTES
-
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         # botocore's default is ten connections.
         config = {"max_pool_connections": 2 * self.concurrency, **storage_options.get("config_kwargs", {})}
@@ -346,9 +344,9 @@ class S3Storage(ObjectStorage):
     def _is_amazon(self) -> bool:
         return (urlsplit(self.endpoint).hostname or "").endswith(_AMAZON)
 
-    def has_equal_parts(self) -> bool:
-        """Whether the server asks for parts of one size."""
-        return (urlsplit(self.endpoint).hostname or "").endswith(_WITH_EQUAL_PARTS)
+    def copied_part_bytes(self) -> tuple[int, int] | None:
+        has_equal_parts = (urlsplit(self.endpoint).hostname or "").endswith(_WITH_EQUAL_PARTS)
+        return None if has_equal_parts else _COPIED_PART_BYTES
 
     def _has_conditional_uploads(self) -> bool:
         return self._is_amazon() or _proved.get((self.endpoint, self.bucket), False)
@@ -410,8 +408,6 @@ class _S3Upload(Upload):
 
     async def copy_part(self, number: int, source: str, start: int, length: int) -> None:
         uri = self._storage._uri_of(source)
-        if self._storage.has_equal_parts():
-            raise CopyRefused(f"{uri}: the server wants parts of one size.", uri)
         try:
             answer = await self._storage.call(
                 "upload_part_copy",
@@ -420,6 +416,8 @@ class _S3Upload(Upload):
                 CopySource={"Bucket": self._storage.bucket, "Key": self._storage.object_key(source)},
                 CopySourceRange=f"bytes={start}-{start + length - 1}",
             )
+        except FileNotFoundError as error:
+            raise StorageError(f"{uri} was deleted before it was copied. Run again.", uri) from error
         except OSError as error:
             status, code = _answer_of(error)
             if status in _REFUSED:

@@ -7,7 +7,8 @@ ways, and the larger file of the bin decides which of them the new file takes.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -52,24 +53,35 @@ class StoredFile:
         offset = start - (self.size_bytes - len(self.tail))
         if offset >= 0:
             return self.tail[offset : offset + length]
-        return self.storage.read(self.key, start, length)
+        with self._still_there():
+            return self.storage.read(self.key, start, length)
 
     def copy_to(self, sink: Sink, start: int, length: int) -> None:
         """Write bytes to a new file of the same storage.
 
-        :raises CorruptLog: the file was cut since it was opened.
+        :raises CorruptLog: the file was cut or deleted since it was opened.
         """
         if start >= self.size_bytes - len(self.tail):
             data = self.read(start, length)
             sink.write(data)
             copied = len(data)
         else:
-            copied = self.storage.read_into(sink, self.key, start, length)  # type: ignore[arg-type]
+            with self._still_there():
+                copied = self.storage.read_into(sink, self.key, start, length)  # type: ignore[arg-type]
         if copied != length:
             raise CorruptLog(
                 self.key,
                 f"only {copied} of {length} bytes from {start} on are there, so it was cut meanwhile",
             )
+
+    @contextmanager
+    def _still_there(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise CorruptLog(
+                self.key, "the log names this data file, but it was deleted meanwhile"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
