@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.support.servers.azure import AzureServer
 from tests.support.servers.gcs import GcsServer
-from tests.support.servers.proxy import Lose, Proxy, Request, Without, only, proxied, s3_error
+from tests.support.servers.proxy import Answer, Lose, Proxy, Request, Without, only, proxied, s3_error
 from tests.support.servers.s3 import S3Server
 
-from delta_log.errors import InvalidRequest, StorageError
+from delta_log.errors import AccessDenied, InvalidRequest, StorageError
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 
@@ -199,17 +199,34 @@ class TestS3:
         copied = [r.headers["x-amz-copy-source-range"] for r in copies(s3)]
         assert copied == [f"bytes={5 << 20}-{len(content) - 1}", f"bytes=0-{len(content) - 1}"]
 
-    @pytest.mark.parametrize("status", [400, 403, 405, 501])
-    def test_a_server_that_copies_nothing_is_asked_once_and_the_bytes_are_read(
-        self, s3: Wired, status: int
-    ) -> None:
+    @pytest.mark.parametrize("status", [400, 403, 405, 501, 200])
+    def test_bytes_are_read_where_the_server_does_not_copy_them(self, s3: Wired, status: int) -> None:
+        """One that does not know the header answers as to a part without content."""
         content = self.copy_source(s3)
-        s3.proxy.rule = only(0, lambda r: "x-amz-copy-source" in r.headers, s3_error(status, "Refused"))
-        for _ in range(2):
-            with s3.storage.open_write("new") as file:
-                assert s3.storage.read_into(file, "source", 0, len(content)) == len(content)
-            assert s3.direct.read("new") == content
-        assert len(copies(s3)) == 1
+        s3.direct.put("locked", content[::-1])
+        answer = Answer(200, headers={"ETag": '"empty"'}) if status == 200 else s3_error(status, "Refused")
+        s3.proxy.rule = only(0, lambda r: "locked" in r.headers.get("x-amz-copy-source", ""), answer)
+        self.joined(s3, "locked", "source", "locked", "source", length=len(content))
+        assert s3.direct.read("new") == (content[::-1] + content) * 2
+        assert len(copies(s3)) == 4
+
+    def test_what_may_not_be_read_either_is_refused_with_the_right_that_is_missing(self, s3: Wired) -> None:
+        content = self.copy_source(s3)
+        s3.proxy.rule = only(0, self.is_about_the_source, s3_error(403, "AccessDenied"))
+        with pytest.raises(AccessDenied, match="table/source.*s3:GetObject"):
+            self.joined(s3, "source", length=len(content))
+        assert s3.direct.head("new") is None
+
+    def test_a_source_that_has_become_shorter_is_named(self, s3: Wired) -> None:
+        content = self.copy_source(s3)
+        with pytest.raises(StorageError, match="table/source has become shorter"):
+            self.joined(s3, "source", length=len(content) + 1)
+        assert s3.direct.head("new") is None
+
+    @staticmethod
+    def is_about_the_source(request: Request) -> bool:
+        reads = request.method == "GET" and request.path.endswith("/source")
+        return reads or "source" in request.headers.get("x-amz-copy-source", "")
 
     def test_a_server_that_wants_parts_of_one_size_gets_them(
         self, s3: Wired, monkeypatch: pytest.MonkeyPatch
@@ -239,16 +256,6 @@ class TestS3:
             self.joined(s3, *["source"] * copied_before, "gone", length=len(content))
         assert s3.direct.head("new") is None
         assert len([r for r in s3.proxy.seen("DELETE") if "uploadId" in r.query]) == 1
-
-    def test_an_object_that_the_server_refuses_to_copy_after_others_is_named(self, s3: Wired) -> None:
-        content = self.copy_source(s3)
-        s3.direct.put("locked", content)
-        s3.proxy.rule = only(
-            0, lambda r: "locked" in r.headers.get("x-amz-copy-source", ""), s3_error(403, "AccessDenied")
-        )
-        with pytest.raises(StorageError, match="table/locked: the server copied no bytes.*AccessDenied"):
-            self.joined(s3, "source", "locked", length=len(content))
-        assert s3.direct.head("new") is None
 
     @staticmethod
     def copy_source(s3: Wired) -> bytes:

@@ -261,7 +261,7 @@ def test_the_architecture_lists_every_package(package: str) -> None:
 
 
 #: Errors that one module raises and another of ours catches.
-INTERNAL = {"BadManifest", "ContentChanged", "CopyRefused", "CreationConflict", "CorruptThrift"}
+INTERNAL = {"BadManifest", "ContentChanged", "CreationConflict", "CorruptThrift"}
 
 
 def _errors(base: type[DeltaLogError]) -> Iterator[type[DeltaLogError]]:

@@ -17,7 +17,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -42,6 +42,8 @@ from delta_log.storage.storage import (
 TOKEN = "deltaput"  # noqa: S105 - no secret
 _MAX_CONFLICTS = 20
 _MAX_DELETED_AT_ONCE = 1000
+#: How long copies within the store are waited for before their upload is aborted.
+_SECONDS_TO_END = 10
 
 
 class CreationConflict(StorageError):
@@ -52,10 +54,6 @@ class CreationConflict(StorageError):
             f"{uri} was not created: the store was busy with other writers of it. Run again when they are done.",
             uri,
         )
-
-
-class CopyRefused(StorageError):
-    """The store does not make a part of another object's bytes: it has no such request, or not for this object."""
 
 
 class ContentChanged(StorageError):
@@ -102,14 +100,12 @@ class Upload(ABC):
         All but the last have the same size, unless the store copies parts (:meth:`ObjectStorage.copied_part_bytes`).
         """
 
-    async def copy_part(self, number: int, source: str, start: int, length: int) -> None:
-        """Make a part of bytes of another object. Only stores with :meth:`ObjectStorage.copied_part_bytes` are asked to.
+    async def copy_part(self, number: int, source: str, start: int, length: int) -> bool:
+        """Make a part of bytes of another object. ``False``: the store did not, and the caller reads the bytes.
 
-        :param source: the key of the object, which has these bytes.
-        :raises CopyRefused: the store does not do so.
-        :raises StorageError: the object is not there any more.
+        Only stores with :meth:`ObjectStorage.copied_part_bytes` are asked to.
         """
-        raise NotImplementedError
+        return False
 
     @abstractmethod
     async def complete(self) -> bool:
@@ -130,8 +126,6 @@ class ObjectStorage(RemoteStorage):
     #: The size of a part. A file that is being written takes this much memory, ``parallel_parts + 1`` times.
     part_bytes: int = 8 << 20
     parallel_parts: int = 3
-    #: Whether the store has copied a part; ``None``: it has not been asked to.
-    _copies_parts: bool | None = None
     #: The most keys in one page of a listing; ``None``: the store decides.
     page_keys: int | None = None
     #: Before a creation is repeated that the store did not decide.
@@ -194,6 +188,21 @@ class ObjectStorage(RemoteStorage):
         Such a store takes parts of any size, but all except the last have at least the least bytes.
         """
         return None
+
+    async def _read_whole(self, key: str, start: int, length: int) -> bytes:
+        """Read a range that the object must have.
+
+        :raises StorageError: it has not, or is gone.
+        """
+        try:
+            data = await self._read(key, start, length)
+        except FileNotFoundError as error:
+            uri = self._uri_of(key)
+            raise StorageError(f"{uri} was deleted before it was copied. Run again.", uri) from error
+        if len(data) != length:
+            uri = self._uri_of(key)
+            raise StorageError(f"{uri} has become shorter while it was copied. Run again.", uri)
+        return data
 
     async def _copy_object(self, source: str, target: str) -> None:
         """Copy an object within the store.
@@ -263,18 +272,22 @@ class ObjectStorage(RemoteStorage):
         return True
 
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
-        """Append bytes of an object to a new one. Where the store copies parts, long ranges do not pass this machine."""
+        """Append bytes of an object to a new one. Where the store copies parts, long ranges do not pass this machine.
+
+        :raises StorageError: a long range is not in the object, or the object is gone. A later call for the new object may
+            raise this, too.
+        """
         target: Any = file
-        parts = target.plan_copy(length) if isinstance(target, PartWriter) else None
+        parts = (
+            target.plan_copy(length) if isinstance(target, PartWriter) and target.storage is self else None
+        )
         if parts is None:
             return super().read_into(file, key, start, length)
         done = super().read_into(file, key, start, parts.fill_bytes) if parts.fill_bytes else 0
-        if done < parts.fill_bytes:
-            return done
-        for part_bytes in parts.copied_bytes:
-            if not target.copy_part(key, start + done, part_bytes):
-                return done + super().read_into(file, key, start + done, length - done)
-            done += part_bytes
+        if done == parts.fill_bytes:
+            for part_bytes in parts.copied_bytes:
+                target.copy_part(key, start + done, part_bytes)
+                done += part_bytes
         return done
 
     def put(self, key: str, data: bytes) -> None:
@@ -341,10 +354,11 @@ class PartWriter(io.RawIOBase):
 
     def __init__(self, storage: ObjectStorage, key: str, token: str | None = None) -> None:
         super().__init__()
-        self._storage, self._key, self._token = storage, key, token
+        self.storage, self._key, self._token = storage, key, token
         self._buffer = bytearray()
         self._upload: Upload | None = None
         self._sent: deque[Future[None]] = deque()
+        self._copies: deque[Future[None]] = deque(maxlen=storage.parallel_parts)
         self._num_parts = self._position = 0
         self._finished = False
 
@@ -356,7 +370,7 @@ class PartWriter(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        size = self._storage.part_bytes
+        size = self.storage.part_bytes
         for start in range(0, len(view), size):
             self._buffer += view[start : start + size]
             # The last part must not be empty, so a full one waits for what follows it.
@@ -367,7 +381,7 @@ class PartWriter(io.RawIOBase):
 
     def plan_copy(self, length: int) -> PlannedCopy | None:
         """Divide a range of another object into parts. ``None``: the store copies none, or the range is too short."""
-        limits = None if self._storage._copies_parts is False else self._storage.copied_part_bytes()
+        limits = self.storage.copied_part_bytes()
         if limits is None:
             return None
         least, most = limits
@@ -379,32 +393,24 @@ class PartWriter(io.RawIOBase):
         ends = [copied * number // parts for number in range(parts + 1)]
         return PlannedCopy(fill, tuple(end - start for start, end in pairwise(ends)))
 
-    def copy_part(self, key: str, start: int, length: int) -> bool:
-        """Append bytes of another object that the store copies. ``False``: it does not, and nothing was appended.
+    def copy_part(self, key: str, start: int, length: int) -> None:
+        """Append bytes of another object, as one part. The store copies them, or they are read where it refuses.
 
-        A refusal is possible for the first copy of a storage only; this waits for its answer.
-
-        :raises StorageError: the object cannot be copied any more. A later call may raise this, and :meth:`finish`.
+        :raises StorageError: the object does not have these bytes any more. A later call may raise this, and :meth:`finish`.
         """
         if self._buffer:
             self._send(len(self._buffer), last=False)
         upload = self._begun()
 
         async def copied(number: int) -> None:
-            with self._storage._errors(key):
-                await upload.copy_part(number, key, start, length)
+            with self.storage._errors(key):
+                if not await upload.copy_part(number, key, start, length):
+                    data = await self.storage._read_whole(key, start, length)
+                    await upload.put_part(number, data, last=False)
 
-        self._start(copied(self._num_parts))
-        if self._storage._copies_parts is None:
-            try:
-                self._sent.pop().result()
-            except CopyRefused:
-                self._storage._copies_parts = False
-                return False
-            self._storage._copies_parts = True
+        self._copies.append(self._start(copied(self._num_parts)))
         self._num_parts += 1
         self._position += length
-        return True
 
     def finish(self) -> bool:
         """Create the object. ``False``: the write was conditional, and an object was there.
@@ -415,10 +421,10 @@ class PartWriter(io.RawIOBase):
             self._send(len(self._buffer), last=True)
         while self._sent:
             self._sent.popleft().result()
-        with self._storage._errors(self._key):
+        with self.storage._errors(self._key):
             if self._upload is None:
                 created = self._wait_for(
-                    self._storage._put_object, self._key, bytes(self._buffer), self._token
+                    self.storage._put_object, self._key, bytes(self._buffer), self._token
                 )
             else:
                 created = self._wait_for(self._upload.complete)
@@ -429,16 +435,18 @@ class PartWriter(io.RawIOBase):
         self.close()
         if self._upload is None or self._finished:
             return
+        # The store goes on with a copy whose request is given up, and would keep the part after the upload was aborted.
+        wait(self._copies, _SECONDS_TO_END)
         # An error here must not hide the one before. Stores drop unfinished uploads after some days.
         for part in self._sent:
             part.cancel()
-        with suppress(DeltaLogError), self._storage._errors(self._key):
+        with suppress(DeltaLogError), self.storage._errors(self._key):
             self._wait_for(self._upload.abort)
 
     def _begun(self) -> Upload:
         if self._upload is None:
-            with self._storage._errors(self._key):
-                self._upload = self._wait_for(self._storage._begin_upload, self._key, self._token)
+            with self.storage._errors(self._key):
+                self._upload = self._wait_for(self.storage._begin_upload, self._key, self._token)
         return self._upload
 
     def _send(self, size: int, *, last: bool) -> None:
@@ -446,21 +454,22 @@ class PartWriter(io.RawIOBase):
         del self._buffer[:size]
 
         async def put(number: int) -> None:
-            with self._storage._errors(self._key):
+            with self.storage._errors(self._key):
                 await upload.put_part(number, part, last=last)
 
         self._start(put(self._num_parts))
         self._num_parts += 1
 
-    def _start(self, sending: Coroutine[Any, Any, None]) -> None:
+    def _start(self, sending: Coroutine[Any, Any, None]) -> Future[None]:
         """Begin to make a part when one of those on their way has arrived, if there are many."""
-        if len(self._sent) >= self._storage.parallel_parts:
+        if len(self._sent) >= self.storage.parallel_parts:
             try:
                 self._sent.popleft().result()
             except BaseException:
                 sending.close()
                 raise
-        self._sent.append(asyncio.run_coroutine_threadsafe(sending, self._storage._fs.loop))
+        self._sent.append(asyncio.run_coroutine_threadsafe(sending, self.storage._fs.loop))
+        return self._sent[-1]
 
     def _wait_for(self, call: Callable[..., Any], *args: Any) -> Any:
-        return self._storage._wait_for(call, *args)
+        return self.storage._wait_for(call, *args)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.data.data_file import DataFile
-from delta_log.errors import DeltaLogError
+from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log.data_path import encode_path, hive_directory
 from delta_log.parquet.assembled_file import AssembledFile
 from delta_log.stats.file_stats import StatsCollector
@@ -107,7 +107,7 @@ def write_outputs(
     storage, key_values = sources.storage, {**spark_metadata(live.columns), **floats_note()}
     like = sources.copied_files.like if sources.copied_files is not None else None
     bytes_copied = 0
-    written: list[tuple[str, StatsCollector]] = []
+    written: list[tuple[str, int, StatsCollector]] = []
     read = RowHash()
     laid_out: LaidOutRows | ReceivedFile | None = received
     if received is None and task.layout is not None:
@@ -162,11 +162,11 @@ def write_outputs(
                     read = read.plus(part.read)
                 target.finish(key_values)
             stats.include(copied.finish())
-            written.append((key, stats))
+            written.append((key, target.size_bytes, stats))
         where_rows_went = row_map.finish()
-        files = tuple(_output(task, storage, key, stats) for key, stats in written)
+        files = tuple(_output(task, storage, *file) for file in written)
         undo.pop_all()
-    rows = sum(stats.num_records for _, stats in written)
+    rows = sum(stats.num_records for *_, stats in written)
     hashed = read if laid_out is None else laid_out.read
     return Outputs(files, rows, hashed, bytes_copied, where_rows_went)
 
@@ -326,9 +326,20 @@ def output_key(task: RewriteTask) -> str:
     return "/".join([*directories, name])
 
 
-def _output(task: RewriteTask, storage: Storage, key: str, stats: StatsCollector) -> OutputFile:
+def _output(
+    task: RewriteTask, storage: Storage, key: str, size_bytes: int, stats: StatsCollector
+) -> OutputFile:
+    """Describe a new file, as the store has it.
+
+    :raises StorageError: the store has other bytes than were written.
+    """
     info = storage.head(key)
-    assert info is not None
+    if info is None or info.size != size_bytes:
+        found = "no such file" if info is None else f"{info.size:,} bytes"
+        uri = f"{storage.uri}/{key}"
+        raise StorageError(
+            f"{uri}: {size_bytes:,} bytes were written, and the store has {found}. Run again.", uri
+        )
     return OutputFile(
         encode_path(key),
         key,

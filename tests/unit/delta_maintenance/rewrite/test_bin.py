@@ -375,3 +375,21 @@ def test_a_bin_may_have_more_sources_than_the_process_may_open(table: Path, rewr
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert manifest.rows_out == 100 * len(ROWS)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_file_of_another_size_than_was_written_is_removed(table: Path, change: int) -> None:
+    """As of a server that copies another range than it was asked for."""
+
+    class Server(Store):
+        @contextmanager
+        def open_write(self, key: str) -> Iterator[Any]:
+            with super().open_write(key) as file:
+                yield file
+            if key.endswith(".parquet"):
+                os.truncate(table / key, (table / key).stat().st_size + change)
+
+    with pytest.raises(StorageError, match=r"bytes were written, and the store has [\d,]+ bytes"):
+        rewrite_bin(task_of(table), Server(table), RUN_KEY)
+    assert new_files(table) == set()
+    assert not manifests(table)
