@@ -7,7 +7,7 @@ parts, which are those of the new file:
 part                             place in the new file
 ===============================  ===============================================================================
 pages of a row group             behind each other, in the order of the row groups
-Bloom filters of a row group     behind its pages
+Bloom filters of row groups      behind the pages that were copied with theirs
 column indexes, offset indexes   behind the last row group, where readers expect them
 footer                           the end
 ===============================  ===============================================================================
@@ -144,36 +144,41 @@ class AssembledFile:
         if row_groups is not None:
             groups = groups[row_groups.start : row_groups.stop]
         small = _SmallParts(source, groups)
-        for number, group in enumerate(groups):
-            if not group.num_rows:
-                continue
-            leave_out = distrust[number] if distrust else Distrust()
-            start, end = group.extent
-            begin, by = self.size_bytes, self.size_bytes - start
+        for start, end, numbers in _adjacent(groups):
+            by = self.size_bytes - start
             source.copy_to(self.sink, start, end - start)
             self.size_bytes += end - start
-            chunks = []
-            for leaf, chunk in enumerate(group.chunks):
-                moved = chunk.moved(by)
-                if leaf in leave_out.bounds:
+            for number in numbers:
+                leave_out = distrust[number] if distrust else Distrust()
+                self._take(groups[number], by, leave_out, small)
+
+    def _take(self, group: RowGroup, by: int, leave_out: Distrust, small: _SmallParts) -> None:
+        """Add a row group whose pages are copied.
+
+        :param by: how far they were moved.
+        """
+        chunks = []
+        for leaf, chunk in enumerate(group.chunks):
+            moved = chunk.moved(by)
+            if leaf in leave_out.bounds:
+                moved = moved.without_bounds()
+            if leaf in leave_out.membership:
+                moved = moved.without_membership()
+            if leave_out.is_foreign:
+                moved.widen_zeros()
+                if moved.has_nan_bound:
                     moved = moved.without_bounds()
-                if leaf in leave_out.membership:
-                    moved = moved.without_membership()
-                if leave_out.is_foreign:
-                    moved.widen_zeros()
-                    if moved.has_nan_bound:
-                        moved = moved.without_bounds()
-                    if moved.has_own_old_bounds:
-                        moved = moved.without_old_bounds()
-                self._keep(chunk, moved, by, small)
-                chunks.append(moved)
-            self._num_rows += group.num_rows
-            complete = group.moved(begin, chunks)
-            # Nothing more is to be put into a row group without indexes, and a file may have very many of them.
-            has_indexes = any(
-                place in chunk.form.places for chunk in chunks for place in (OFFSET_INDEX[0], COLUMN_INDEX[0])
-            )
-            self._groups.append(complete if has_indexes else EncodedRowGroup(complete.to_bytes()))
+                if moved.has_own_old_bounds:
+                    moved = moved.without_old_bounds()
+            self._keep(chunk, moved, by, small)
+            chunks.append(moved)
+        self._num_rows += group.num_rows
+        complete = group.moved(group.extent[0] + by, chunks)
+        # Nothing more is to be put into a row group without indexes, and a file may have very many of them.
+        has_indexes = any(
+            place in chunk.form.places for chunk in chunks for place in (OFFSET_INDEX[0], COLUMN_INDEX[0])
+        )
+        self._groups.append(complete if has_indexes else EncodedRowGroup(complete.to_bytes()))
 
     def finish(self, key_values: Mapping[str, str]) -> None:
         """Write the rest of the file. The caller closes it.
@@ -208,6 +213,24 @@ class AssembledFile:
     def _write(self, data: bytes) -> None:
         self.sink.write(data)
         self.size_bytes += len(data)
+
+
+def _adjacent(groups: Sequence[RowGroup]) -> list[tuple[int, int, list[int]]]:
+    """Return the ranges that hold the pages of row groups, each with the numbers of those whose pages lie behind each other.
+
+    Row groups without rows are left out.
+    """
+    ranges: list[tuple[int, int, list[int]]] = []
+    for number, group in enumerate(groups):
+        if group.num_rows:
+            start, end = group.extent
+            if ranges and start == ranges[-1][1]:
+                first, _, numbers = ranges[-1]
+                numbers.append(number)
+                ranges[-1] = first, end, numbers
+            else:
+                ranges.append((start, end, [number]))
+    return ranges
 
 
 def _moved_offset_index(content: bytes, by: int) -> bytes:

@@ -147,7 +147,7 @@ def setting(field: int, value: Any, kind: int = BINARY) -> Callable[[bytes], byt
 
 
 def column_index(field: int, edit: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
-    """Edits one field of the first column index; the new one stands at the end of the file."""
+    """Edits one field of the first column index. A longer one stands at the end of the file, another in the place of the old."""
 
     def changed(content: bytes) -> bytes:
         before, footer = parquet.split_footer(content)
@@ -155,14 +155,19 @@ def column_index(field: int, edit: Callable[[Any], Any]) -> Callable[[bytes], by
         start, size = first.get(parquet.COLUMN_INDEX), first.get(parquet.COLUMN_INDEX_LENGTH)
         index = ThriftStruct.from_bytes(content[start : start + size])
         new = index.replacing(field, edit(index.get(field))).to_bytes()
+        is_longer = len(new) > size
 
         def placed(group: int, leaf: int, chunk: ThriftStruct) -> ThriftStruct:
             if (group, leaf) != (0, 0):
                 return chunk
-            moved = chunk.replacing(parquet.COLUMN_INDEX, len(before))
+            moved = chunk.replacing(parquet.COLUMN_INDEX, len(before) if is_longer else start)
             return moved.replacing(parquet.COLUMN_INDEX_LENGTH, len(new))
 
-        return before + new + footer_bytes(edited(footer, placed))
+        if is_longer:
+            before += new
+        else:
+            before = before[:start] + new.ljust(size, b"\0") + before[start + size :]
+        return before + footer_bytes(edited(footer, placed))
 
     return changed
 
