@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.support.servers.azure import AzureServer
 from tests.support.servers.gcs import GcsServer
-from tests.support.servers.proxy import Answer, Lose, Proxy, Request, Without, only, proxied, s3_error
+from tests.support.servers.proxy import (
+    Answer,
+    Hold,
+    Lose,
+    Proxy,
+    Request,
+    Verdict,
+    Without,
+    only,
+    proxied,
+    s3_error,
+)
 from tests.support.servers.s3 import S3Server
 
 from delta_log.errors import AccessDenied, InvalidRequest, StorageError
@@ -259,6 +271,28 @@ class TestS3:
             self.joined(s3, *["source"] * copied_before, "gone", length=len(content))
         assert s3.direct.head("new") is None
         assert len([r for r in s3.proxy.seen("DELETE") if "uploadId" in r.query]) == 1
+
+    def test_a_copy_that_runs_ends_before_its_upload_is_aborted(self, s3: Wired) -> None:
+        """Otherwise the server would keep the part."""
+        content, has_ended, aborted = self.copy_source(s3), threading.Event(), []
+
+        def slow(request: Request) -> Verdict | None:
+            if request.method == "DELETE":
+                aborted.append(has_ended.is_set())
+            return Hold(has_ended) if "x-amz-copy-source" in request.headers else None
+
+        s3.proxy.rule = slow
+        threading.Timer(1, has_ended.set).start()
+        with pytest.raises(ValueError, match="given up"):
+            self.given_up(s3, len(content))
+        assert aborted == [True]
+        assert s3.direct.head("new") is None
+
+    @staticmethod
+    def given_up(s3: Wired, length: int) -> None:
+        with s3.storage.open_write("new") as file:
+            s3.storage.read_into(file, "source", 0, length)
+            raise ValueError("given up")
 
     @staticmethod
     def copy_source(s3: Wired) -> bytes:

@@ -189,7 +189,7 @@ class ObjectStorage(RemoteStorage):
         """
         return None
 
-    async def _read_whole(self, key: str, start: int, length: int) -> bytes:
+    async def _read_exactly(self, key: str, start: int, length: int) -> bytes:
         """Read a range that the object must have.
 
         :raises StorageError: it has not, or is gone.
@@ -405,7 +405,7 @@ class PartWriter(io.RawIOBase):
         async def copied(number: int) -> None:
             with self.storage._errors(key):
                 if not await upload.copy_part(number, key, start, length):
-                    data = await self.storage._read_whole(key, start, length)
+                    data = await self.storage._read_exactly(key, start, length)
                     await upload.put_part(number, data, last=False)
 
         self._copies.append(self._start(copied(self._num_parts)))

@@ -46,7 +46,15 @@ class Without:
     header: str
 
 
-Rule = Callable[[Request], Answer | Lose | Without | None]
+@dataclass(frozen=True)
+class Hold:
+    """The server gets the request when this is set."""
+
+    until: threading.Event
+
+
+Verdict = Answer | Hold | Lose | Without
+Rule = Callable[[Request], Verdict | None]
 
 
 def s3_error(status: int, code: str) -> Answer:
@@ -67,11 +75,11 @@ class Proxy:
         return [r for r in self.requests if r.method == method and r.path.endswith(suffix)]
 
 
-def only(times: int, matches: Callable[[Request], bool], then: Answer | Lose | Without) -> Rule:
+def only(times: int, matches: Callable[[Request], bool], then: Verdict) -> Rule:
     """A rule for the first ``times`` matching requests; 0: for all."""
     met = [0]
 
-    def rule(request: Request) -> Answer | Lose | Without | None:
+    def rule(request: Request) -> Verdict | None:
         if not matches(request):
             return None
         met[0] += 1
@@ -103,6 +111,8 @@ def proxied(upstream: str) -> Iterator[Proxy]:
             if isinstance(verdict, Answer):
                 self.reply(verdict.status, verdict.headers, verdict.body)
                 return
+            if isinstance(verdict, Hold):
+                verdict.until.wait()
             if isinstance(verdict, Without):
                 headers.pop(verdict.header.lower(), None)
             connection = http.client.HTTPConnection(target)

@@ -33,6 +33,7 @@ class BufferSource:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
+        self.copied: list[tuple[int, int]] = []
 
     def read(self, start: int, length: int) -> bytes:
         return self._content[start : start + length]
@@ -40,6 +41,7 @@ class BufferSource:
     def copy_to(self, sink: Sink, start: int, length: int) -> None:
         if start + length > len(self._content):
             raise CorruptThrift(start, f"{length} bytes are to follow, and the file ends before")
+        self.copied.append((start, start + length))
         sink.write(self._content[start : start + length])
 
 
@@ -220,6 +222,20 @@ def test_row_groups_may_be_chosen(files: list[tuple[bytes, pa.Table]]) -> None:
     target.append(BufferSource(files[0][0]), footer, row_groups=range(1, 2))
     target.finish({})
     assert pq.read_table(sink).equals(files[0][1].slice(120, 120))
+
+
+def test_row_groups_behind_each_other_are_one_range_and_what_lies_between_others_is_not_copied(
+    files: list[tuple[bytes, pa.Table]],
+) -> None:
+    # Behind the row groups of each half stand their Bloom filters.
+    content = _assembled([files[2][0], files[2][0]])
+    source, footer = BufferSource(content), Footer.from_end(content)
+    AssembledFile(io.BytesIO()).append(source, footer)
+    extents = [group.extent for group in footer.row_groups]
+    half = len(extents) // 2
+    assert half > 1
+    assert source.copied == [(extents[0][0], extents[half - 1][1]), (extents[half][0], extents[-1][1])]
+    assert extents[half - 1][1] < extents[half][0]
 
 
 @examples(80)
