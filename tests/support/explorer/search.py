@@ -1,7 +1,7 @@
 """Every schedule of some actors with at most so many faults, or a seeded sample of them.
 
-A run cannot be taken back, so it is repeated from the start for each way that it could go on; but a state that was
-seen before is not explored again, and what can follow depends on the state alone: on the objects in the store, and on
+A run cannot be taken back, so it is repeated from the start for each way that it could go on, from what is known of each
+actor's steps where it is known. A state that was seen before is not explored again, and what can follow depends on the state alone: on the objects in the store, and on
 what each actor has seen of them.
 """
 
@@ -30,7 +30,7 @@ from tests.support.explorer.actors import (
     waiting,
 )
 from tests.support.explorer.history import Violation
-from tests.support.explorer.world import Choice, World
+from tests.support.explorer.world import Choice, Steps, World
 
 #: A start and an end; two batches.
 _COMMIT_TWICE = ("vacuum", "batches")
@@ -86,6 +86,7 @@ class Search:
         self._restarted = [number for number, kind in enumerate(kinds) if kind in RESTARTED]
         self._objects, self._honest, self._torn = objects, honest, torn
         self._checked: set[int] = set()
+        self._steps: Steps = {}
 
     def exhaustive(self, faults: int) -> Found:
         """Every schedule with at most so many faults.
@@ -147,6 +148,7 @@ class Search:
             honest=self._honest,
             torn=self._torn,
             replacement=self._replacement,
+            steps=self._steps,
         )
         for choice in prefix[:-1]:
             world.take(choice)

@@ -1,6 +1,7 @@
 """A store in which nothing happens by itself: every call of every actor waits until a schedule lets it go on.
 
-Actors are greenlets, so that a run is one thread, and the same choices give the same run.
+Actors are greenlets, so that a run is one thread, and the same choices give the same run. An actor's next call follows from the
+answers that it has had. So it is computed once (:class:`Steps`), and in all other runs with the same answers it is known.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -200,12 +202,97 @@ class Outcome:
     died: bool = False
 
 
+class Step(NamedTuple):
+    """What an actor does when it has had certain answers: it makes a call, or ends."""
+
+    came: Call | Outcome
+    #: The objects at which it looked past the schedule (:attr:`Context.contents`) since its call before.
+    looked_at: tuple[tuple[str, bytes], ...]
+
+
+#: The steps that are known, by the number of an actor and a hash of all answers that it has had.
+Steps = dict[tuple[int, int], Step]
+
+
+class _Looks(Mapping[str, bytes]):
+    """Objects, and a record of those that somebody looks at."""
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self._contents = contents
+        self.seen: dict[str, bytes] = {}
+
+    def __getitem__(self, key: str) -> bytes:
+        self.seen[key] = self._contents[key]
+        return self.seen[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._contents)
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+
+class _Player:
+    """An actor in one run. Its code runs only where no other run has shown what it does next.
+
+    :param start: makes the greenlet of an attempt, which is resumed with answers, and returns calls and at last its outcome.
+    """
+
+    def __init__(
+        self, index: int, start: Callable[[int, Mapping[str, bytes]], greenlet], steps: Steps
+    ) -> None:
+        self._index, self._start, self._steps = index, start, steps
+        self._trail = 0
+        self._attempt = 0
+        self._answers: list[Any] = []
+        self._running: greenlet | None = None
+        #: So many answers has the greenlet had.
+        self._told = 0
+
+    def begin(self, attempt: int, contents: Mapping[str, bytes]) -> Call | Outcome:
+        """Start, as a new process."""
+        self._running, self._attempt, self._answers, self._told = None, attempt, [], 0
+        return self.resume(None, contents)
+
+    def resume(self, answer: Any, contents: Mapping[str, bytes]) -> Call | Outcome:
+        self._answers.append(answer)
+        self._trail = hash((self._trail, self._attempt, _identity(answer)))
+        step = self._steps.get((self._index, self._trail))
+        if step is None or any(contents.get(key) != body for key, body in step.looked_at):
+            step = self._steps[self._index, self._trail] = self._computed(contents)
+        return step.came
+
+    def _computed(self, contents: Mapping[str, bytes]) -> Step:
+        if self._running is None:
+            self._looks = _Looks(contents)
+            self._running = self._start(self._attempt, self._looks)
+        came: Call | Outcome | None = None
+        for answer in self._answers[self._told :]:
+            self._looks.seen = {}
+            came = self._running.switch(answer)
+        assert came is not None
+        self._told = len(self._answers)
+        return Step(came, tuple(self._looks.seen.items()))
+
+    def close(self) -> None:
+        """End what still runs, so that nothing of it is left."""
+        if self._running:
+            self._running.switch(ProcessDied())
+
+
+def _identity(answer: Any) -> object:
+    if isinstance(answer, BaseException):
+        return repr(answer)
+    return tuple(answer) if isinstance(answer, list) else answer
+
+
 class World:
     """Some actors and a store, run by choices from the beginning.
 
     :param restarted: numbers of actors that are started again, once, where their process died, as a scheduler would.
     :param torn: may listings of the log be torn?
     :param replacement: what an actor puts in the place of everything, if one does.
+    :param steps: what the same actors have done in other worlds; is added to.
     """
 
     def __init__(
@@ -217,6 +304,7 @@ class World:
         honest: bool = True,
         torn: bool = False,
         replacement: dict[str, bytes] | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self.store = Store(dict(objects), dict(objects), frozenset(objects), honest, replacement or {})
         #: Who had listed the log of the table before the other one came.
@@ -232,12 +320,12 @@ class World:
         self._torn = torn
         #: What was there when an actor began to list the log; ``None``: it does not.
         self._at_begin: list[frozenset[str] | None] = [None] * len(actors)
-        self._greenlets: list[greenlet] = []
-        for index in range(len(actors)):
-            self._greenlets.append(self._start(index, 0))
-            self._resume(index, None)
+        steps = {} if steps is None else steps
+        self._players = [_Player(index, partial(self._start, index), steps) for index in range(len(actors))]
+        for index, player in enumerate(self._players):
+            self._came(index, player.begin(0, self.store.contents))
 
-    def _start(self, index: int, attempt: int) -> greenlet:
+    def _start(self, index: int, attempt: int, contents: Mapping[str, bytes]) -> greenlet:
         name, actor = self._actors[index]
         ids = iter(range(1_000))
         runtime = Runtime(
@@ -250,7 +338,7 @@ class World:
 
         def run(_: object) -> Outcome:
             try:
-                return Outcome(actor(Context(name, storage, runtime, self.store.contents)))
+                return Outcome(actor(Context(name, storage, runtime, contents)))
             except ProcessDied:
                 return Outcome(died=True)
             except Exception as error:
@@ -259,26 +347,24 @@ class World:
         return greenlet(run)
 
     def _resume(self, index: int, answer: Any) -> None:
-        came = self._greenlets[index].switch(answer)
+        self._came(index, self._players[index].resume(answer, self.store.contents))
+
+    def _came(self, index: int, came: Call | Outcome) -> None:
         lists_log = isinstance(came, Call) and came.name == "list_from" and came.key.startswith("_delta_log/")
         self._at_begin[index] = frozenset(self.store.objects) if self._torn and lists_log else None
-        if isinstance(came, Outcome):
-            self._pending[index] = None
-            if came.died and self._retries[index]:
-                self._retries[index] -= 1
-                self._greenlets[index] = self._start(index, self._retries[index] + 1)
-                self._resume(index, None)
-                return
-            self.outcomes[index] = came
-        else:
+        if isinstance(came, Call):
             self._pending[index] = came
+            return
+        self._pending[index] = None
+        if came.died and self._retries[index]:
+            self._retries[index] -= 1
+            self._came(index, self._players[index].begin(self._retries[index] + 1, self.store.contents))
+            return
+        self.outcomes[index] = came
 
     def close(self) -> None:
-        """End what still runs, so that nothing of it is left."""
-        for index, pending in enumerate(self._pending):
-            if pending is not None:
-                self._retries[index] = 0
-                self._resume(index, ProcessDied())
+        for player in self._players:
+            player.close()
 
     @property
     def finished(self) -> bool:

@@ -38,6 +38,8 @@ SITUATIONS = (
     "scheduler restart",
     "triggerer restart",
 )
+#: Situations that are the same for the place where the job runs: Airflow tells the task to end, or the task's process is gone.
+_ALIKE_FOR_THE_PLACE = {"DAG-run timeout": "marked failed", "scheduler restart": "worker killed"}
 #: So many run at a time: each may have a driver and an executor.
 CELLS_AT_ONCE = 8
 #: On a Connect server these have a job beside the task, whose slot they hold.
@@ -66,7 +68,13 @@ class Cell:
     @property
     def pairs(self) -> set[tuple[str, str]]:
         """What :func:`selected` leaves no combination of out."""
-        return set(combinations((self.operation, self.place, self.how_it_waits, self.situation), 2))
+        for_the_place = _ALIKE_FOR_THE_PLACE.get(self.situation, self.situation)
+        return {
+            *combinations((self.operation, self.place, self.how_it_waits), 2),
+            (self.operation, self.situation),
+            (self.how_it_waits, self.situation),
+            (self.place, for_the_place),
+        }
 
     @property
     def is_deferred(self) -> bool:
@@ -108,6 +116,8 @@ def cells_of_run() -> list[Cell]:
 
 def selected(cells: Sequence[Cell]) -> list[Cell]:
     """Cells in which each pair of an operation, a place, a way of waiting and a situation occurs that occurs in `cells`.
+
+    Of two situations that are alike for a place, each place meets one.
 
     Chosen greedily, and the same on each call: the next cell is the one with the most pairs that are new.
     """
