@@ -8,8 +8,11 @@
 3. NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
 
 Only programs that are ours from their first line call this: the command line, the entry point of a job on one machine, a
-worker. A process of someone else that imports this package, a Spark driver and a Spark executor stay as they are. Other
-libraries of the process can import pandas afterwards. ``to_pandas`` of pyarrow works, too: it tries the import again.
+worker. A process of someone else that imports this package, and a Spark driver, stay as they are. Other libraries of the
+process can import pandas afterwards. ``to_pandas`` of pyarrow works, too: it tries the import again.
+
+Spark has loaded pyarrow into its Python workers before a task of ours begins, so only the first point is left to do there. It
+is done in an application that is ours, whose workers serve nobody else (:func:`prepare_spark_worker`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
 
+#: Set to 1 in the Python workers of a Spark application that is ours.
+OWN_WORKERS_VARIABLE = "DELTA_MAINTENANCE_OWN_WORKERS"
 _THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
 #: The module by which pyarrow reads the help texts of options.
 _READER_OF_HELP = "pyarrow.vendored.docscrape"
@@ -33,14 +38,25 @@ def load_lean_arrow() -> None:
     if "pyarrow" in sys.modules:
         return
     with _single_threaded_algebra():
-        import pyarrow as pa
+        _convert_first()
+    # This is about a private module of pyarrow. Where it has changed, the functions are loaded in full, when they are needed.
+    with _no_help_texts(), suppress(Exception):
+        import pyarrow.compute  # noqa: F401
+
+
+def prepare_spark_worker() -> None:
+    """Make pyarrow's first conversion, where this process is a Python worker of a Spark application that is ours."""
+    if os.environ.get(OWN_WORKERS_VARIABLE) == "1":
+        _convert_first()
+
+
+def _convert_first() -> None:
+    import pyarrow as pa
+
     if "pandas" not in sys.modules:
         with _pandas_hidden():
             # Without a type, since the inference of types looks for pandas once more.
             pa.array([None])
-    # This is about a private module of pyarrow. Where it has changed, the functions are loaded in full, when they are needed.
-    with _no_help_texts(), suppress(Exception):
-        import pyarrow.compute  # noqa: F401
 
 
 class _HidesPandas:

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.checks.added_files import check_added_files
@@ -69,6 +70,27 @@ def test_each_bin_comes_back_once_with_its_manifest(
     assert all(
         (tmp_path / output.key).stat().st_size == output.size_bytes for m in manifests for output in m.outputs
     )
+
+
+def test_workers_of_our_own_session_go_without_pandas(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path)
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the first row of a worker that has rewritten and has pandas, the second of one that has rewritten without it."""
+        import sys
+
+        for batch in batches:
+            # A conversion of a list to Arrow would load pandas.
+            if "delta_maintenance.rewrite.bin" in sys.modules:
+                yield batch.slice(0 if "pandas" in sys.modules else 1, 1)
+
+    def rewrite_and_look() -> set[int]:
+        list(SparkEngine(lambda: spark).run(tasks(tmp_path), SilentProgress(), RUN_KEY))
+        return {row.id for row in spark.range(0, 2, 1, 1).mapInArrow(look, "id long").collect()}
+
+    # Spark gives a task one of the workers that are idle, or a new one.
+    found = next(filter(None, (rewrite_and_look() for _ in range(20))))
+    assert found == {1}
 
 
 def test_bins_that_an_earlier_try_finished_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:

@@ -275,6 +275,25 @@ assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
 """)
 
 
+@pytest.mark.parametrize(("variable", "has_pandas"), [("1", False), ("0", True), ("", True)])
+def test_only_a_worker_of_a_spark_application_of_ours_goes_without_pandas(
+    variable: str, has_pandas: bool
+) -> None:
+    succeed(f"""
+import os, sys
+import pyarrow as pa
+from delta_maintenance.lean_arrow import OWN_WORKERS_VARIABLE, prepare_spark_worker
+os.environ[OWN_WORKERS_VARIABLE] = {variable!r}
+prepare_spark_worker()
+assert pa.array([1, None]).to_pylist() == [1, None]
+assert ("pandas" in sys.modules) is {has_pandas}
+frame = pa.table({{"a": [1, 2]}}).to_pandas()
+import pandas
+assert isinstance(frame, pandas.DataFrame)
+assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
+""")
+
+
 def test_a_caller_of_the_command_line_keeps_its_pandas(compact: str) -> None:
     succeed(f"""
 import sys

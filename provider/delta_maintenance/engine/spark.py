@@ -415,6 +415,10 @@ def _rewriting(
     def rewrite(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
+        from delta_maintenance.lean_arrow import prepare_spark_worker
+
+        prepare_spark_worker()  # before what converts values when it is imported
+
         from delta_maintenance.engine.rewriting_task import rewrite_batch
         from delta_maintenance.engine.task_secrets import received
         from delta_maintenance.rewrite.manifest_file import RunKey

@@ -110,6 +110,10 @@ def _listing(
     def list_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
+        from delta_maintenance.lean_arrow import prepare_spark_worker
+
+        prepare_spark_worker()  # before what converts values when it is imported
+
         from delta_maintenance.engine.listing_task import list_batch
         from delta_maintenance.engine.task_secrets import received
 

@@ -20,6 +20,7 @@ from delta_maintenance.engine.connect_server import ConnectServer
 from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.spark_failure import spark_errors
 from delta_maintenance.engine.task_secrets import Secrets
+from delta_maintenance.lean_arrow import OWN_WORKERS_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,7 +126,8 @@ def spark_session(master: str | None, app_name: str) -> SparkSession:
         session = connect_session(remote, ids)
         _OPENED.append((remote, ids, session))
         return session
-    builder = SparkSession.builder.appName(app_name)
+    # Nobody else uses the workers of an application that begins here.
+    builder = SparkSession.builder.appName(app_name).config(f"spark.executorEnv.{OWN_WORKERS_VARIABLE}", "1")
     if remote is not None and remote.startswith("local"):
         _use_this_python()
     if not is_spark_driver() and remote is None:

@@ -97,6 +97,10 @@ def _examining(
     def examine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
+        from delta_maintenance.lean_arrow import prepare_spark_worker
+
+        prepare_spark_worker()  # before what converts values when it is imported
+
         from delta_maintenance.engine.sharing_task import examine_shares
         from delta_maintenance.engine.task_secrets import received
 
@@ -115,6 +119,10 @@ def _following(
 
     def follow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
+
+        from delta_maintenance.lean_arrow import prepare_spark_worker
+
+        prepare_spark_worker()  # before what converts values when it is imported
 
         from delta_maintenance.engine import sharing_task
         from delta_maintenance.engine.task_secrets import received
