@@ -51,12 +51,16 @@ class LocalJobRunner:
         self._spark_master = spark_master
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[str] | None = None
+        self._is_stopped = False
 
     def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport:
         nonce = secrets.token_hex(16)
         output = JobOutput(nonce)
+        self._is_stopped = False
         process = self._process = self._start(spec, run_key, nonce)
         try:
+            if self._is_stopped:  # while the process was started and was not known yet
+                self.stop()
             assert process.stdout is not None
             for item in output.sort(bounded_lines(process.stdout)):
                 if isinstance(item, JobProgress):
@@ -73,6 +77,7 @@ class LocalJobRunner:
         return output.report
 
     def stop(self) -> None:
+        self._is_stopped = True
         process, self._process = self._process, None
         if process is not None:
             end_process_group(process)

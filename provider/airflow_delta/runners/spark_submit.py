@@ -67,11 +67,13 @@ class SparkSubmitRunner:
         self._log = log
         self._deploy_mode = deploy_mode
         self._hook: LineSortingHook | None = None
+        self._is_stopped = False
         self.place = f"Spark (connection {spark_conn_id})"
 
     def run(self, spec: JobSpec, on_progress: ProgressListener, run_key: str | None = None) -> JobReport:
         nonce = secrets.token_hex(16)
         output = JobOutput(nonce, spark_settings.chatter_level(self._spark_conf))
+        self._is_stopped = False
         with tempfile.TemporaryDirectory(prefix="delta-maintenance-") as directory:
             hook = self._prepared_hook(spec, output, on_progress, directory)
             binary = spark_settings.find_spark_submit(hook.binary)
@@ -86,6 +88,8 @@ class SparkSubmitRunner:
                 "Submitting %s of %s to master %s.", spec.operation, printable(spec.table), hook.master
             )
             self._hook = hook
+            if self._is_stopped:
+                hook.stop()
             try:
                 # Not the hook's env_vars: on YARN and Kubernetes those become arguments, readable by everyone.
                 hook.submit(
@@ -108,6 +112,7 @@ class SparkSubmitRunner:
         return output.report
 
     def stop(self) -> None:
+        self._is_stopped = True
         hook, self._hook = self._hook, None
         if hook is not None:
             hook.stop()
@@ -207,6 +212,7 @@ class LineSortingHook(SparkSubmitHook):
         self._on_progress = on_progress
         self._task_log = log
         self._more_arguments = more_arguments
+        self._is_stopped = False
 
     @classmethod
     def of_connection(cls, spark_conn_id: str, **kwargs: Any) -> LineSortingHook:
@@ -247,6 +253,8 @@ class LineSortingHook(SparkSubmitHook):
         self._py_files = py_files
 
     def stop(self) -> None:
+        """End spark-submit, and one that is only about to be started as soon as it is there."""
+        self._is_stopped = True
         process: subprocess.Popen[str] | None = self._submit_sp
         if process is None:
             return
@@ -266,6 +274,8 @@ class LineSortingHook(SparkSubmitHook):
         process: subprocess.Popen[str] | None = self._submit_sp
         assert process is not None
         assert process.stdout is not None
+        if self._is_stopped:
+            self.stop()
         for item in self._output.sort(bounded_lines(process.stdout)):
             if isinstance(item, JobProgress):
                 self._on_progress(item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import subprocess
 import sys
 import threading
 import time
@@ -142,6 +143,20 @@ def test_stopping_ends_the_job_and_what_it_has_started(tmp_path: Path) -> None:
         [psutil.Process(int(pid)) for pid in pids.read_text().split() if psutil.pid_exists(int(pid))], 30
     )
     assert alive == []
+
+
+def test_a_job_that_is_stopped_while_it_starts_is_ended() -> None:
+    """The job is at work before its runner has the process in hand, on a busy machine for a while."""
+
+    class StoppedAtStart(LocalJobRunner):
+        def _start(self, *arguments: Any) -> subprocess.Popen[str]:
+            process = super()._start(*arguments)
+            self.stop()
+            return process
+
+    command = (sys.executable, "-c", "import time; time.sleep(60)")
+    with pytest.raises(JobLost, match="SIGTERM"):
+        StoppedAtStart({}, logging.getLogger("job"), command).run(SPEC, ignore)
 
 
 def test_a_job_is_killed_before_airflow_kills_the_task_that_would_do_it() -> None:

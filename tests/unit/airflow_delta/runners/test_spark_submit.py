@@ -19,7 +19,7 @@ import pytest
 from airflow_delta.runners import spark_settings
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
-from airflow_delta.runners.spark_submit import SparkSubmitRunner
+from airflow_delta.runners.spark_submit import LineSortingHook, SparkSubmitRunner
 from delta_maintenance.contract import (
     OUTPUT_NONCE_VARIABLE,
     RUN_KEY_VARIABLE,
@@ -226,6 +226,27 @@ def test_a_spark_that_ends_without_a_report_is_lost_and_its_output_shown(
         run(program(tmp_path / "spark-submit-without-report"))
     assert "no UTF-8" in str(caught.value)
     assert "of no interest" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("spark_submit")
+def test_a_spark_that_is_stopped_while_it_starts_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class StoppedAtStart(SparkSubmitRunner):
+        def _prepared_hook(self, *arguments: Any) -> LineSortingHook:
+            self.stop()
+            return super()._prepared_hook(*arguments)
+
+    connect(monkeypatch, host="local[*]")
+    sleeping = tmp_path / "spark-submit-sleeping"
+    sleeping.write_text(f"#!{sys.executable}\nimport time; time.sleep(60)\n")
+    sleeping.chmod(0o755)
+    log = logging.getLogger("job")
+    runner = StoppedAtStart(
+        "spark_default", spark_conf={}, storage_options={}, spark_binary=str(sleeping), log=log
+    )
+    with pytest.raises(JobLost, match="ended by SIG"):
+        runner.run(SPEC, lambda _: None)
 
 
 @pytest.mark.parametrize("conf", [{}, {"spark.log.level": "INFO"}])
