@@ -1,7 +1,7 @@
 """A store in which nothing happens by itself: every call of every actor waits until a schedule lets it go on.
 
 Actors are greenlets, so that a run is one thread, and the same choices give the same run. An actor's next call follows from the
-answers that it has had. So it is computed once (:class:`Steps`), and in all other runs with the same answers it is known.
+answers that it has had. So it is computed once (:data:`Steps`), and in all other runs with the same answers it is known.
 """
 
 from __future__ import annotations
@@ -251,10 +251,12 @@ class _Player:
 
     def begin(self, attempt: int, contents: Mapping[str, bytes]) -> Call | Outcome:
         """Start, as a new process."""
+        self.close()  # another run knew how the process before ended, so that its greenlet may not have come there
         self._running, self._attempt, self._answers, self._told = None, attempt, [], 0
         return self.resume(None, contents)
 
     def resume(self, answer: Any, contents: Mapping[str, bytes]) -> Call | Outcome:
+        """Give the actor the answer to its call, and return what it does next."""
         self._answers.append(answer)
         self._trail = hash((self._trail, self._attempt, _identity(answer)))
         step = self._steps.get((self._index, self._trail))
