@@ -10,6 +10,8 @@ e. 12 files of 56 MB, each of one large row group, into one file.
 f. b. with ``--rewrite copy``.
 g. 100 files of 20 MB, each twentieth with a deletion vector, into files of 1 GiB. delta-rs compacts the table without the vectors.
 
+``--floor`` adds the least work to these, see :mod:`floor`: the best codec alone in a. to d., copying the bytes in e. and f.
+
 The others begin when all modules are loaded:
 
 h. c. on Spark: our engine in an embedded session against Delta Lake's own, both from the start of the session to its end.
@@ -71,6 +73,10 @@ _COMMANDS = {
 }
 
 
+#: Beside ours and delta-rs, with ``--floor``.
+_FLOORS = dict.fromkeys("abcd", "codec") | dict.fromkeys("ef", "copy")
+
+
 def _contender(name: str, function: str, *, peer: bool = False) -> Contender:
     return Contender(name, f"optimize_contenders:{function}", peer)
 
@@ -79,15 +85,17 @@ _LOCAL = _contender("ours", "our_local")
 _JVM = _contender("delta-spark", "delta_spark", peer=True)
 
 
-def command_case(letter: str, root: Path, files: int) -> Case:
+def command_case(letter: str, root: Path, files: int, with_floor: bool) -> Case:
     """A case of whole commands; its arguments are those of :func:`measure_command`."""
     name, target_bytes, more = _COMMANDS[letter]
     table = _table(letter, root, files)
     without_vectors = (
         optimize_tables.mixed(root / "medium-100", 100, _ROWS_OF_20_MB) if letter == "g" else table
     )
-    contenders = (Contender("ours", str(table)), Contender("delta-rs", str(without_vectors), peer=True))
-    return Case(name, contenders, (str(table), str(target_bytes), *more), same_facts=False)
+    contenders = [Contender("ours", str(table)), Contender("delta-rs", str(without_vectors), peer=True)]
+    if with_floor and letter in _FLOORS:
+        contenders.append(Contender(_FLOORS[letter], str(table)))
+    return Case(name, tuple(contenders), (str(table), str(target_bytes), *more), same_facts=False)
 
 
 def measure_command(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
@@ -95,7 +103,9 @@ def measure_command(contender: Contender, arguments: Sequence[Any]) -> dict[str,
     target_bytes, *more = arguments[1:]
     copy = optimize_contenders.copy_for(arguments[0], contender.name)
     optimize_tables.linked(Path(contender.function), copy)
-    if contender.peer:
+    if contender.name in _FLOORS.values():
+        command = [str(side_by_side.HERE / "floor.py"), contender.name, str(copy), target_bytes]
+    elif contender.peer:
         command = [str(side_by_side.HERE / "delta_rs_compaction.py"), str(copy), target_bytes]
     else:
         command = ["-m", "delta_maintenance", "optimize", str(copy), "--target-size", target_bytes, *more]
@@ -152,7 +162,7 @@ def _compare_rows(measured: Case) -> None:
     table = Path(measured.arguments[0])
     for contender in measured.contenders:
         copy = optimize_contenders.copy_for(str(table), contender.name)
-        if copy.exists():
+        if copy.exists() and contender.name not in _FLOORS.values():
             source = Path(contender.function) if measured.name[0] in _COMMANDS else table
             before, after = optimize_tables.checksum(source), optimize_tables.checksum(copy)
             if before != after:
@@ -167,12 +177,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("cases", nargs="*", help="by their letters; none: all")
     parser.add_argument("--files", type=int, default=_FILES, help="of the large table")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--floor", action="store_true", help="also the least work of a to f")
     given = parser.parse_args(arguments)
     root = given.directory or Path(tempfile.gettempdir()) / "airflow-provider-delta-bench"
     root.mkdir(parents=True, exist_ok=True)
     for letter in given.cases or "abcdefghijkl":
         if letter in _COMMANDS:
-            measured = command_case(letter, root, given.files)
+            measured = command_case(letter, root, given.files, given.floor)
             side_by_side.run_cases(
                 [measured], given.rounds, measure_command, "whole processes, imports included"
             )

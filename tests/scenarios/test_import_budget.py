@@ -6,6 +6,7 @@ these tests find who loads what. A program that needs another module says so her
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -226,16 +227,32 @@ def test_what_others_load_after_us_finds_pandas_and_help_texts() -> None:
     succeed("""
 import os, sys
 from delta_maintenance.lean_arrow import load_lean_arrow
+before = dict(os.environ)
 load_lean_arrow()
 import pyarrow as pa
 assert pa.array([1, None]).to_pylist() == [1, None]
-assert "pandas" not in sys.modules and "OPENBLAS_NUM_THREADS" not in os.environ
+assert "pandas" not in sys.modules and os.environ == before
 frame = pa.table({"a": [1, 2]}).to_pandas()
 import pandas
 assert isinstance(frame, pandas.DataFrame)
 assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
 from pyarrow.vendored.docscrape import NumpyDocString
 assert NumpyDocString("Sum.\\n\\nParameters\\n----------\\nx : int\\n    A number.")["Parameters"][0].name == "x"
+""")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator of another C library stays as it is")
+@pytest.mark.parametrize(("by_user", "allocator"), [(None, "system"), ("mimalloc", "mimalloc")])
+def test_arrow_takes_memory_from_the_c_library_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, by_user: str | None, allocator: str
+) -> None:
+    if by_user is not None:
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", by_user)
+    succeed(f"""
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+import pyarrow as pa
+assert pa.default_memory_pool().backend_name == "{allocator}"
 """)
 
 

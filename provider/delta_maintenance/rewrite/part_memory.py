@@ -7,6 +7,7 @@ Parts have many pages and live for a moment, so their memory is kept for the nex
 from __future__ import annotations
 
 from collections import deque
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
 
 from delta_log.parquet.assembled_file import Sink, footer_at_end
@@ -20,15 +21,16 @@ class PartMemory:
     """Blocks of memory that are free. Threads share them."""
 
     def __init__(self) -> None:
-        self._free: deque[bytearray] = deque()
+        self._free: deque[memoryview] = deque()
 
-    def take(self) -> bytearray:
+    def take(self) -> memoryview:
         try:
             return self._free.pop()
         except IndexError:
-            return bytearray(BLOCK_BYTES)
+            # Memory that the system maps is full of zeros already.
+            return memoryview(mmap(-1, BLOCK_BYTES, MAP_PRIVATE | MAP_ANONYMOUS))
 
-    def give_back(self, blocks: list[bytearray]) -> None:
+    def give_back(self, blocks: list[memoryview]) -> None:
         self._free.extend(blocks)
 
 
@@ -43,7 +45,7 @@ class PartFile:
 
     def __init__(self, memory: PartMemory) -> None:
         self._memory = memory
-        self._blocks: list[bytearray] = []
+        self._blocks: list[memoryview] = []
         self._size = 0
 
     def write(self, data: Any) -> int:
@@ -91,7 +93,7 @@ class PartFile:
         pieces = []
         while start < end:
             begin = start % BLOCK_BYTES
-            piece = memoryview(self._blocks[start // BLOCK_BYTES])[begin : begin + end - start]
+            piece = self._blocks[start // BLOCK_BYTES][begin : begin + end - start]
             pieces.append(piece)
             start += len(piece)
         return pieces
