@@ -26,9 +26,9 @@ def groups(table: Path, target_bytes: int) -> Iterator[list[Path]]:
 
 
 def encode(files: list[Path], target: Path) -> None:
-    import polars
+    import polars as pl
 
-    polars.scan_parquet(files).sink_parquet(target, compression="snappy")
+    pl.scan_parquet(files).sink_parquet(target, compression="snappy")
 
 
 def copy(files: list[Path], target: Path) -> None:

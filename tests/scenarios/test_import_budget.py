@@ -241,7 +241,9 @@ assert NumpyDocString("Sum.\\n\\nParameters\\n----------\\nx : int\\n    A numbe
 """)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator of another C library stays as it is")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="the allocator of another C library stays as it is"
+)
 @pytest.mark.parametrize(("by_user", "allocator"), [(None, "system"), ("mimalloc", "mimalloc")])
 def test_arrow_takes_memory_from_the_c_library_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, by_user: str | None, allocator: str
