@@ -25,21 +25,21 @@ WAYS = (
     "yarn waiting",
     "yarn deferred",
 )
-SITUATIONS = (
-    "success, then cleared",
-    "refusal",
-    "another writer",
-    "outage",
-    "marked failed",
-    "worker killed",
-    "retry after commit",
-    "execution timeout",
-    "DAG-run timeout",
-    "scheduler restart",
-    "triggerer restart",
-)
-#: Situations that are the same for the place where the job runs: Airflow tells the task to end, or the task's process is gone.
-_ALIKE_FOR_THE_PLACE = {"DAG-run timeout": "marked failed", "scheduler restart": "worker killed"}
+#: Each with its kind. What Airflow does in a situation depends on how the task waits. For an operation, and for the place where the
+#: job runs, those of a kind are alike: the job is left alone, does not come about, is told to end, or loses the one that waits for it.
+SITUATIONS = {
+    "success, then cleared": "undisturbed",
+    "refusal": "undisturbed",
+    "another writer": "undisturbed",
+    "outage": "outage",
+    "marked failed": "ended",
+    "worker killed": "abandoned",
+    "retry after commit": "abandoned",
+    "execution timeout": "ended",
+    "DAG-run timeout": "ended",
+    "scheduler restart": "abandoned",
+    "triggerer restart": "abandoned",
+}
 #: So many run at a time: each may have a driver and an executor.
 CELLS_AT_ONCE = 8
 #: On a Connect server these have a job beside the task, whose slot they hold.
@@ -68,12 +68,9 @@ class Cell:
     @property
     def pairs(self) -> set[tuple[str, str]]:
         """What :func:`selected` leaves no combination of out."""
-        for_the_place = _ALIKE_FOR_THE_PLACE.get(self.situation, self.situation)
         return {
-            *combinations((self.operation, self.place, self.how_it_waits), 2),
-            (self.operation, self.situation),
+            *combinations((self.operation, self.place, self.how_it_waits, SITUATIONS[self.situation]), 2),
             (self.how_it_waits, self.situation),
-            (self.place, for_the_place),
         }
 
     @property
@@ -115,9 +112,9 @@ def cells_of_run() -> list[Cell]:
 
 
 def selected(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells in which each pair of an operation, a place, a way of waiting and a situation occurs that occurs in `cells`.
+    """Cells in which each pair of an operation, a place, a way of waiting and a kind of situation occurs that occurs in `cells`.
 
-    Of two situations that are alike for a place, each place meets one.
+    Each way of waiting also meets each situation, not only one of each kind.
 
     Chosen greedily, and the same on each call: the next cell is the one with the most pairs that are new.
     """
