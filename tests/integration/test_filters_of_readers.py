@@ -280,11 +280,11 @@ def test_filters_return_the_same_rows_from_our_files(
     found = differences(_FEW, _DATAFUSION, _DUCKDB)
     # Some readers misread what Spark's own files say of nulls and NaN, and read it in the same way from a copy.
     copied, table = table, before_it
-    wrong = [
+    to_ask = [
         {name: texts[name] for name in found.get(engine, ())}
         for engine, texts in (("Spark", _FEW), ("delta-rs", _DATAFUSION), ("DuckDB", _DUCKDB))
     ]
-    misread = differences(wrong[0], wrong[1], wrong[2])
+    misread = differences(to_ask[0], to_ask[1], to_ask[2])
     table = copied
     assert {engine: _worse(wrong, misread.get(engine, {})) for engine, wrong in found.items()} == {
         engine: {} for engine in found

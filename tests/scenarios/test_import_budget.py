@@ -258,6 +258,23 @@ assert pa.default_memory_pool().backend_name == "{allocator}"
 """)
 
 
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="the allocator of another C library stays as it is"
+)
+def test_the_c_library_keeps_free_memory() -> None:
+    succeed("""
+import os
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+def resident_bytes():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+block = bytearray(24 << 20)
+used = resident_bytes()
+del block
+assert resident_bytes() > used - (8 << 20)
+""")
+
+
 def test_functions_take_their_options_as_ever() -> None:
     succeed("""
 from delta_maintenance.lean_arrow import load_lean_arrow
