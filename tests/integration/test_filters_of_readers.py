@@ -18,6 +18,7 @@ import deltalake
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.support.checks.parquet_edits import footer_bytes
 from tests.support.runs.maintenance_runs import keys, run
@@ -31,6 +32,7 @@ from tests.support.tables.edge_values import (
 )
 
 from delta_log.parquet.metadata import split_footer
+from delta_maintenance.rewrite import copying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -267,6 +269,26 @@ def test_filters_return_the_same_rows_from_our_files(
         }
         return {engine: wrong for engine, wrong in found.items() if wrong}
 
+    def check_no_worse(before_it: Path) -> None:
+        """Ask all readers. Some misread what Spark's own files say of nulls and NaN, and read it in the same way from a copy."""
+        nonlocal table
+        assert _polars_differences(table) == {}
+        found = differences(_FEW, _DATAFUSION, _DUCKDB)
+        to_ask = [
+            {name: texts[name] for name in found.get(engine, ())}
+            for engine, texts in (("Spark", _FEW), ("delta-rs", _DATAFUSION), ("DuckDB", _DUCKDB))
+        ]
+        copied, table = table, before_it
+        misread = differences(to_ask[0], to_ask[1], to_ask[2])
+        table = copied
+        assert {engine: _worse(wrong, misread.get(engine, {})) for engine, wrong in found.items()} == {
+            engine: {} for engine in found
+        }
+        for setting in ("parquet.filter.columnindex.enabled", "spark.sql.parquet.enableVectorizedReader"):
+            session.conf.set(setting, "false")
+            assert _differences(_spark_filters(session, table, _FEW), by_spark) == {}, setting
+            session.conf.unset(setting)
+
     sources, table = table, tmp_path / "copied"
     _write_nullable(session, sources, table)
     before_it = shutil.copytree(table, tmp_path / "before")
@@ -276,23 +298,27 @@ def test_filters_return_the_same_rows_from_our_files(
     report = run(table, rewrite="copy", verify="full")
     assert (report.status, len(keys(table))) == ("committed", 1)
     assert report.metrics["numCopiedBytes"] == plan["numBytesToCopyEstimate"]
-    assert _polars_differences(table) == {}
-    found = differences(_FEW, _DATAFUSION, _DUCKDB)
-    # Some readers misread what Spark's own files say of nulls and NaN, and read it in the same way from a copy.
-    copied, table = table, before_it
-    to_ask = [
-        {name: texts[name] for name in found.get(engine, ())}
-        for engine, texts in (("Spark", _FEW), ("delta-rs", _DATAFUSION), ("DuckDB", _DUCKDB))
-    ]
-    misread = differences(to_ask[0], to_ask[1], to_ask[2])
-    table = copied
-    assert {engine: _worse(wrong, misread.get(engine, {})) for engine, wrong in found.items()} == {
-        engine: {} for engine in found
-    }
-    for setting in ("parquet.filter.columnindex.enabled", "spark.sql.parquet.enableVectorizedReader"):
-        session.conf.set(setting, "false")
-        assert _differences(_spark_filters(session, table, _FEW), by_spark) == {}, setting
-        session.conf.unset(setting)
+    check_no_worse(before_it)
+
+    table = tmp_path / "joined"
+    session.conf.set("parquet.enable.dictionary", "false")
+    _write_nullable(session, sources, table)
+    session.conf.unset("parquet.enable.dictionary")
+    before_it = shutil.copytree(table, tmp_path / "before joined")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copying, "JOINED_ROWS", 0)
+        report = run(table, verify="full")
+    assert (report.status, len(keys(table))) == ("committed", 1)
+    chunks = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
+    encodings = [set(chunks.column(number).encodings) for number in range(chunks.num_columns)]
+    # Of parquet-java, which gives levels that there are not an encoding of their own.
+    joined = [number for number, found in enumerate(encodings) if "BIT_PACKED" in found]
+    assert len(joined) > 10
+    assert (
+        sum(chunks.column(number).total_compressed_size for number in joined)
+        == report.metrics["numCopiedBytes"]
+    )
+    check_no_worse(before_it)
 
     table = sources
     assert run(table, verify="full").status == "committed"

@@ -150,6 +150,23 @@ class DataFile:
             buffer_size=0 if in_memory else _PAGE_BYTES,
         )
 
+    def content(self) -> pa.Buffer:
+        """Return all bytes of the file. A later :meth:`read` takes them from memory, until the file is closed.
+
+        :raises CorruptLog: the file is gone, or cannot be read.
+        """
+        parquet = self._parquet
+        with _file_errors(self.key, self._storage):
+            self._source.seek(0)
+            if isinstance(self._source, pa.BufferReader):
+                return self._source.read_buffer()
+            content = pa.py_buffer(self._source.read())
+            parquet.close(force=True)
+            self._source = pa.BufferReader(content)
+            self._read_at = self._source.read_at
+            self._opened = self._parquet_of(self._source)
+            return content
+
     def close(self) -> None:
         """Close the file until :meth:`read` opens it again. A file that waits for its turn then needs no descriptor."""
         if self._opened is not None:

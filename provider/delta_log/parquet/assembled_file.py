@@ -198,7 +198,7 @@ class AssembledFile:
         if BLOOM_FILTER[0] in places:
             self._put(moved, BLOOM_FILTER, small.of(chunk, BLOOM_FILTER))
         if OFFSET_INDEX[0] in places:
-            self._offset_indexes.append((moved, _moved_offset_index(small.of(chunk, OFFSET_INDEX), by)))
+            self._offset_indexes.append((moved, moved_offset_index(small.of(chunk, OFFSET_INDEX), by)))
         if COLUMN_INDEX[0] in places:
             self._column_indexes.append((moved, small.of(chunk, COLUMN_INDEX)))
 
@@ -233,7 +233,8 @@ def _adjacent(groups: Sequence[RowGroup]) -> list[tuple[int, int, list[int]]]:
     return ranges
 
 
-def _moved_offset_index(content: bytes, by: int) -> bytes:
+def moved_offset_index(content: bytes, by: int) -> bytes:
+    """Return an offset index for a file in which the pages lie ``by`` bytes further on."""
     if _FEW_PAGES.fullmatch(content):
         moved, count = _PAGE.subn(
             lambda page: b"\x16" + encoded_integer(integer(page[1]) + by) + page[2], content

@@ -25,7 +25,7 @@ _FILE_PATH, FILE_OFFSET, _META, _CRYPTO, _ENCRYPTED_META = 1, (2,), 3, 8, 9
 OFFSET_INDEX, COLUMN_INDEX = ((4,), (5,)), ((6,), (7,))
 # Fields of ColumnMetaData.
 _TYPE, _ENCODINGS, _PATH, _CODEC, _STATISTICS, _ENCODING_STATS, _SIZES = 1, 2, 3, 4, 12, 13, 16
-NUM_VALUES, COMPRESSED_BYTES = (_META, 5), (_META, 7)
+NUM_VALUES, UNCOMPRESSED_BYTES, COMPRESSED_BYTES = (_META, 5), (_META, 6), (_META, 7)
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE = (_META, 9), (_META, 10), (_META, 11)
 BLOOM_FILTER = ((_META, 14), (_META, 15))
 # Fields of Statistics: the bounds in the present and in the deprecated form, and whether they are exact.
@@ -38,7 +38,7 @@ _OLD_BOUNDS, _BOUNDS, _EXACT = (1, 2), (5, 6), (7, 8)
 #: Values that differ from chunk to chunk.
 _NUMBERS = frozenset(
     {
-        *(FILE_OFFSET, *OFFSET_INDEX, *COLUMN_INDEX, NUM_VALUES, (_META, 6), COMPRESSED_BYTES),
+        *(FILE_OFFSET, *OFFSET_INDEX, *COLUMN_INDEX, NUM_VALUES, UNCOMPRESSED_BYTES, COMPRESSED_BYTES),
         *(DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, *BLOOM_FILTER, NULL_COUNT, (_META, _STATISTICS, 4)),
     }
 )

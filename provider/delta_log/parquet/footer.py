@@ -37,7 +37,7 @@ _FORMAT_VERSION = 2
 _TYPE_ORDER = b"\x1c\0\0"
 _ZERO = encoded_integer(0)
 #: The encodings of the physical types FLOAT and DOUBLE.
-_FLOAT_CODES = {4: "<f", 5: "<d"}
+FLOAT_CODES = {4: "<f", 5: "<d"}
 #: Forms that the chunks of one leaf may have before the oldest are forgotten.
 _MOST_FORMS = 16
 
@@ -95,6 +95,16 @@ class ColumnChunk:
         return self._raw(form.NUM_VALUES) == encoded
 
     @property
+    def num_values(self) -> int:
+        """Values, nulls included."""
+        return self.required_number(form.NUM_VALUES)
+
+    @property
+    def uncompressed_bytes(self) -> int:
+        """The bytes of all its pages and of their headers if nothing were compressed."""
+        return self.required_number(form.UNCOMPRESSED_BYTES)
+
+    @property
     def is_null(self) -> bool:
         """Whether the footer says that all its values are null."""
         nulls = self._raw(form.NULL_COUNT)
@@ -129,7 +139,7 @@ class ColumnChunk:
     @property
     def has_nan_bound(self) -> bool:
         """Whether a bound is a NaN. parquet-java sorts it above all numbers, and takes no notice of such bounds when it reads."""
-        code, bounds = _FLOAT_CODES.get(self.form.physical_type), self.bounds
+        code, bounds = FLOAT_CODES.get(self.form.physical_type), self.bounds
         if code is None or bounds is None:
             return False
         width = struct.calcsize(code)
@@ -140,15 +150,14 @@ class ColumnChunk:
 
         parquet-java writes the zero that it met, and widens the bounds when it reads them. Other readers do not.
         """
-        code, places = _FLOAT_CODES.get(self.form.physical_type), self.form.places
-        if code is None:
+        if self.form.physical_type not in FLOAT_CODES:
             return
-        zero = bytes(struct.calcsize(code))
-        negative = zero[:-1] + b"\x80"
-        for path, wrong, right in ((form.LOW, zero, negative), (form.HIGH, negative, zero)):
-            place = places.get(path)
-            if place is not None and _content(self.values[place]) == wrong:
-                self.values[place] = bytes((len(right),)) + right
+        for path, side in ((form.LOW, 0), (form.HIGH, 1)):
+            place = self.form.places.get(path)
+            if place is not None:
+                bound = _content(self.values[place])
+                wide = with_wide_zeros(self.form.physical_type, bound, bound)[side]
+                self.values[place] = bytes((len(wide),)) + wide
 
     def moved(self, by: int) -> ColumnChunk:
         """Return the chunk for a file in which its pages lie ``by`` bytes further on."""
@@ -402,6 +411,16 @@ class Footer:
             return self.fields.structs(number)
         alone = Fields({number: (kind, raw)})
         return Fields.from_bytes(alone.to_bytes(), {number: {}}).structs(number)
+
+
+def with_wide_zeros(physical_type: int, low: bytes, high: bytes) -> tuple[bytes, bytes]:
+    """Return bounds in which a zero of floats is -0.0 below and 0.0 above."""
+    code = FLOAT_CODES.get(physical_type)
+    if code is None:
+        return low, high
+    zero = bytes(struct.calcsize(code))
+    negative = zero[:-1] + b"\x80"
+    return negative if low == zero else low, zero if high == negative else high
 
 
 def footer_start(end: bytes) -> int:

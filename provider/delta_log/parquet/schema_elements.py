@@ -91,6 +91,26 @@ def columns_of(schema: list[Fields]) -> list[tuple[Any, ...]]:
     return [_meaning(element) for element in schema[1:]]
 
 
+def meanings_by_column(schema: list[Fields]) -> dict[bytes, list[tuple[Any, ...]]]:
+    """Return what :func:`columns_of` returns for each column of the table, by the names of the columns in their order.
+
+    :raises CorruptThrift: the elements are no schema, or two columns have one name.
+    """
+    meanings, found, at = columns_of(schema), dict[bytes, list[tuple[Any, ...]]](), 0
+    while at < len(meanings):
+        start, missing = at, 1
+        while missing:
+            if at == len(meanings):
+                raise CorruptThrift(0, "the schema ends within a column")
+            at += 1
+            missing += (schema[at].number(_CHILDREN) or 0) - 1
+        name = schema[start + 1].binary(_NAME) or b""
+        if name in found:
+            raise CorruptThrift(0, "two columns have one name")
+        found[name] = meanings[start:at]
+    return found
+
+
 def leaves_of(schema: list[Fields]) -> list[Leaf]:
     """Return the leaves of a sound schema in their order."""
     leaves: list[Leaf] = []

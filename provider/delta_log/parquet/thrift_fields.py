@@ -117,6 +117,17 @@ class Fields(dict[int, tuple[int, Any]]):
             found.append(value[start:at])
         return tuple(found)
 
+    def booleans(self, field: int) -> tuple[bool, ...]:
+        """Return the items of a list of booleans; none if the field is absent.
+
+        :raises CorruptThrift: the field holds something else.
+        """
+        kind, value = self.get(field, (LIST, b"\0"))
+        item_kind, count, at = list_head(value, 0) if kind == LIST else (0, 1, 0)
+        if count and item_kind not in (BOOLEAN, _FALSE):
+            raise CorruptThrift(0, f"field {field} holds no list of booleans")
+        return tuple(byte == BOOLEAN for byte in value[at : at + count])
+
     def required_number(self, field: int) -> int:
         """Return the value of an integer field.
 
@@ -166,10 +177,10 @@ class Fields(dict[int, tuple[int, Any]]):
     def put_numbers(self, field: int, values: Iterable[int]) -> None:
         """Set a list of integers of 32 bits."""
         items = [encoded_integer(value) for value in values]
-        self[field] = (LIST, _encoded_head(len(items), I32) + b"".join(items))
+        self[field] = (LIST, encoded_list_head(len(items), I32) + b"".join(items))
 
     def put_binary(self, field: int, value: bytes) -> None:
-        self[field] = (BINARY, _encoded_varint(len(value)) + value)
+        self[field] = (BINARY, encoded_varint(len(value)) + value)
 
     def put_struct(self, field: int, value: Fields) -> None:
         self[field] = (STRUCT, value)
@@ -334,7 +345,7 @@ def _write(out: bytearray, fields: Fields) -> None:
         elif isinstance(value, Fields):
             _write(out, value)
         else:
-            out += _encoded_head(len(value), STRUCT)
+            out += encoded_list_head(len(value), STRUCT)
             for item in value:
                 if isinstance(item, Fields):
                     _write(out, item)
@@ -343,11 +354,11 @@ def _write(out: bytearray, fields: Fields) -> None:
     out.append(0)
 
 
-def _encoded_head(count: int, kind: int) -> bytes:
-    """Return the beginning of a list."""
+def encoded_list_head(count: int, kind: int) -> bytes:
+    """Return the beginning of a list of so many items of a kind."""
     if count < _LONG:
         return bytes((count << 4 | kind,))
-    return bytes((_LONG << 4 | kind,)) + _encoded_varint(count)
+    return bytes((_LONG << 4 | kind,)) + encoded_varint(count)
 
 
 def integer(value: bytes) -> int:
@@ -373,10 +384,11 @@ def integer(value: bytes) -> int:
 
 
 def encoded_integer(value: int) -> bytes:
-    return _encoded_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+    return encoded_varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
-def _encoded_varint(value: int) -> bytes:
+def encoded_varint(value: int) -> bytes:
+    """Encode an unsigned number."""
     if value < 128:
         return bytes((value,))
     if 1 << 21 <= value < 1 << 28:

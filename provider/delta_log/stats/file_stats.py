@@ -247,6 +247,12 @@ class StatsCollector:
             if more.low is not None:
                 mine.widen(more.low, more.high)
 
+    def take(self, other: StatsCollector) -> None:
+        """Take over the statistics of the columns that another collector has of the same rows. The number of rows is its."""
+        self.num_records = other.num_records
+        for column, known in zip(other.columns, other._gathered, strict=True):
+            self._gathered[self._number(column.path)] = known
+
     def _number(self, path: tuple[str, ...]) -> int:
         return next(n for n, column in enumerate(self.columns) if column.path == path)
 

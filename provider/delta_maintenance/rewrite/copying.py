@@ -36,8 +36,9 @@ from itertools import pairwise
 from delta_log.data.legacy_calendar import may_be_julian
 from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.chunk_form import ChunkForm
-from delta_log.parquet.footer import MAGIC, Footer, RowGroup
-from delta_log.parquet.schema_elements import DOUBLE, FLOAT, Leaf, columns_of, leaves_of
+from delta_log.parquet.footer import MAGIC, ColumnChunk, Footer, RowGroup
+from delta_log.parquet.joined_chunk import JOINABLE_ENCODINGS
+from delta_log.parquet.schema_elements import DOUBLE, FLOAT, Leaf, columns_of, leaves_of, meanings_by_column
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.parquet.thrift_fields import encoded_integer
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
@@ -45,6 +46,9 @@ from delta_maintenance.rewrite.writer_settings import CODEC_PROPERTY, WriterSett
 
 #: From these on, a row group is large enough for ``auto``: DuckDB's row groups have so many rows.
 LARGE_BYTES, LARGE_ROWS = 16 << 20, 122_880
+
+#: Chunks of fewer rows are not joined: each page costs a reader the time of hundreds of values.
+JOINED_ROWS = 1_000
 
 #: In the footer of each file that this provider writes: chunks of floats with a NaN have no bounds, and those with a zero make
 #: no claim about the values in their dictionaries and Bloom filters.
@@ -117,6 +121,10 @@ class CopyRules:
     #: Whether columns are right, by the bytes of the schema.
     _schemas: dict[bytes, bool] = field(default_factory=dict)
     _chunks: dict[tuple[int, ChunkForm], str | None] = field(default_factory=dict)
+    #: The leaves of columns that are right and all leaves of the file, by the bytes of the schema.
+    _alike: dict[bytes, tuple[dict[int, int], list[Leaf]]] = field(default_factory=dict)
+    #: Whether chunks of a form may be joined, by the path of their leaf.
+    _joined_forms: dict[tuple[tuple[bytes, ...], ChunkForm], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._leaves = leaves_of(self.like.schema)
@@ -140,7 +148,7 @@ class CopyRules:
             groups = footer.row_groups
             against = self._against_file(footer)
             if against is None:
-                against = self._against_places(footer, groups, data_end)
+                against = self._against_places(footer, groups, data_end, self._leaves)
             if against is not None:
                 return Copies((against,) * len(groups))
             reasons = tuple(self._against_group(group) for group in groups)
@@ -148,31 +156,77 @@ class CopyRules:
             return Copies((ODD_FOOTER,) * max(1, len(footer.row_groups)))
         return Copies(reasons, self._distrust(footer))
 
+    def joinable_leaves(self, footer: Footer, data_end: int) -> dict[int, int]:
+        """Return the leaves whose pages may become part of a larger chunk, by what the footer says of a file.
+
+        :param data_end: the offset of the footer.
+        :return: numbers of leaves of the new file, each with the number of that leaf in this file.
+        """
+        try:
+            schema = footer.schema_bytes
+            if schema not in self._alike:
+                self._alike[schema] = _leaves_alike(footer, self.like), leaves_of(footer.schema)
+            alike, leaves = self._alike[schema]
+            groups = [group for group in footer.row_groups if group.num_rows]
+            if (
+                self.num_row_ids
+                or not footer.has_type_orders
+                or self._against_writer(footer) is not None
+                or self._against_places(footer, groups, data_end, leaves) is not None
+            ):
+                return {}
+            return {
+                number: there
+                for number, there in alike.items()
+                if not leaves[there].is_repeated
+                and (number not in self._floats or _trusts_floats(footer))
+                and all(self._joins(leaves[there], group.chunks[there]) for group in groups)
+            }
+        except CorruptThrift:
+            return {}
+
+    def _joins(self, leaf: Leaf, chunk: ColumnChunk) -> bool:
+        key = leaf.path, chunk.form
+        if key not in self._joined_forms:
+            without_dictionary = JOINABLE_ENCODINGS.issuperset(chunk.form.encodings)
+            self._joined_forms[key] = without_dictionary and self._against_form(leaf, chunk.form) is None
+        return (
+            self._joined_forms[key]
+            and chunk.num_values >= JOINED_ROWS
+            and (chunk.bounds is not None or chunk.is_null)
+            and not chunk.has_nan_bound
+        )
+
     def _against_file(self, footer: Footer) -> str | None:
         if footer.is_signed:
-            return ENCRYPTED
+            return ENCRYPTED  # its schema may be, too
         schema = footer.schema_bytes
         if schema not in self._schemas:
             self._schemas[schema] = stores_alike(footer, self.like)
-        if not self._schemas[schema]:
-            return OTHER_COLUMNS
+        return self._against_writer(footer) if self._schemas[schema] else OTHER_COLUMNS
+
+    def _against_writer(self, footer: Footer) -> str | None:
+        if footer.is_signed:
+            return ENCRYPTED
         if not knows_writer(footer.created_by):
             return UNKNOWN_WRITER
         return JULIAN if may_be_julian(footer.key_values, footer.created_by)[0] else None
 
-    def _against_places(self, footer: Footer, groups: list[RowGroup], data_end: int) -> str | None:
+    def _against_places(
+        self, footer: Footer, groups: list[RowGroup], data_end: int, leaves: list[Leaf]
+    ) -> str | None:
         """Compare what the footer says of the places of pages, and of the numbers of values."""
         if footer.num_rows != sum(group.num_rows for group in groups):
             return ODD_FOOTER
         extents = []
         for group in groups:
             rows, chunks = group.num_rows, group.chunks
-            if len(chunks) != len(self._leaves) or rows < 0:
+            if len(chunks) != len(leaves) or rows < 0:
                 return ODD_FOOTER
             if not rows:
                 continue
             places, encoded_rows = [], encoded_integer(rows)
-            for leaf, chunk in zip(self._leaves, chunks, strict=True):
+            for leaf, chunk in zip(leaves, chunks, strict=True):
                 start, size = chunk.place
                 if size <= 0 or not (leaf.is_repeated or chunk.has_values(encoded_rows)):
                     return ODD_FOOTER
@@ -219,11 +273,10 @@ class CopyRules:
         return None if _ENCODINGS.issuperset(form.encodings) else UNKNOWN_ENCODING
 
     def _distrust(self, footer: Footer) -> Distrust:
-        is_ours = footer.key_values.get(FLOATS_KEY.encode()) == FLOATS_ARE_TRUE.encode()
-        no_bounds = frozenset() if is_ours or _java_minor(footer.created_by) is not None else self._floats
+        no_bounds = frozenset() if _trusts_floats(footer) else self._floats
         if not footer.has_type_orders:
             no_bounds = frozenset(range(len(self._leaves)))
-        return Distrust(no_bounds, frozenset() if is_ours else self._floats, is_foreign=True)
+        return Distrust(no_bounds, frozenset() if _is_ours(footer) else self._floats, is_foreign=True)
 
 
 def stores_alike(footer: Footer, other: Footer) -> bool:
@@ -232,6 +285,17 @@ def stores_alike(footer: Footer, other: Footer) -> bool:
     :raises CorruptThrift: a schema is malformed.
     """
     return columns_of(footer.schema) == columns_of(other.schema)
+
+
+def _leaves_alike(footer: Footer, other: Footer) -> dict[int, int]:
+    """Return the leaves of the columns that two files store in the same way: their numbers in the other file and in this one."""
+    mine, theirs = meanings_by_column(footer.schema), meanings_by_column(other.schema)
+    by_path = {leaf.path: number for number, leaf in enumerate(leaves_of(footer.schema))}
+    return {
+        number: by_path[leaf.path]
+        for number, leaf in enumerate(leaves_of(other.schema))
+        if mine.get(leaf.path[0]) == theirs[leaf.path[0]]
+    }
 
 
 def against_source(task: RewriteTask, source: SourceFile) -> str | None:
@@ -244,6 +308,15 @@ def against_source(task: RewriteTask, source: SourceFile) -> str | None:
 def knows_writer(created_by: str) -> bool:
     """Tell whether the statistics of a writer follow the present rules of the format."""
     return _java_minor(created_by) is not None or _WRITERS.match(created_by) is not None
+
+
+def _trusts_floats(footer: Footer) -> bool:
+    """Tell whether the bounds of floats are right where there is a NaN: this provider and parquet-java then give none."""
+    return _is_ours(footer) or _java_minor(footer.created_by) is not None
+
+
+def _is_ours(footer: Footer) -> bool:
+    return footer.key_values.get(FLOATS_KEY.encode()) == FLOATS_ARE_TRUE.encode()
 
 
 def floats_note() -> Mapping[str, str]:

@@ -55,15 +55,18 @@ class LiveRows:
         *,
         on_all_processors: bool = False,
         dictionaries: Callable[[], Collection[str]] = frozenset,
+        names: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of some slices, in batches of bounded size.
 
+        :param names: physical names of the columns to read, where the table does not track rows; by default all.
         :param dictionaries: returns the names of texts that may come as dictionary arrays; asked before each slice.
         :param on_all_processors: decode columns side by side, where no other slices are.
         """
         memory = ColumnMemory()
+        schema = self.schema if names is None else self.schema_of(names)
         for part in slices:
-            yield from self._batches_of(part, memory, on_all_processors, dictionaries())
+            yield from self._batches_of(part, schema, memory, on_all_processors, dictionaries())
 
     def schema_of(self, names: Collection[str]) -> pa.Schema:
         """Return the schema of some columns, in the order of the table.
@@ -95,14 +98,16 @@ class LiveRows:
     def _batches_of(
         self,
         part: SourceSlice,
+        schema: pa.Schema,
         memory: ColumnMemory,
         on_all_processors: bool,
         dictionaries: Collection[str],
     ) -> Iterator[pa.RecordBatch]:
         source, data_file = part.opened.source, self._data_file(part)
         tracked = self._tracked
+        wanted = set(schema.names)
         for rows in data_file.read(
-            self.columns.fields,
+            [column for column in self.columns.fields if column.physical_name in wanted],
             part.opened.hidden,
             physical=True,
             positions=tracked is not None,
@@ -122,9 +127,10 @@ class LiveRows:
                     "default_row_commit_version": source.default_row_commit_version,
                 }
                 arrays[self._num_own :] = tracked.arrays(arrays[self._num_own :], rows.positions, file)
-            fields = zip(self.schema, arrays, strict=True)
-            schema = pa.schema([field.with_type(array.type) for field, array in fields])
-            yield pa.record_batch(arrays, schema=schema if dictionaries else self.schema)
+            as_read = pa.schema(
+                [field.with_type(array.type) for field, array in zip(schema, arrays, strict=True)]
+            )
+            yield pa.record_batch(arrays, schema=as_read if dictionaries else schema)
         data_file.close()
 
 

@@ -32,6 +32,7 @@ from delta_maintenance.rewrite.copied_part import CopiedPart
 from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
 from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
+from delta_maintenance.rewrite.joined_part import Joining
 from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.received_file import ReceivedFile
@@ -78,6 +79,7 @@ class _Work:
     :param file: the number of the new file that the rows belong to.
     :param sources_done: bytes of each source whose rows end with this segment.
     :param copied: the row groups to copy; their rows are needed for a checksum only.
+    :param segment: the slices of sources that the rows are in, if these are all of their rows.
     :param numbers: returns what the row map says of these rows.
     """
 
@@ -86,6 +88,7 @@ class _Work:
     bloom_filters: frozenset[str]
     sources_done: tuple[int, ...]
     copied: SourceSlice | None = None
+    segment: Segment = ()
     numbers: Callable[[], Uint64s] | None = None
 
 
@@ -114,25 +117,21 @@ def write_outputs(
         laid_out = LaidOutRows(task, sources, live, settings.row_group_bytes, pool)
     work, ahead = _work_of(task, sources, live, settings, pool, laid_out, on_progress)
 
-    def copied_part(part: SourceSlice, batches: Callable[[], Iterable[pa.RecordBatch]]) -> CopiedPart:
-        found = RowHash()
-        if task.verify == "full":
-            for batch in batches():
-                found = found.plus(RowHash.of(batch))
-        # Who asks for copies whatever their size wants them cheap, and has no bounds of these columns.
-        floats = _floats(part, live, settings) if task.rewrite == "auto" else None
-        return CopiedPart(part, found, floats)
+    joining = None
+    if sources.copied_files is not None and task.rewrite == "auto":
+        joining = Joining(sources.copied_files.rules, live, settings, pool.memory)
+    # A layout has hashed the rows before it moved them.
+    hashes_rows = task.verify == "full" and laid_out is None
 
     def encoded(part: _Work) -> _Part:
         if part.copied is not None:
-            return copied_part(part.copied, part.batches)
+            return _copied_part(task, live, settings, part.copied, part.batches)
+        if joining is not None and part.segment and not part.bloom_filters:
+            joined = joining.part(part.segment, hashes_rows=hashes_rows)
+            if joined is not None:
+                return joined
         encoder = PartEncoder(
-            live.schema,
-            settings,
-            part.bloom_filters,
-            # A layout has hashed the rows before it moved them.
-            hashes_rows=task.verify == "full" and laid_out is None,
-            memory=pool.memory,
+            live.schema, settings, part.bloom_filters, hashes_rows=hashes_rows, memory=pool.memory
         )
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
@@ -158,6 +157,7 @@ def write_outputs(
                         bytes_copied += part.num_bytes
                         part.add_stats_to(copied)
                     else:
+                        bytes_copied += part.bytes_copied
                         stats.include(part.stats)
                     read = read.plus(part.read)
                 target.finish(key_values)
@@ -190,6 +190,22 @@ def _work_of(
         # The caller's thread decodes while one thread encodes.
         return _pieces(task, sources, live, settings.row_group_bytes), 1
     return _segments(task, sources, live, settings.row_group_bytes, pool.threads), ahead
+
+
+def _copied_part(
+    task: RewriteTask,
+    live: LiveRows,
+    settings: WriterSettings,
+    part: SourceSlice,
+    batches: Callable[[], Iterable[pa.RecordBatch]],
+) -> CopiedPart:
+    """Read of row groups to copy what is needed."""
+    found = RowHash()
+    if task.verify == "full":
+        for batch in batches():
+            found = found.plus(RowHash.of(batch))
+    # Who asks for copies whatever their size wants them cheap, and has no bounds of these columns.
+    return CopiedPart(part, found, _floats(part, live, settings) if task.rewrite == "auto" else None)
 
 
 def _floats(part: SourceSlice, live: LiveRows, settings: WriterSettings) -> StatsCollector | None:
@@ -226,7 +242,7 @@ def _segments(
         if segment[0].is_copied:
             yield _Work(0, batches, frozenset(), done, segment[0])
         else:
-            yield _Work(0, batches, bloom_filters_of(segment), done)
+            yield _Work(0, batches, bloom_filters_of(segment), done, segment=segment)
 
 
 def _laid_out(rows: LaidOutRows, on_progress: OnProgress | None) -> Generator[_Work, None, None]:

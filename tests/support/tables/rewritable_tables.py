@@ -193,6 +193,7 @@ class GeneratedTable:
     :param narrow: columns whose types were widened, and how they were before.
     :param defaults: columns have default values, which writers give to rows that have none.
     :param properties: beside those that follow from the others.
+    :param dictionaries: files may have some.
     """
 
     columns: tuple[str, ...]
@@ -204,6 +205,7 @@ class GeneratedTable:
     narrow: Mapping[str, Narrow] = field(default_factory=dict)
     defaults: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    dictionaries: bool = True
 
     def live_rows(self) -> list[dict[str, Any]]:
         """Returns the rows that a reader must find, with logical column names."""
@@ -329,6 +331,7 @@ class GeneratedTable:
             path / name,
             row_group_size=file.row_group,
             store_schema=False,
+            use_dictionary=self.dictionaries,
         )
         partition = {schema.field(PARTITION).physical_name: file.partition} if self.partitioned else {}
         stats = {"numRecords": len(file.rows), **({"tightBounds": False} if file.deleted else {})}
@@ -398,17 +401,20 @@ def _renamed(value: Any, kind: DataType) -> Any:
 
 
 @st.composite
-def generated_tables(draw: st.DrawFn) -> GeneratedTable:
+def generated_tables(draw: st.DrawFn, *, alike: bool = False) -> GeneratedTable:
+    """
+    :param alike: all files hold all columns as the table has them, and no row is deleted.
+    """
     columns = tuple(draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=5, unique=True)))
     partitioned = draw(st.booleans())
     narrow = {
         name: draw(st.sampled_from(NARROW[name]))
         for name in columns
-        if name in NARROW and draw(st.booleans())
+        if name in NARROW and not alike and draw(st.booleans())
     }
     files = []
     for _ in range(draw(st.integers(1, 4))):
-        there = tuple(draw(st.lists(st.sampled_from(columns), unique=True)))
+        there = columns if alike else tuple(draw(st.lists(st.sampled_from(columns), unique=True)))
         older = frozenset(name for name in narrow if name in there and draw(st.booleans()))
         values = {name: narrow[name].values if name in older else COLUMNS[name][1] for name in columns}
         row = st.fixed_dictionaries({name: st.none() | values[name] for name in columns})
@@ -418,7 +424,7 @@ def generated_tables(draw: st.DrawFn) -> GeneratedTable:
             File(
                 columns=there,
                 rows=rows,
-                deleted=frozenset(draw(st.sets(positions))) if rows else frozenset(),
+                deleted=frozenset(draw(st.sets(positions))) if rows and not alike else frozenset(),
                 partition=draw(st.sampled_from(["x", "y z", "é", None])) if partitioned else None,
                 # A file without any column of the table has rows all the same, by another.
                 extra=not there or draw(st.booleans()),
@@ -436,6 +442,7 @@ def generated_tables(draw: st.DrawFn) -> GeneratedTable:
         narrow=narrow,
         defaults=draw(st.booleans()),
         properties=draw(st.sampled_from(STATS_PROPERTIES)),
+        dictionaries=not alike or draw(st.booleans()),
     )
 
 

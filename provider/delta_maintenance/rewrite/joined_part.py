@@ -1,0 +1,210 @@
+"""Makes a part of a new file from a segment, and copies the pages of those columns that need no decoding.
+
+Row groups are copied as bytes where they are large (:mod:`delta_maintenance.rewrite.copying`). Those of small files are not, since
+many small row groups cost every reader. But a column without a dictionary is a sequence of pages, and the sequences of many files
+behind each other are the column of one large row group (:mod:`delta_log.parquet.joined_chunk`). The other columns of the segment are
+decoded and encoded.
+
+A column is joined if all of this holds in all files of the segment:
+
+1. The file may be copied from, is read whole, has no deleted rows, and its rows need no ids.
+2. No leaf of the column is in a list or a map, or has a dictionary. All chunks of a leaf have one codec.
+3. The footer says how many values are null, and it has bounds that are trusted.
+4. A chunk has at least :data:`~delta_maintenance.rewrite.copying.JOINED_ROWS` rows.
+
+A header of a page that contradicts this, or the footer, makes the column one that is decoded.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+import pyarrow as pa
+
+from delta_log.arrow.row_hash import RowHash
+from delta_log.parquet.assembled_file import Distrust
+from delta_log.parquet.assembled_group import AssembledGroup
+from delta_log.parquet.footer import END_BYTES, ColumnChunk, Footer, FooterMemory, RowGroup, footer_length
+from delta_log.parquet.joined_chunk import JoinedChunk
+from delta_log.parquet.schema_elements import Leaf, leaves_of
+from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.stats.file_stats import StatsCollector
+from delta_maintenance.rewrite.copied_stats import CopiedStats
+from delta_maintenance.rewrite.copying import LARGE_BYTES, CopyRules
+from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
+from delta_maintenance.rewrite.live_rows import LiveRows
+from delta_maintenance.rewrite.part_memory import PartFile, PartMemory
+from delta_maintenance.rewrite.segments import Segment
+from delta_maintenance.rewrite.writer_settings import WriterSettings
+
+#: The least share of a file's bytes that is worth it.
+_WORTH_IT = 1 / 8
+
+#: The chunks of some leaves, by the numbers of the leaves.
+_Joined = dict[int, JoinedChunk]
+
+
+@dataclass(slots=True)
+class Joining:
+    """Makes parts with joined columns. Several threads may do so at once.
+
+    :param rules: judge the sources.
+    """
+
+    rules: CopyRules
+    live: LiveRows
+    settings: WriterSettings
+    memory: PartMemory
+    _leaves: list[Leaf] = field(init=False)
+    _footers: FooterMemory = field(default_factory=FooterMemory)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._leaves = leaves_of(self.rules.like.schema)
+
+    def part(self, segment: Segment, *, hashes_rows: bool) -> EncodedPart | None:
+        """Make the part of a segment; ``None`` if none of its columns is to be joined.
+
+        :param hashes_rows: compute the checksum of the rows, for which all columns are read.
+        :raises CorruptLog: a source is missing or broken.
+        """
+        joined = self._joined(segment)
+        if not joined:
+            return None
+        names = {self._leaves[number].path[0].decode() for number in joined}
+        rest = self.live.schema_of([name for name in self.live.schema.names if name not in names])
+        read = RowHash()
+
+        def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            nonlocal read
+            for batch in batches:
+                read = read.plus(RowHash.of(batch))
+                yield batch.select(rest.names)
+
+        encoder = self._encoder(rest)
+        if hashes_rows:
+            batches = hashed(self.live.batches(segment))
+        else:
+            batches = self.live.batches(segment, dictionaries=encoder.dictionaries, names=rest.names)
+        encoded = encoder.encode(batches)
+        content = PartFile(self.memory)
+        group, distrust = self._assembled(content, joined, encoded)
+        encoded.content.release()
+        stats = self.settings.new_stats()
+        stats.take(encoded.stats)
+        stats.take(self._stats_of(names, group))
+        bytes_copied = sum(chunk.size_bytes for chunk in joined.values())
+        return EncodedPart(content, stats, (distrust,), read, bytes_copied)
+
+    def _joined(self, segment: Segment) -> _Joined:
+        """Join the columns of a segment for which this is possible; none if it is not worth it."""
+        found: _Joined | None = None
+        for part in segment:
+            opened = part.opened
+            if (
+                opened.hidden is not None
+                or opened.copied is not None
+                or part.row_groups is not None
+                or opened.source.size_bytes >= LARGE_BYTES
+            ):
+                return {}
+            view = memoryview(opened.data_file.content()).cast("B")
+            try:
+                with self._lock:
+                    footer, data_end = _footer_of(view, self._footers)
+                    joinable = self.rules.joinable_leaves(footer, data_end)
+            except CorruptThrift:
+                return {}
+            groups = [group for group in footer.row_groups if group.num_rows]
+            is_first = found is None
+            if found is None:
+                found = {number: JoinedChunk(self._leaves[number]) for number in joinable}
+            found = {
+                number: chunk
+                for number, chunk in found.items()
+                if number in joinable
+                and _takes(chunk, view, [group.chunks[joinable[number]] for group in groups])
+            }
+            # Files of one table are alike, so the first one tells whether it is worth it.
+            if is_first and not self._is_worth_it(found, len(view)):
+                return {}
+        found = found or {}
+        if not self._is_worth_it(found, sum(part.opened.source.size_bytes for part in segment)):
+            return {}
+        return {number: found[number] for number in sorted(self._whole_columns(found))}
+
+    def _is_worth_it(self, found: _Joined, bytes_in: int) -> bool:
+        copied = sum(found[number].size_bytes for number in self._whole_columns(found))
+        return copied > _WORTH_IT * bytes_in
+
+    def _whole_columns(self, leaves: Iterable[int]) -> set[int]:
+        """Return those leaves whose columns have no other leaves."""
+        chosen = set(leaves)
+        torn = {leaf.path[0] for number, leaf in enumerate(self._leaves) if number not in chosen}
+        return {number for number in chosen if self._leaves[number].path[0] not in torn}
+
+    def _encoder(self, rest: pa.Schema) -> PartEncoder:
+        """Return an encoder of the other columns, which makes one row group."""
+        settings = self._settings_of(rest.names)
+        return PartEncoder(rest, replace(settings, row_group_bytes=sys.maxsize), memory=self.memory)
+
+    def _assembled(
+        self, content: PartFile, joined: _Joined, encoded: EncodedPart
+    ) -> tuple[RowGroup, Distrust]:
+        """Write a file of all columns. Return its row group, and what its footer must not say."""
+        groups = encoded.content.footer().row_groups
+        chunks = iter(groups[0].chunks if groups else ())
+        file = AssembledGroup(content, self.rules.like)
+        encoded_leaves = []
+        for number in range(len(self._leaves)):
+            if number in joined:
+                file.join(joined[number])
+            else:
+                file.copy(encoded.content, next(chunks))
+                encoded_leaves.append(number)
+        counts = {chunk.num_values for chunk in joined.values()} | {group.num_rows for group in groups}
+        if len(counts) > 1:
+            raise AssertionError(f"columns of one row group have {counts} rows. This is a bug.")
+        group = file.finish(counts.pop())
+        bounds, membership = (
+            {encoded_leaves[leaf] for distrust in encoded.distrust for leaf in leaves(distrust)}
+            for leaves in (attrgetter("bounds"), attrgetter("membership"))
+        )
+        return group, Distrust(bounds, membership)
+
+    def _settings_of(self, names: Collection[str]) -> WriterSettings:
+        """Return the settings with the statistics of some columns only."""
+        columns = [column for column in self.settings.stats_columns if column.path[0] in names]
+        return replace(self.settings, stats_columns=columns)
+
+    def _stats_of(self, names: set[str], group: RowGroup) -> StatsCollector:
+        """Take the statistics of joined columns from the footer of their row group."""
+        stats = CopiedStats(self._settings_of(names).new_stats(), self.live.schema)
+        stats.add([group], Distrust())
+        return stats.finish()
+
+
+def _footer_of(view: memoryview, memory: FooterMemory) -> tuple[Footer, int]:
+    """Read the footer of a file, and return it with its offset.
+
+    :raises CorruptThrift: the file does not end with a plain footer.
+    """
+    start = len(view) - END_BYTES - footer_length(bytes(view[-END_BYTES:]))
+    if start < 0:
+        raise CorruptThrift(0, "the footer is longer than the file")
+    return Footer.from_bytes(bytes(view[start:-END_BYTES]), memory), start
+
+
+def _takes(joined: JoinedChunk, view: memoryview, chunks: Sequence[ColumnChunk]) -> bool:
+    """Add the chunks of a file to a joined one, and return whether that was possible."""
+    try:
+        for chunk in chunks:
+            chunk.widen_zeros()
+            joined.add(view, chunk)
+    except CorruptThrift:
+        return False
+    return True

@@ -1,0 +1,212 @@
+"""Chunks of several files as one: the rows of all, in their order, and what the footer and the page index say of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.checks.parquet_claims import claims
+from tests.support.repetition import examples
+
+from delta_log.parquet.assembled_group import AssembledGroup
+from delta_log.parquet.footer import Footer
+from delta_log.parquet.joined_chunk import JoinedChunk
+from delta_log.parquet.schema_elements import leaves_of
+from delta_log.parquet.thrift_compact import CorruptThrift
+
+_WHOLE = st.integers(-(1 << 31), (1 << 31) - 1)
+#: The values of each type of a column.
+VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "int": (pa.int32(), _WHOLE),
+    "long": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
+    "short": (pa.int16(), st.integers(-(1 << 15), (1 << 15) - 1)),
+    "float": (pa.float32(), st.floats(width=32, allow_nan=False)),
+    "double": (pa.float64(), st.floats(allow_nan=False)),
+    "boolean": (pa.bool_(), st.booleans()),
+    "string": (pa.string(), st.text(max_size=4)),
+    "binary": (pa.binary(), st.binary(max_size=4)),
+    "day": (pa.date32(), st.dates()),
+    "moment": (
+        pa.timestamp("us", "UTC"),
+        st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(timezone.utc)),  # noqa: DTZ001
+    ),
+    "small": (pa.decimal128(9, 2), _WHOLE.map(lambda n: Decimal(n % 10**9) / 100 - 5_000_000)),
+    "large": (pa.decimal128(30, 4), st.integers(-(10**29), 10**29).map(lambda n: Decimal(n).scaleb(-4))),
+}
+
+
+def file_of(rows: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(
+        rows, sink, use_dictionary=False, store_schema=False, store_decimal_as_integer=True, **options
+    )
+    return sink.getvalue()
+
+
+def joined(contents: Sequence[bytes]) -> bytes:
+    """Return one file of the rows of all."""
+    footers = [Footer.from_end(content) for content in contents]
+    sink = io.BytesIO()
+    file = AssembledGroup(sink, footers[0])
+    rows = 0
+    for number, leaf in enumerate(leaves_of(footers[0].schema)):
+        chunk = JoinedChunk(leaf)
+        for content, footer in zip(contents, footers, strict=True):
+            for group in footer.row_groups:
+                group.chunks[number].widen_zeros()
+                chunk.add(memoryview(content), group.chunks[number])
+        file.join(chunk)
+        rows = chunk.num_values
+    file.finish(rows)
+    return sink.getvalue()
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[list[bytes], pa.Table]:
+    """Some files of one schema, and their rows."""
+    names = draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4, unique=True))
+    codec = draw(st.sampled_from(["none", "snappy", "zstd", "gzip"]))
+    contents, tables = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        count = draw(st.integers(1, 40))
+        columns = {}
+        for name in names:
+            kind, values = VALUES[name]
+            nullable = draw(st.sampled_from([values, st.none() | values, st.none()]))
+            columns[name] = pa.array(draw(st.lists(nullable, min_size=count, max_size=count)), kind)
+        tables.append(pa.table(columns))
+        contents.append(
+            file_of(
+                tables[-1],
+                compression=codec,
+                data_page_version=draw(st.sampled_from(["1.0", "2.0"])),
+                write_page_index=draw(st.booleans()),
+                write_page_checksum=draw(st.booleans()),
+                row_group_size=draw(st.sampled_from([7, 1000])),
+                data_page_size=draw(st.sampled_from([16, 1 << 20])),
+                write_batch_size=draw(st.sampled_from([3, 1024])),
+            )
+        )
+    return contents, pa.concat_tables(tables)
+
+
+@examples(60)
+@given(given_files=files())
+def test_every_reader_finds_all_rows_in_their_order(given_files: tuple[list[bytes], pa.Table]) -> None:
+    contents, rows = given_files
+    content = joined(contents)
+    found = pq.read_table(io.BytesIO(content))
+    assert found.equals(rows)
+    assert pq.ParquetFile(io.BytesIO(content)).metadata.num_row_groups == 1
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "joined.parquet"
+        path.write_bytes(content)
+        connection = duckdb.connect()
+        connection.execute("SET TimeZone = 'UTC'")
+        by_duckdb = connection.sql(f"SELECT * FROM '{path}'").to_arrow_table()
+        assert by_duckdb.cast(rows.schema, safe=False).equals(rows)
+        assert pl.read_parquet(path).equals(pl.DataFrame(pl.from_arrow(rows)))
+
+
+def _ordered(values: pa.ChunkedArray) -> list[Any]:
+    return [value for value in values.to_pylist() if value is not None]
+
+
+@examples(60)
+@given(given_files=files())
+def test_bounds_and_counts_hold_for_the_values(given_files: tuple[list[bytes], pa.Table]) -> None:
+    contents, rows = given_files
+    content = joined(contents)
+    metadata = pq.ParquetFile(io.BytesIO(content)).metadata
+    assert metadata.num_rows == rows.num_rows
+    assert sum(
+        metadata.row_group(0).column(n).total_compressed_size for n in range(metadata.num_columns)
+    ) < len(content)
+    for number, name in enumerate(rows.column_names):
+        chunk, values = metadata.row_group(0).column(number), rows[name]
+        statistics = chunk.statistics
+        assert statistics.null_count == values.null_count
+        present = _ordered(values)
+        assert statistics.has_min_max == bool(present)
+        (claim,) = claims(content, name)
+        assert claim.pages is not None
+        assert sum(page is None for page in claim.pages) <= len(claim.pages)
+        assert claim.first_rows[0] == 0
+        if not present:
+            assert set(claim.pages) == {None}
+        else:
+            expected = pc.min_max(values)
+            assert [statistics.min, statistics.max] == [expected["min"].as_py(), expected["max"].as_py()]
+
+
+@examples(60)
+@given(given_files=files())
+def test_the_page_index_finds_each_value(given_files: tuple[list[bytes], pa.Table]) -> None:
+    contents, rows = given_files
+    content = joined(contents)
+    for name in {"int", "long", "string", "binary"} & set(rows.column_names):
+        (claim,) = claims(content, name)
+        assert claim.pages is not None
+        stops = (*claim.first_rows[1:], rows.num_rows)
+        for bounds, start, stop in zip(claim.pages, claim.first_rows, stops, strict=True):
+            for value in _ordered(rows[name][start:stop]):
+                raw = _encoded(value, name)
+                assert bounds is not None
+                assert _key(bounds[0], name) <= _key(raw, name) <= _key(bounds[1], name)
+
+
+def _encoded(value: Any, name: str) -> bytes:
+    if name in ("int", "long"):
+        encoded: bytes = int(value).to_bytes(4 if name == "int" else 8, "little", signed=True)
+        return encoded
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _key(raw: bytes, name: str) -> Any:
+    return int.from_bytes(raw, "little", signed=True) if name in ("int", "long") else raw
+
+
+def test_chunks_of_a_file_with_a_dictionary_are_refused() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"n": [1, 2, 3]}), sink)
+    with pytest.raises(CorruptThrift, match="no data page"):
+        joined([sink.getvalue()])
+
+
+def test_chunks_of_two_codecs_are_refused() -> None:
+    rows = pa.table({"n": [1, 2, 3]})
+    with pytest.raises(CorruptThrift, match="another codec"):
+        joined([file_of(rows, compression="snappy"), file_of(rows, compression="zstd")])
+
+
+def test_a_chunk_without_statistics_is_refused() -> None:
+    with pytest.raises(CorruptThrift, match="count of nulls"):
+        joined([file_of(pa.table({"n": [1, 2, 3]}), write_statistics=False)])
+
+
+def test_a_zero_is_a_bound_of_both_signs() -> None:
+    content = joined([file_of(pa.table({"x": [0.0, 1.0]})), file_of(pa.table({"x": pa.array([-1.0, -0.0])}))])
+    (claim,) = claims(content, "x")
+    assert claim.pages is not None
+    (low, _), (_, high) = (page for page in claim.pages if page is not None)
+    assert (low, high) == (bytes(7) + b"\x80", bytes(8))
+
+
+def test_dates_of_a_joined_file_are_those_of_the_sources() -> None:
+    days = [date(1, 1, 1), date(9999, 12, 31)]
+    content = joined([file_of(pa.table({"day": [day]})) for day in days])
+    statistics = pq.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0).statistics
+    assert [statistics.min, statistics.max] == days
