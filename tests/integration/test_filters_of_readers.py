@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,6 +227,99 @@ def _differences(found: Answers, expected: Answers) -> Wrong:
     }
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """The rows that fulfil each predicate, as each engine says without skipping any."""
+
+    session: SparkSession
+    by_spark: Answers
+    by_delta_rs: Answers
+    by_duckdb: Answers
+
+    @classmethod
+    def of(cls, session: SparkSession, table: Path) -> _Expected:
+        rows = session.read.format("delta").load(str(table)).localCheckpoint()
+        query = _delta_rs(table)
+        return cls(
+            session,
+            _by_column(_SPARK, lambda columns: rows.selectExpr(*columns).collect()),
+            _by_column(_DATAFUSION, lambda columns: _asked(query, f"SELECT {', '.join(columns)} FROM t")),
+            _by_column(_DUCKDB, _DuckDB(table).rows),
+        )
+
+    def differences(
+        self,
+        table: Path,
+        spark: Mapping[str, str],
+        delta_rs: Mapping[str, str],
+        duckdb: Mapping[str, str],
+        gone: frozenset[int] = frozenset(),
+    ) -> dict[str, Wrong]:
+        def left(answers: Answers) -> Answers:
+            return {name: found - gone for name, found in answers.items()}
+
+        found = {
+            "Spark": _differences(_spark_filters(self.session, table, spark), left(self.by_spark)),
+            "delta-rs": _differences(_delta_rs_filters(table, delta_rs), left(self.by_delta_rs)),
+            "DuckDB": _differences(_DuckDB(table).filters(duckdb), left(self.by_duckdb)),
+        }
+        return {engine: wrong for engine, wrong in found.items() if wrong}
+
+    def check_other_ways_of_spark(self, table: Path) -> None:
+        """Ask Spark without the column index, and without reading columns as vectors."""
+        for setting in ("parquet.filter.columnindex.enabled", "spark.sql.parquet.enableVectorizedReader"):
+            self.session.conf.set(setting, "false")
+            assert _differences(_spark_filters(self.session, table, _FEW), self.by_spark) == {}, setting
+            self.session.conf.unset(setting)
+
+    def check_no_worse(self, table: Path, before_it: Path) -> None:
+        """Ask all readers. Some misread what Spark's own files say of nulls and NaN, and read it in the same way from a copy.
+
+        :param before_it: the table as Spark wrote it.
+        """
+        assert _polars_differences(table) == {}
+        found = self.differences(table, _FEW, _DATAFUSION, _DUCKDB)
+        spark, delta_rs, duckdb = (
+            {name: texts[name] for name in found.get(engine, ())}
+            for engine, texts in (("Spark", _FEW), ("delta-rs", _DATAFUSION), ("DuckDB", _DUCKDB))
+        )
+        misread = self.differences(before_it, spark, delta_rs, duckdb)
+        assert {engine: _worse(wrong, misread.get(engine, {})) for engine, wrong in found.items()} == {
+            engine: {} for engine in found
+        }
+        self.check_other_ways_of_spark(table)
+
+
+def _check_copied(expected: _Expected, sources: Path, table: Path) -> None:
+    _write_nullable(expected.session, sources, table)
+    before_it = shutil.copytree(table, table.with_name("before copied"))
+    plan = run(table, rewrite="copy", dry_run=True).plan
+    assert plan is not None
+    assert plan["numBytesToDecode"] == {}
+    report = run(table, rewrite="copy", verify="full")
+    assert (report.status, len(keys(table))) == ("committed", 1)
+    assert report.metrics["numCopiedBytes"] == plan["numBytesToCopyEstimate"]
+    expected.check_no_worse(table, before_it)
+
+
+def _check_joined(expected: _Expected, sources: Path, table: Path) -> None:
+    expected.session.conf.set("parquet.enable.dictionary", "false")
+    _write_nullable(expected.session, sources, table)
+    expected.session.conf.unset("parquet.enable.dictionary")
+    before_it = shutil.copytree(table, table.with_name("before joined"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copying, "JOINED_ROWS", 0)
+        report = run(table, verify="full")
+    assert (report.status, len(keys(table))) == ("committed", 1)
+    group = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    # Chunks of parquet-java, which gives levels that there are not an encoding of their own.
+    joined = [chunk for chunk in chunks if "BIT_PACKED" in chunk.encodings]
+    assert len(joined) > 10
+    assert sum(chunk.total_compressed_size for chunk in joined) == report.metrics["numCopiedBytes"]
+    expected.check_no_worse(table, before_it)
+
+
 def test_filters_return_the_same_rows_from_our_files(
     tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
@@ -244,96 +338,24 @@ def test_filters_return_the_same_rows_from_our_files(
         assert before + footer_bytes(footer) == content, (
             "what Spark writes, our Thrift writer writes likewise"
         )
-    rows = session.read.format("delta").load(str(table)).localCheckpoint()
-    by_spark = _by_column(_SPARK, lambda columns: rows.selectExpr(*columns).collect())
-    by_delta_rs = _by_column(
-        _DATAFUSION, lambda columns: _asked(_delta_rs(table), f"SELECT {', '.join(columns)} FROM t")
-    )
-    by_duckdb = _by_column(_DUCKDB, _DuckDB(table).rows)
-    everything = frozenset(row.id for row in rows.select("id").collect())
-    assert by_spark["d > '1.5'"] == by_duckdb["d > '1.5'"] == by_delta_rs["d > '1.5'"] != frozenset()
+    expected = _Expected.of(session, table)
+    name = "d > '1.5'"
+    by_spark = expected.by_spark[name]
+    assert by_spark == expected.by_duckdb[name] == expected.by_delta_rs[name] != frozenset()
+    _check_copied(expected, table, tmp_path / "copied")
+    _check_joined(expected, table, tmp_path / "joined")
 
-    def differences(
-        spark: Mapping[str, str],
-        delta_rs: Mapping[str, str],
-        duckdb: Mapping[str, str],
-        gone: frozenset[int] = frozenset(),
-    ) -> dict[str, Wrong]:
-        def left(answers: Answers) -> Answers:
-            return {name: found - gone for name, found in answers.items()}
-
-        found = {
-            "Spark": _differences(_spark_filters(session, table, spark), left(by_spark)),
-            "delta-rs": _differences(_delta_rs_filters(table, delta_rs), left(by_delta_rs)),
-            "DuckDB": _differences(_DuckDB(table).filters(duckdb), left(by_duckdb)),
-        }
-        return {engine: wrong for engine, wrong in found.items() if wrong}
-
-    def check_no_worse(before_it: Path) -> None:
-        """Ask all readers. Some misread what Spark's own files say of nulls and NaN, and read it in the same way from a copy."""
-        nonlocal table
-        assert _polars_differences(table) == {}
-        found = differences(_FEW, _DATAFUSION, _DUCKDB)
-        to_ask = [
-            {name: texts[name] for name in found.get(engine, ())}
-            for engine, texts in (("Spark", _FEW), ("delta-rs", _DATAFUSION), ("DuckDB", _DUCKDB))
-        ]
-        copied, table = table, before_it
-        misread = differences(to_ask[0], to_ask[1], to_ask[2])
-        table = copied
-        assert {engine: _worse(wrong, misread.get(engine, {})) for engine, wrong in found.items()} == {
-            engine: {} for engine in found
-        }
-        for setting in ("parquet.filter.columnindex.enabled", "spark.sql.parquet.enableVectorizedReader"):
-            session.conf.set(setting, "false")
-            assert _differences(_spark_filters(session, table, _FEW), by_spark) == {}, setting
-            session.conf.unset(setting)
-
-    sources, table = table, tmp_path / "copied"
-    _write_nullable(session, sources, table)
-    before_it = shutil.copytree(table, tmp_path / "before")
-    plan = run(table, rewrite="copy", dry_run=True).plan
-    assert plan is not None
-    assert plan["numBytesToDecode"] == {}
-    report = run(table, rewrite="copy", verify="full")
-    assert (report.status, len(keys(table))) == ("committed", 1)
-    assert report.metrics["numCopiedBytes"] == plan["numBytesToCopyEstimate"]
-    check_no_worse(before_it)
-
-    table = tmp_path / "joined"
-    session.conf.set("parquet.enable.dictionary", "false")
-    _write_nullable(session, sources, table)
-    session.conf.unset("parquet.enable.dictionary")
-    before_it = shutil.copytree(table, tmp_path / "before joined")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copying, "JOINED_ROWS", 0)
-        report = run(table, verify="full")
-    assert (report.status, len(keys(table))) == ("committed", 1)
-    chunks = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
-    encodings = [set(chunks.column(number).encodings) for number in range(chunks.num_columns)]
-    # Of parquet-java, which gives levels that there are not an encoding of their own.
-    joined = [number for number, found in enumerate(encodings) if "BIT_PACKED" in found]
-    assert len(joined) > 10
-    assert (
-        sum(chunks.column(number).total_compressed_size for number in joined)
-        == report.metrics["numCopiedBytes"]
-    )
-    check_no_worse(before_it)
-
-    table = sources
     assert run(table, verify="full").status == "committed"
     assert len(keys(table)) * 2 == num_sources
     assert _polars_differences(table) == {}
-    assert differences(_SPARK, _DATAFUSION, _DUCKDB) == {}
-    for setting in ("parquet.filter.columnindex.enabled", "spark.sql.parquet.enableVectorizedReader"):
-        session.conf.set(setting, "false")
-        assert _differences(_spark_filters(session, table, _FEW), by_spark) == {}, setting
-        session.conf.unset(setting)
+    assert expected.differences(table, _SPARK, _DATAFUSION, _DUCKDB) == {}
+    expected.check_other_ways_of_spark(table)
 
+    rows = session.read.format("delta").load(str(table)).select("id").collect()
+    gone = frozenset(row.id for row in rows if row.id % 4 == 1)
     session.sql(f"DELETE FROM delta.`{table}` WHERE id % 4 = 1")
-    gone = frozenset(n for n in everything if n % 4 == 1)
     assert run(table, "purge", run_id="purge", verify="full").status == "committed"
-    assert differences(_FEW, _few(_DATAFUSION), _few(_DUCKDB), gone) == {}
+    assert expected.differences(table, _FEW, _few(_DATAFUSION), _few(_DUCKDB), gone) == {}
 
 
 def test_spark_finds_rows_with_a_nan_by_its_own_tables_filters(

@@ -25,6 +25,8 @@ from tests.support.tables.rewritable_tables import GeneratedTable, as_multiset, 
 from delta_log import Table
 from delta_log.errors import DeltaLogError
 from delta_log.parquet.footer import Footer
+from delta_log.parquet.page import pages_of
+from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.rewrite import copying, joined_part
 
@@ -38,6 +40,16 @@ _SCHEMA = pa.schema(
         "x": pa.float64(),
         "list": pa.list_(pa.int64()),
         "point": pa.struct({"a": pa.int64(), "b": pa.string()}),
+    }
+)
+
+_AS_BYTES = pa.schema(
+    {
+        "id": pa.int64(),
+        "text": pa.binary(),
+        "x": pa.float64(),
+        "list": pa.list_(pa.int64()),
+        "point": pa.struct({"a": pa.int64(), "b": pa.binary()}),
     }
 )
 
@@ -85,35 +97,41 @@ def files_of(table: Path) -> list[Path]:
     return [table / key for key in Table(str(table)).snapshot().files(columns=["key"])["key"].to_pylist()]
 
 
-def pages_by_leaf(path: Path) -> dict[str, bytes]:
-    """The bytes of the pages of each leaf, of all row groups."""
-    content = path.read_bytes()
-    found: dict[str, bytes] = {}
-    for group in Footer.from_end(content).row_groups:
+def chunks_of(path: Path) -> dict[str, list[bytes]]:
+    """The pages of each leaf without their headers, of all row groups; the whole chunk where it has a dictionary."""
+    content = memoryview(path.read_bytes())
+    found: dict[str, list[bytes]] = {}
+    for group in Footer.from_end(bytes(content)).row_groups:
         for chunk in group.chunks:
             start, size = chunk.place
-            name = b".".join(chunk.form.leaf).decode()
-            found[name] = found.get(name, b"") + content[start : start + size]
+            try:
+                pages = [bytes(page.content) for page in pages_of(content, start, start + size)]
+            except CorruptThrift:
+                pages = [bytes(content[start : start + size])]
+            found.setdefault(b".".join(chunk.form.leaf).decode(), []).extend(pages)
     return found
 
 
 def joined_leaves(table: Path, **options: Any) -> set[str]:
     """Compact a table into one file, and return the leaves whose pages are those of the sources."""
-    expected = Table(str(table)).snapshot().to_arrow()
-    sources = [pages_by_leaf(path) for path in files_of(table)]
+    expected = rows_of(table)
+    sources = [chunks_of(path) for path in files_of(table)]
     report = run(table, verify="full", **options)
     assert report.status == "committed"
-    found = Table(str(table)).snapshot().to_arrow()
-    assert as_multiset(found.to_pylist()) == as_multiset(expected.to_pylist())
+    found = rows_of(table)
+    assert expected is not None
+    assert found == expected
     (path,) = files_of(table)
-    new = pages_by_leaf(path)
     joined = {
         name
-        for name, content in new.items()
-        if len(content) == sum(len(source[name]) for source in sources)
-        and all(source[name] in content for source in sources)
+        for name, pages in chunks_of(path).items()
+        if sorted(pages) == sorted(page for source in sources for page in source[name])
     }
-    assert report.metrics["numCopiedBytes"] == sum(len(new[name]) for name in joined)
+    metadata = pq.ParquetFile(path).metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    copied = sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in joined)
+    assert report.metrics["numCopiedBytes"] == copied
     return joined
 
 
@@ -145,7 +163,7 @@ def test_a_file_of_this_provider_is_trusted_with_floats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        pytest.param({"data_page_version": "2.0"}, PLAIN, id="pages of the second version"),
+        pytest.param({"data_page_version": "2.0"}, set(), id="pages of the second version"),
         pytest.param({"data_page_size": 512, "write_batch_size": 64}, PLAIN, id="many pages"),
         pytest.param({"data_page_size": 512, "write_page_index": True}, PLAIN, id="a page index"),
         pytest.param({"row_group_size": ROWS // 2}, set(), id="small row groups"),
@@ -155,7 +173,8 @@ def test_a_file_of_this_provider_is_trusted_with_floats(tmp_path: Path) -> None:
         pytest.param({"use_dictionary": ["text", "point.b"]}, {"id"}, id="some dictionaries"),
         pytest.param({"write_statistics": False}, set(), id="no statistics"),
         pytest.param({"write_statistics": ["id"]}, {"id"}, id="some statistics"),
-        pytest.param({"compression": "zstd"}, PLAIN, id="another codec"),
+        pytest.param({"compression": "zstd"}, PLAIN, id="zstd"),
+        pytest.param({"compression": "gzip"}, set(), id="gzip"),
     ],
 )
 def test_what_is_copied_depends_on_the_files(
@@ -234,24 +253,40 @@ def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_table(tmp_path_factory.mktemp("broken") / "t", number=2, count=40, data_page_size=64)
 
 
-def read(path: Path) -> list[Any] | None:
-    """The rows of a file; ``None`` if it cannot be read."""
+def rows_of(table: Path) -> list[str] | None:
+    """The rows of a table; ``None`` if they cannot be read."""
     try:
-        return pq.read_table(path).to_pylist()
-    except (pa.ArrowException, OSError, ValueError):
+        return as_bytes(Table(str(table)).snapshot().to_arrow())
+    except DeltaLogError:
         return None
+
+
+def as_bytes(rows: pa.Table) -> list[str]:
+    """Rows in a comparable form, whose texts need not be UTF-8."""
+    return as_multiset(rows.select(_SCHEMA.names).cast(_AS_BYTES).to_pylist())
+
+
+def places_of_headers(content: bytearray) -> list[int]:
+    """The places of the bytes of all headers of pages. Arrow may crash where values or a footer are broken."""
+    places: list[int] = []
+    for group in Footer.from_end(bytes(content)).row_groups:
+        for chunk in group.chunks:
+            start, size = chunk.place
+            for page in pages_of(memoryview(bytes(content)), start, start + size):
+                places += range(page.start, page.stop - len(page.content))
+    return places
 
 
 @pytest.mark.usefixtures("small_chunks")
 @examples(80)
 @given(data=st.data(), checksum=st.booleans())
-def test_a_broken_file_is_refused_or_its_rows_are_those_that_it_had(
+def test_a_file_with_broken_headers_is_refused_or_its_rows_are_those_that_it_had(
     two_files: Path, data: st.DataObject, checksum: bool
 ) -> None:
     with TemporaryDirectory() as directory:
         table = Path(directory) / "t"
         shutil.copytree(two_files, table)
-        broken, other = files_of(table)
+        broken = files_of(table)[0]
         if checksum:
             sink = io.BytesIO()
             pq.write_table(
@@ -264,21 +299,21 @@ def test_a_broken_file_is_refused_or_its_rows_are_those_that_it_had(
             broken.write_bytes(sink.getvalue())
             resize(table)
         content = bytearray(broken.read_bytes())
+        places = places_of_headers(content)
         for _ in range(data.draw(st.integers(1, 3))):
-            content[data.draw(st.integers(4, len(content) - 9))] ^= 1 << data.draw(st.integers(0, 7))
+            content[data.draw(st.sampled_from(places))] ^= 1 << data.draw(st.integers(0, 7))
         broken.write_bytes(content)
-        expected = read(broken)
+        expected = rows_of(table)
         try:
             run(table)
         except (DeltaLogError, TaskFailed):
             return
-        (path,) = files_of(table)
-        found = read(path)
-        if expected is None:
-            # A flipped bit is not found where the page has no checksum, and the reader above checks more than was read.
-            return
-        assert found is not None
-        assert sorted(found, key=repr) == sorted(expected + (read(other) or []), key=repr)
+        # Where a page has no checksum, a flipped bit may stay unnoticed that hides its values from a reader.
+        if expected is not None or checksum:
+            found = as_bytes(pq.read_table(files_of(table)[0]))
+            # The header of a page is written anew, so its values may be found that were not found before.
+            right = rows_of(two_files) if expected is None else expected
+            assert found == right
 
 
 def _with_another_checksum(content: bytes) -> bytes:

@@ -1,12 +1,13 @@
 """Joins the column chunks that several files have of one leaf into one chunk: its pages are theirs, one behind the other.
 
-Nothing is decoded. That is possible where no chunk has a dictionary, since a chunk can have but one, and where the leaf is outside
-of lists and maps, so that each value is a row. Writers store the values of such columns so where most of them are different.
+No value is decoded. That is possible where no chunk has a dictionary, since a chunk can have but one, and where the leaf is
+outside of lists and maps, so that each value is a row. Writers store the values of such columns so where most of them are different.
 
 =====================  =========================================================================
 of the new chunk       from
 =====================  =========================================================================
 sizes, counts          sums; the counts of values from the headers of the pages
+headers of pages       written anew, without statistics
 bounds                 the least and the greatest of the old ones
 offset index           the headers of the pages
 column index           those of the sources; the bounds of a chunk hold for each of its pages
@@ -23,7 +24,7 @@ from typing import Any
 
 from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.footer import COLUMN_INDEX, FLOAT_CODES, ColumnChunk, with_wide_zeros
-from delta_log.parquet.page import Page, pages_of
+from delta_log.parquet.page import SNAPPY, UNCOMPRESSED, ZSTD, Page, pages_of
 from delta_log.parquet.schema_elements import Leaf
 from delta_log.parquet.thrift_compact import (
     BINARY,
@@ -41,6 +42,8 @@ from delta_log.parquet.thrift_fields import Fields, encoded_integer, encoded_lis
 
 #: Numbers of ``Encoding`` that need no dictionary: plain values, levels, deltas and split streams.
 JOINABLE_ENCODINGS = frozenset({0, 3, 4, 5, 6, 7, 9})
+_LEVEL_ENCODINGS = frozenset({3, 4})
+JOINABLE_CODECS = frozenset({UNCOMPRESSED, SNAPPY, ZSTD})
 # Fields of ColumnIndex.
 _NULL_PAGES, _LOWS, _HIGHS, _ORDER, _NULL_COUNTS = range(1, 6)
 _UNORDERED = 0
@@ -69,7 +72,7 @@ class JoinedChunk:
     """
 
     leaf: Leaf
-    pieces: list[memoryview] = field(default_factory=list)
+    pieces: list[bytes | memoryview] = field(default_factory=list)
     num_values: int = 0
     size_bytes: int = 0
     uncompressed_bytes: int = 0
@@ -78,7 +81,7 @@ class JoinedChunk:
     _null_count: int = 0
     _pages: list[tuple[int, int]] = field(default_factory=list)
     _page_bounds: list[_PageBounds] = field(default_factory=list)
-    #: Of the chunks that hold a value.
+    #: The bounds of the chunks that hold a value.
     _bounds: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def add(self, content: memoryview, chunk: ColumnChunk) -> None:
@@ -89,27 +92,35 @@ class JoinedChunk:
         """
         start, size = chunk.place
         codec, nulls, values = chunk.form.codec, chunk.null_count, chunk.num_values
-        if self._codec not in (None, codec) or nulls is None or not 0 <= nulls <= values:
-            raise CorruptThrift(start, "the chunk has another codec, or no true count of nulls")
+        if codec not in JOINABLE_CODECS or self._codec not in (None, codec):
+            raise CorruptThrift(start, "the chunk has another codec")
+        if nulls is None or not 0 <= nulls <= values:
+            raise CorruptThrift(start, "the chunk has no true count of nulls")
         pages = list(pages_of(content, start, start + size))
-        if not all(page.encoding in JOINABLE_ENCODINGS for page in pages):
-            raise CorruptThrift(start, "the chunk has a dictionary")
+        encodings = JOINABLE_ENCODINGS.intersection(chunk.form.encodings) - _LEVEL_ENCODINGS
+        if not all(page.encoding in encodings for page in pages):
+            raise CorruptThrift(start, "a page has another encoding than the footer says")
         if sum(page.num_values for page in pages) != values:
             raise CorruptThrift(start, f"the pages do not have {values} values")
+        # Behind a broken page, no reader would find the values of other files any more.
         for page in pages:
-            # Behind a broken page, no reader would find the values of other files any more.
-            page.check(content, codec)
+            page.check(codec)
         self._page_bounds += _bounds_of(content, chunk, pages, nulls)
         if nulls < values and chunk.bounds is not None:
             self._bounds.append(chunk.bounds)
         self._codec = codec
         self._encodings.update(chunk.form.encodings)
         self._null_count += nulls
-        self._pages += [(page.size_bytes, page.num_values) for page in pages]
         self.num_values += values
-        self.size_bytes += size
-        self.uncompressed_bytes += chunk.uncompressed_bytes
-        self.pieces.append(content[start : start + size])
+        for page in pages:
+            self._put(page)
+
+    def _put(self, page: Page) -> None:
+        header = page.header()
+        self.pieces += (header, page.content)
+        self._pages.append((len(header) + len(page.content), page.num_values))
+        self.size_bytes += len(header) + len(page.content)
+        self.uncompressed_bytes += len(header) + page.uncompressed_bytes
 
     def describe(self, start: int) -> tuple[ColumnChunk, bytes, bytes]:
         """Return the chunk of the new file, its offset index and its column index.

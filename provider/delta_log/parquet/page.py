@@ -1,6 +1,7 @@
 """The data pages of a column chunk outside of lists and maps, found by their headers (``PageHeader`` of ``parquet.thrift``).
 
-The header of a page says how long its content is, so the headers are read one after the other.
+The header of a page says how long its content is, so the headers are read one after the other. Pages of the second version are
+not read here: their headers say more of the content than can be compared with it.
 """
 
 from __future__ import annotations
@@ -12,138 +13,120 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from delta_log.parquet.thrift_compact import BOOLEAN, CorruptThrift
-from delta_log.parquet.thrift_fields import Fields, Shape, integer
+from delta_log.parquet.thrift_compact import I32, CorruptThrift
+from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, integer, varint
 
 # Fields of PageHeader.
-_KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _CHECKSUM, _DATA, _DATA_V2 = 1, 2, 3, 4, 5, 8
-_NUM_VALUES = 1
-#: The field that describes a data page, and the number of the encoding in it, by the kind of the page.
-_PLACES = {0: (_DATA, 2), 3: (_DATA_V2, 4)}
-#: Of a page of the second version: the bytes of its levels, which are never compressed, and whether its values are.
-_DEFINITION_BYTES, _REPETITION_BYTES, _IS_COMPRESSED = 5, 6, 7
-_FALSE = BOOLEAN + 1
-#: Arrow's names of codecs, by the number in ``CompressionCodec``.
-_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
-_SHAPE: Shape = {_DATA: {}, _DATA_V2: {}}
+_KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _CHECKSUM, _DATA = 1, 2, 3, 4, 5
+# Fields of DataPageHeader.
+_NUM_VALUES, _ENCODING, _DEFINITION_ENCODING = 1, 2, 3
+_SHAPE: Shape = {_DATA: {}}
+_DATA_PAGE, _RLE = 0, 3
 #: The longest header, which may hold bounds of texts.
 _HEADER_BYTES = 1 << 16
 _NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
-#: A data page of the first version without statistics: kind, sizes, perhaps a checksum, number of values, encodings.
+#: A header without statistics: kind, sizes, perhaps a checksum, number of values, encodings of values and of both levels.
 _USUAL_HEADER = re.compile(
-    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15(%b)\x1c|\x2c)\x15(%b)\x15([\x00-\x7f])\x15[\x00-\x7f]\x15[\x00-\x7f]\x00\x00"
+    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15(%b)\x1c|\x2c)\x15(%b)\x15([\x00-\x7f])\x15\x06\x15[\x00-\x7f]\x00\x00"
     % ((_NUMBER,) * 4)
 )
+#: Numbers of ``CompressionCodec``. The content tells its length without compression.
+UNCOMPRESSED, SNAPPY, ZSTD = 0, 1, 6
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A data page.
+    """A data page of the first version.
 
-    :param start: the offset of the header.
-    :param content: the offset of the content, and ``stop`` that behind it.
-    :param body: the offset of what may be compressed: of the content, or of the values in a page of the second version.
+    :param start: the offset of its header.
+    :param stop: the offset behind its content.
+    :param content: its bytes behind the header.
+    :param uncompressed_bytes: of the content.
     :param num_values: nulls included.
     :param encoding: a number of ``Encoding``.
-    :param uncompressed_bytes: of what may be compressed; ``None`` if it is not.
     :param checksum: of the content; ``None`` if the header has none.
     """
 
     start: int
-    content: int
-    body: int
     stop: int
+    content: memoryview
+    uncompressed_bytes: int
     num_values: int
     encoding: int
-    uncompressed_bytes: int | None
     checksum: int | None
 
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of the header and of the content."""
-        return self.stop - self.start
+    def header(self) -> bytes:
+        """Return a new header, without statistics."""
+        checksum = b"\x2c" if self.checksum is None else b"\x15%b\x1c" % encoded_integer(self.checksum)
+        return b"\x15\x00\x15%b\x15%b%b\x15%b\x15%b\x15\x06\x15\x06\x00\x00" % (
+            encoded_integer(self.uncompressed_bytes),
+            encoded_integer(len(self.content)),
+            checksum,
+            encoded_integer(self.num_values),
+            encoded_integer(self.encoding),
+        )
 
-    def check(self, content: memoryview, codec: int) -> None:
-        """Compare the content with its checksum. Without one, decompress it, and forget the values.
+    def check(self, codec: int) -> None:
+        """Compare the content with what the header says of it: its length without compression, and its checksum.
 
-        :param content: the file.
-        :param codec: a number of ``CompressionCodec``.
+        Without a checksum, the content is decompressed, and the values are forgotten.
+
+        :param codec: one of this module's.
         :raises CorruptThrift: the content is not what was written.
         """
-        if self.checksum is not None:
-            if zlib.crc32(content[self.content : self.stop]) != self.checksum & 0xFFFF_FFFF:
-                raise CorruptThrift(self.start, "a page has another checksum than its header says")
-        elif codec and self.uncompressed_bytes is not None:
+        if self.checksum is not None and zlib.crc32(self.content) != self.checksum & 0xFFFF_FFFF:
+            raise CorruptThrift(self.start, "a page has another checksum than its header says")
+        length = self.uncompressed_bytes
+        if codec == UNCOMPRESSED:
+            length = len(self.content)
+        elif codec == SNAPPY:
+            length, _ = varint(bytes(self.content[:10]) + b"\0", 0)
+        if length != self.uncompressed_bytes:
+            raise CorruptThrift(self.start, "a page has another length than its header says")
+        if codec == ZSTD or (codec == SNAPPY and self.checksum is None):
             try:
-                pa.decompress(content[self.body : self.stop], self.uncompressed_bytes, _CODECS[codec])
-            except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-                raise CorruptThrift(self.body, f"a page cannot be decompressed ({error})") from error
+                # Snappy's decompressor does not compare the lengths, as zstd's does.
+                pa.decompress(self.content, length, "zstd" if codec == ZSTD else "snappy")
+            except (pa.ArrowException, OSError) as error:
+                raise CorruptThrift(self.start, f"a page cannot be decompressed ({error})") from error
 
 
-def pages_of(content: memoryview, start: int, stop: int) -> Iterator[Page]:
+def pages_of(file: memoryview, start: int, stop: int) -> Iterator[Page]:
     """Yield the pages that lie from one offset to the other.
 
-    :param content: the file.
-    :raises CorruptThrift: a page is no data page, a header is malformed, or the pages end elsewhere.
+    :raises CorruptThrift: a page is no data page of the first version, a header is malformed, or the pages end elsewhere.
     """
     while start < stop:
-        page = _page_at(content, start)
+        page = _page_at(file, start)
         start = page.stop
         if start > stop:
             raise CorruptThrift(stop, f"a page claims {start - stop} bytes behind its column chunk")
         yield page
 
 
-def _page_at(content: memoryview, start: int) -> Page:
-    usual = _USUAL_HEADER.match(content, start)
+def _page_at(file: memoryview, start: int) -> Page:
+    usual = _USUAL_HEADER.match(file, start)
     if usual is not None:
-        body = usual.end()
-        uncompressed, compressed, checksum, values, encoding = usual.groups()
-        return _checked(
-            Page(
-                start,
-                body,
-                body,
-                body + integer(compressed),
-                integer(values),
-                integer(encoding),
-                integer(uncompressed),
-                None if checksum is None else integer(checksum),
-            )
-        )
-    header, length = Fields.first_of(bytes(content[start : start + _HEADER_BYTES]), _SHAPE)
-    place, encoding_field = _PLACES.get(header.required_number(_KIND), (0, 0))
-    page = header.struct(place)
-    if page is None:
-        raise CorruptThrift(start, "this is no data page")
-    body = start + length
-    rest: int | None = header.required_number(_UNCOMPRESSED_BYTES)
-    levels = 0
-    if place == _DATA_V2 and rest is not None:
-        levels = page.required_number(_DEFINITION_BYTES) + page.required_number(_REPETITION_BYTES)
-        is_compressed = page.get(_IS_COMPRESSED, (BOOLEAN, b""))[0] != _FALSE
-        rest = rest - levels if is_compressed else None
-    return _checked(
-        Page(
-            start,
-            body,
-            body + levels,
-            body + header.required_number(_COMPRESSED_BYTES),
-            page.required_number(_NUM_VALUES),
-            page.required_number(encoding_field),
-            rest,
-            header.number(_CHECKSUM),
-        )
-    )
+        length = usual.end() - start
+        uncompressed, compressed, values, encoding = (integer(value) for value in usual.group(1, 2, 4, 5))
+        checksum = None if usual[3] is None else integer(usual[3])
+    else:
+        header, length = Fields.first_of(bytes(file[start : start + _HEADER_BYTES]), _SHAPE)
+        page = header.struct(_DATA)
+        kinds = page is not None and (_number(header, _KIND), _number(page, _DEFINITION_ENCODING))
+        if page is None or kinds != (_DATA_PAGE, _RLE):
+            raise CorruptThrift(start, "this is no data page of the first version")
+        uncompressed, compressed = _number(header, _UNCOMPRESSED_BYTES), _number(header, _COMPRESSED_BYTES)
+        checksum = _number(header, _CHECKSUM) if _CHECKSUM in header else None
+        values, encoding = _number(page, _NUM_VALUES), _number(page, _ENCODING)
+    if compressed < 0 or uncompressed < 0 or values < 0:
+        raise CorruptThrift(start, f"a page claims {compressed} bytes and {values} values")
+    stop = start + length + compressed
+    return Page(start, stop, file[start + length : stop], uncompressed, values, encoding, checksum)
 
 
-def _checked(page: Page) -> Page:
-    if (
-        not page.content <= page.body <= page.stop
-        or page.num_values < 0
-        or (page.uncompressed_bytes or 0) < 0
-    ):
-        raise CorruptThrift(
-            page.start, f"a page claims {page.stop - page.content} bytes and {page.num_values} values"
-        )
-    return page
+def _number(fields: Fields, number: int) -> int:
+    """Return a number of 32 bits; readers take no other for one."""
+    if fields.get(number, (I32, None))[0] != I32:
+        raise CorruptThrift(0, f"field {number} holds no number of 32 bits")
+    return fields.required_number(number)

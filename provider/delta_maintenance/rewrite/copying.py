@@ -37,7 +37,7 @@ from delta_log.data.legacy_calendar import may_be_julian
 from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.footer import MAGIC, ColumnChunk, Footer, RowGroup
-from delta_log.parquet.joined_chunk import JOINABLE_ENCODINGS
+from delta_log.parquet.joined_chunk import JOINABLE_CODECS, JOINABLE_ENCODINGS
 from delta_log.parquet.schema_elements import DOUBLE, FLOAT, Leaf, columns_of, leaves_of, meanings_by_column
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.parquet.thrift_fields import encoded_integer
@@ -188,8 +188,11 @@ class CopyRules:
     def _joins(self, leaf: Leaf, chunk: ColumnChunk) -> bool:
         key = leaf.path, chunk.form
         if key not in self._joined_forms:
-            without_dictionary = JOINABLE_ENCODINGS.issuperset(chunk.form.encodings)
-            self._joined_forms[key] = without_dictionary and self._against_form(leaf, chunk.form) is None
+            self._joined_forms[key] = (
+                JOINABLE_ENCODINGS.issuperset(chunk.form.encodings)
+                and chunk.form.codec in JOINABLE_CODECS
+                and self._against_form(leaf, chunk.form) is None
+            )
         return (
             self._joined_forms[key]
             and chunk.num_values >= JOINED_ROWS

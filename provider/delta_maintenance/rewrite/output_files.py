@@ -199,7 +199,7 @@ def _copied_part(
     part: SourceSlice,
     batches: Callable[[], Iterable[pa.RecordBatch]],
 ) -> CopiedPart:
-    """Read of row groups to copy what is needed."""
+    """Read what is needed beside the bytes of row groups: a checksum of the rows, and the bounds of floats."""
     found = RowHash()
     if task.verify == "full":
         for batch in batches():

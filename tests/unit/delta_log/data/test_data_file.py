@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ import pytest
 from delta_log.data.data_file import DataFile
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, UnsupportedFeature
+from delta_log.storage.local import LocalStorage
+from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema
 from delta_log.testing import MemoryStorage
 
@@ -276,3 +279,23 @@ def test_each_reading_says_anew_which_texts_come_as_dictionaries() -> None:
             assert found == wanted
             assert [array.to_pylist() for array in rows.arrays] == [["x", "y"], ["z", "z"]]
             file.close()
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_file_in_memory_is_read_without_its_storage(tmp_path: Path, on_disk: bool) -> None:
+    table = pa.table({"n": pa.array(range(10), pa.int64())})
+    stored = file_of(table)
+    storage: Storage = stored
+    if on_disk:
+        storage = LocalStorage(str(tmp_path))
+        storage.put("f.parquet", stored.read("f.parquet"))
+    data_file, columns = DataFile(storage, "f.parquet"), fields(("n", "long"))
+    data_file.close()
+    assert data_file.content().to_pybytes() == stored.read("f.parquet")
+    assert data_file.content().to_pybytes() == stored.read("f.parquet")
+    storage.delete(["f.parquet"])
+    found = [value for rows in data_file.read(columns) for value in rows.arrays[0].to_pylist()]
+    assert found == list(range(10))
+    data_file.close()
+    with pytest.raises(CorruptLog, match="not there"):
+        data_file.content()

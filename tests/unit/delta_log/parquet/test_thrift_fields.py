@@ -14,6 +14,7 @@ from tests.support.tables.thrift_trees import TREES
 
 from delta_log.parquet.thrift_compact import (
     BINARY,
+    BOOLEAN,
     I32,
     I64,
     LIST,
@@ -124,3 +125,17 @@ def test_a_changed_field_keeps_its_kind_and_the_others_their_bytes() -> None:
             900: Typed(BINARY, b"later"),
         }
     )
+
+
+@examples(50)
+@given(values=st.lists(st.booleans(), max_size=20))
+def test_a_list_of_booleans_comes_back(values: list[bool]) -> None:
+    content = ThriftStruct({1: Typed(LIST, ThriftList(BOOLEAN, tuple(values)))}).to_bytes()
+    assert Fields.from_bytes(content, {}).booleans(1) == tuple(values)
+    assert Fields.from_bytes(content, {}).booleans(2) == ()
+
+
+def test_a_list_of_numbers_is_no_list_of_booleans() -> None:
+    content = ThriftStruct({1: Typed(LIST, ThriftList(I64, (1, 2)))}).to_bytes()
+    with pytest.raises(CorruptThrift, match="no list of booleans"):
+        Fields.from_bytes(content, {}).booleans(1)

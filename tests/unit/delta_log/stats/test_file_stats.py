@@ -411,3 +411,15 @@ def test_our_statistics_of_a_file_that_spark_wrote_are_those_of_spark(corpus: Pa
             slack = timedelta(milliseconds=1) if isinstance(high, datetime) else None
             assert high == sparks.max_values[path] or (slack and high - slack <= sparks.max_values[path])
     assert adds
+
+
+def test_statistics_of_some_columns_are_taken_from_collectors_of_the_same_rows() -> None:
+    columns = [StatsColumn((name,), PrimitiveType("long")) for name in "abc"]
+    rows = pa.table({"a": [1, None, 3], "b": [4, 5, 6], "c": [None, None, None]})
+    whole, parts = StatsCollector(columns), StatsCollector(columns)
+    whole.update(rows)
+    for some in (columns[1:2], [columns[2], columns[0]]):
+        part = StatsCollector(some)
+        part.update(rows)
+        parts.take(part)
+    assert parts.finish() == whole.finish()
