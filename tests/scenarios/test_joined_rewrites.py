@@ -183,6 +183,69 @@ def test_what_is_copied_depends_on_the_files(
     assert joined_leaves(make_table(tmp_path / "t", **options)) == expected
 
 
+@pytest.mark.parametrize("rewrite", ["auto", "encode"])
+def test_columns_without_a_text_are_encoded(tmp_path: Path, rewrite: str) -> None:
+    table, numbers = tmp_path / "t", range(10_000)
+    for half in (numbers[:5_000], numbers[5_000:]):
+        rows = pa.table({"kind": [n % 7 for n in half], "text": [f"text {n}" for n in half]})
+        deltalake.write_deltalake(str(table), rows, mode="append")
+    for path in files_of(table):
+        pq.write_table(pq.read_table(path), path, use_dictionary=["kind"], store_schema=False)
+    resize(table)
+    report = run(table, rewrite=rewrite, verify="full")
+    assert (report.metrics["numCopiedBytes"] > 0) == (rewrite == "auto")
+    found = Table(str(table)).snapshot().to_arrow().to_pydict()
+    assert sorted(zip(found["text"], found["kind"], strict=True)) == sorted(
+        (f"text {n}", n % 7) for n in numbers
+    )
+
+
+def test_values_that_repeat_from_file_to_file_get_a_dictionary(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    keys = [f"key {n}" for n in range(ROWS)]
+    for n in range(_FILES):
+        rows = pa.table(
+            {"key": keys, "id": [n * ROWS + k for k in range(ROWS)], "flag": [True, False] * (ROWS // 2)}
+        )
+        deltalake.write_deltalake(str(table), rows, mode="append")
+    for path in files_of(table):
+        pq.write_table(pq.read_table(path), path, use_dictionary=False, store_schema=False)
+    resize(table)
+    report = run(table)
+    chunks = pq.ParquetFile(files_of(table)[0]).metadata.row_group(0)
+    assert chunks.column(0).has_dictionary_page
+    assert report.metrics["numCopiedBytes"] == sum(chunks.column(n).total_compressed_size for n in (1, 2))
+
+
+def test_a_file_of_another_length_than_the_log_says_is_decoded(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t")
+    path = files_of(table)[2]
+    pq.write_table(
+        pq.read_table(path), path, use_dictionary=False, store_schema=False, write_page_checksum=True
+    )
+    report = run(table)
+    assert (report.status, report.metrics["numCopiedBytes"]) == ("committed", 0)
+
+
+def test_columns_that_decode_to_more_than_a_row_group_are_not_held_in_memory(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    text = "x" * 50_000
+    for n in range(2):
+        numbers = list(range(2_500 * n, 2_500 * (n + 1)))
+        deltalake.write_deltalake(
+            str(table), pa.table({"id": numbers, "text": [text] * 2_500}), mode="append"
+        )
+    for path in files_of(table):
+        pq.write_table(pq.read_table(path), path, use_dictionary=["text"], store_schema=False)
+    resize(table)
+    assert sum(path.stat().st_size for path in files_of(table)) < 100_000
+    report = run(table)
+    assert (report.status, report.metrics["numCopiedBytes"]) == ("committed", 0)
+    found = Table(str(table)).snapshot().to_arrow()
+    assert sorted(found["id"].to_pylist()) == list(range(5_000))
+    assert set(found["text"].to_pylist()) == {text}
+
+
 @pytest.mark.parametrize("rewrite", ["copy", "encode"])
 def test_only_auto_joins(tmp_path: Path, rewrite: str) -> None:
     table = make_table(tmp_path / "t")

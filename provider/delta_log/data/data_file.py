@@ -9,6 +9,7 @@ calendar (:mod:`delta_log.data.legacy_calendar`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -157,10 +158,13 @@ class DataFile:
         """
         parquet = self._parquet
         with _file_errors(self.key, self._storage):
+            self._source.seek(0, os.SEEK_END)
+            size_bytes = self._source.tell()
             self._source.seek(0)
             if isinstance(self._source, pa.BufferReader):
                 return self._source.read_buffer()
-            content = pa.py_buffer(self._source.read())
+            # Over a network, a read without a length is many small requests.
+            content = pa.py_buffer(self._source.read(size_bytes))
             parquet.close(force=True)
             self._source = pa.BufferReader(content)
             self._read_at = self._source.read_at

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from delta_log.parquet.thrift_compact import BINARY, I16, I64, LIST, STRUCT, CorruptThrift
+from delta_log.parquet.thrift_compact import BINARY, BOOLEAN, I16, I64, LIST, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields, end_of, list_head, varint
 
 #: The numbers of fields from ``ColumnChunk`` down to a value.
@@ -74,6 +74,8 @@ class ChunkForm:
     encodings: tuple[int, ...]
     is_encrypted: bool
     is_elsewhere: bool
+    #: Whether the upper and the lower bound are values of the chunk; ``None``: it does not say so.
+    are_bounds_exact: tuple[bool | None, bool | None]
     #: Bytes before, between and behind the values; at odd places ``b""``.
     _parts: list[bytes]
     #: The patterns of the bytes between texts, which say their own length. Most forms are never met again, so they wait.
@@ -120,6 +122,7 @@ class ChunkForm:
             _encodings(meta),
             _CRYPTO in top or _ENCRYPTED_META in top,
             _FILE_PATH in top,
+            _exactness(meta),
             parts,
             tuple(patterns),
         )
@@ -205,6 +208,15 @@ def _drop_statistics(chunk: Fields, *numbers: int) -> None:
 
 def _encodings(meta: Fields) -> tuple[int, ...]:
     return meta.numbers(_ENCODINGS)
+
+
+def _exactness(meta: Fields) -> tuple[bool | None, bool | None]:
+    kind, raw = meta.get(_STATISTICS, (STRUCT, b"\0"))
+    if kind != STRUCT:
+        raise CorruptThrift(0, "statistics are no struct")
+    kinds = [Fields.from_bytes(raw, {}).get(number, (None, b""))[0] for number in _EXACT]
+    high, low = (None if kind is None else kind == BOOLEAN for kind in kinds)
+    return high, low
 
 
 def _split(data: bytes, at: int) -> tuple[bytes, int]:

@@ -47,6 +47,7 @@ JOINABLE_CODECS = frozenset({UNCOMPRESSED, SNAPPY, ZSTD})
 # Fields of ColumnIndex.
 _NULL_PAGES, _LOWS, _HIGHS, _ORDER, _NULL_COUNTS = range(1, 6)
 _UNORDERED = 0
+_BOOLEAN = 0
 #: How a bound is compared, by physical type. Delta's types of a fixed number of bytes are decimals.
 _FIXED_LENGTH = 7
 _CODES = {1: "<i", 2: "<q", **FLOAT_CODES}
@@ -81,8 +82,9 @@ class JoinedChunk:
     _null_count: int = 0
     _pages: list[tuple[int, int]] = field(default_factory=list)
     _page_bounds: list[_PageBounds] = field(default_factory=list)
-    #: The bounds of the chunks that hold a value.
+    #: The bounds of the chunks that hold a value, and whether the upper and the lower ones are exact.
     _bounds: list[tuple[bytes, bytes]] = field(default_factory=list)
+    _are_exact: set[tuple[bool | None, bool | None]] = field(default_factory=set)
 
     def add(self, content: memoryview, chunk: ColumnChunk) -> None:
         """Put the pages of a chunk behind the others.
@@ -108,6 +110,7 @@ class JoinedChunk:
         self._page_bounds += _bounds_of(content, chunk, pages, nulls)
         if nulls < values and chunk.bounds is not None:
             self._bounds.append(chunk.bounds)
+            self._are_exact.add(chunk.form.are_bounds_exact)
         self._codec = codec
         self._encodings.update(chunk.form.encodings)
         self._null_count += nulls
@@ -122,6 +125,12 @@ class JoinedChunk:
         self.size_bytes += len(header) + len(page.content)
         self.uncompressed_bytes += len(header) + page.uncompressed_bytes
 
+    @property
+    def seems_to_repeat(self) -> bool:
+        """Whether the bounds of the last two chunks are the same, so that their values may be, too."""
+        last = self._bounds[-2:]
+        return self.leaf.physical_type != _BOOLEAN and len(last) == 2 and last[0] == last[1]
+
     def describe(self, start: int) -> tuple[ColumnChunk, bytes, bytes]:
         """Return the chunk of the new file, its offset index and its column index.
 
@@ -134,6 +143,9 @@ class JoinedChunk:
             low = min((low for low, _ in self._bounds), key=key)
             high = max((high for _, high in self._bounds), key=key)
             statistics |= {5: Typed(BINARY, high), 6: Typed(BINARY, low)}
+            for number, exact in zip((7, 8), zip(*self._are_exact, strict=True), strict=True):
+                if None not in exact:
+                    statistics[number] = Typed(BOOLEAN, all(exact))
         metadata = {
             1: Typed(I32, self.leaf.physical_type),
             2: Typed(LIST, ThriftList(I32, tuple(sorted(self._encodings)))),

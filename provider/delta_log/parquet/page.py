@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,8 +23,8 @@ _KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _CHECKSUM, _DATA = 1, 2, 3, 4, 5
 _NUM_VALUES, _ENCODING, _DEFINITION_ENCODING = 1, 2, 3
 _SHAPE: Shape = {_DATA: {}}
 _DATA_PAGE, _RLE = 0, 3
-#: The longest header, which may hold bounds of texts.
-_HEADER_BYTES = 1 << 16
+#: The length that most headers do not reach, and the longest, which may hold bounds of texts.
+_SHORT_HEADER_BYTES, _HEADER_BYTES = 256, 1 << 16
 _NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
 #: A header without statistics: kind, sizes, perhaps a checksum, number of values, encodings of values and of both levels.
 _USUAL_HEADER = re.compile(
@@ -69,7 +70,7 @@ class Page:
     def check(self, codec: int) -> None:
         """Compare the content with what the header says of it: its length without compression, and its checksum.
 
-        Without a checksum, the content is decompressed, and the values are forgotten.
+        What is compressed and has no checksum is decompressed, and the values are forgotten.
 
         :param codec: one of this module's.
         :raises CorruptThrift: the content is not what was written.
@@ -111,7 +112,7 @@ def _page_at(file: memoryview, start: int) -> Page:
         uncompressed, compressed, values, encoding = (integer(value) for value in usual.group(1, 2, 4, 5))
         checksum = None if usual[3] is None else integer(usual[3])
     else:
-        header, length = Fields.first_of(bytes(file[start : start + _HEADER_BYTES]), _SHAPE)
+        header, length = _header(file, start)
         page = header.struct(_DATA)
         kinds = page is not None and (_number(header, _KIND), _number(page, _DEFINITION_ENCODING))
         if page is None or kinds != (_DATA_PAGE, _RLE):
@@ -119,10 +120,17 @@ def _page_at(file: memoryview, start: int) -> Page:
         uncompressed, compressed = _number(header, _UNCOMPRESSED_BYTES), _number(header, _COMPRESSED_BYTES)
         checksum = _number(header, _CHECKSUM) if _CHECKSUM in header else None
         values, encoding = _number(page, _NUM_VALUES), _number(page, _ENCODING)
-    if compressed < 0 or uncompressed < 0 or values < 0:
+    if compressed < 0 or uncompressed < 0 or values < 1:
         raise CorruptThrift(start, f"a page claims {compressed} bytes and {values} values")
     stop = start + length + compressed
     return Page(start, stop, file[start + length : stop], uncompressed, values, encoding, checksum)
+
+
+def _header(file: memoryview, start: int) -> tuple[Fields, int]:
+    """Read a header of any form, and return it with its length."""
+    with suppress(CorruptThrift):
+        return Fields.first_of(bytes(file[start : start + _SHORT_HEADER_BYTES]), _SHAPE)
+    return Fields.first_of(bytes(file[start : start + _HEADER_BYTES]), _SHAPE)
 
 
 def _number(fields: Fields, number: int) -> int:

@@ -21,7 +21,7 @@ from delta_log.parquet.thrift_compact import BOOLEAN, I8, I32, STRUCT, CorruptTh
 from delta_log.parquet.thrift_fields import Fields
 
 # Fields of SchemaElement.
-_TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _FIELD_ID, _LOGICAL = (
+_TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, FIELD_ID, _LOGICAL = (
     range(1, 11)
 )
 _INT32, _INT64, FLOAT, DOUBLE = 1, 2, 4, 5
@@ -143,6 +143,6 @@ def _meaning(element: Fields) -> tuple[Any, ...]:
             annotation = _REPLACEMENTS.get(converted, converted)
     if physical_type is not None and annotation == _PLAIN_INTEGERS.get(physical_type):
         annotation = None
-    named = (element.number(field) for field in (_TYPE_LENGTH, _REPETITION, _CHILDREN, _FIELD_ID))
+    named = (element.number(field) for field in (_TYPE_LENGTH, _REPETITION, _CHILDREN, FIELD_ID))
     unknown = tuple((number, value) for number, value in sorted(element.items()) if number > _LOGICAL)
     return physical_type, element.binary(_NAME), annotation, *named, unknown

@@ -38,7 +38,15 @@ from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.footer import MAGIC, ColumnChunk, Footer, RowGroup
 from delta_log.parquet.joined_chunk import JOINABLE_CODECS, JOINABLE_ENCODINGS
-from delta_log.parquet.schema_elements import DOUBLE, FLOAT, Leaf, columns_of, leaves_of, meanings_by_column
+from delta_log.parquet.schema_elements import (
+    DOUBLE,
+    FIELD_ID,
+    FLOAT,
+    Leaf,
+    columns_of,
+    leaves_of,
+    meanings_by_column,
+)
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.parquet.thrift_fields import encoded_integer
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
@@ -169,8 +177,7 @@ class CopyRules:
             alike, leaves = self._alike[schema]
             groups = [group for group in footer.row_groups if group.num_rows]
             if (
-                self.num_row_ids
-                or not footer.has_type_orders
+                not footer.has_type_orders
                 or self._against_writer(footer) is not None
                 or self._against_places(footer, groups, data_end, leaves) is not None
             ):
@@ -293,6 +300,9 @@ def stores_alike(footer: Footer, other: Footer) -> bool:
 def _leaves_alike(footer: Footer, other: Footer) -> dict[int, int]:
     """Return the leaves of the columns that two files store in the same way: their numbers in the other file and in this one."""
     mine, theirs = meanings_by_column(footer.schema), meanings_by_column(other.schema)
+    ids = [found for element in footer.schema if (found := element.number(FIELD_ID)) is not None]
+    if len(set(ids)) < len(ids):
+        return {}
     by_path = {leaf.path: number for number, leaf in enumerate(leaves_of(footer.schema))}
     return {
         number: by_path[leaf.path]

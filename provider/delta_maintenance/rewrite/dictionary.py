@@ -25,7 +25,7 @@ _WORTH_IT = 0.75
 
 def dictionary_columns(group: pa.Table) -> list[str]:
     """Return the paths of the leaves of a row group that get a dictionary."""
-    if not group.num_rows:
+    if not group.num_rows or not group.num_columns:
         return []
     sample = _sample(group)
     scale = group.num_rows / sample.num_rows

@@ -11,8 +11,10 @@ A column is joined if all of this holds in all files of the segment:
 2. No leaf of the column is in a list or a map, or has a dictionary. All chunks of a leaf have one codec.
 3. The footer says how many values are null, and it has bounds that are trusted.
 4. A chunk has at least :data:`~delta_maintenance.rewrite.copying.JOINED_ROWS` rows.
+5. Its values do not seem to be those of the file before it. Otherwise, a dictionary of the new file would make the column smaller.
 
-A header of a page that contradicts this, or the footer, makes the column one that is decoded.
+A header of a page that contradicts this, or the footer, makes the column one that is decoded. So are all columns of a segment whose
+other columns have more decoded bytes than a row group may: pages cannot be divided between row groups.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -48,6 +51,10 @@ _WORTH_IT = 1 / 8
 _Joined = dict[int, JoinedChunk]
 
 
+class _TooLarge(Exception):
+    """The other columns of a segment would need more memory than a row group may."""
+
+
 @dataclass(slots=True)
 class Joining:
     """Makes parts with joined columns. Several threads may do so at once.
@@ -72,12 +79,27 @@ class Joining:
         :param hashes_rows: compute the checksum of the rows, for which all columns are read.
         :raises CorruptLog: a source is missing or broken.
         """
-        joined = self._joined(segment)
-        if not joined:
-            return None
+        # The ids of rows follow from the file that they are in.
+        joined = {} if self.rules.num_row_ids else self._joined(segment)
+        with suppress(_TooLarge):
+            return self._part(segment, joined, hashes_rows=hashes_rows) if joined else None
+        return None
+
+    def _part(self, segment: Segment, joined: _Joined, *, hashes_rows: bool) -> EncodedPart:
+        """
+        :raises _TooLarge: the rows are too many for one row group.
+        """
         names = {self._leaves[number].path[0].decode() for number in joined}
-        rest = self.live.schema_of([name for name in self.live.schema.names if name not in names])
-        read = RowHash()
+        rest = self.live.schema_of(set(self.live.schema.names) - names)
+        read, decoded_bytes = RowHash(), 0
+
+        def bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            nonlocal decoded_bytes
+            for batch in batches:
+                decoded_bytes += batch.nbytes
+                if decoded_bytes > self.settings.row_group_bytes * 3 // 2:
+                    raise _TooLarge
+                yield batch
 
         def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             nonlocal read
@@ -90,7 +112,7 @@ class Joining:
             batches = hashed(self.live.batches(segment))
         else:
             batches = self.live.batches(segment, dictionaries=encoder.dictionaries, names=rest.names)
-        encoded = encoder.encode(batches)
+        encoded = encoder.encode(bounded(batches))
         content = PartFile(self.memory)
         group, distrust = self._assembled(content, joined, encoded)
         encoded.content.release()
@@ -113,6 +135,8 @@ class Joining:
             ):
                 return {}
             view = memoryview(opened.data_file.content()).cast("B")
+            if len(view) != opened.source.size_bytes:
+                return {}
             try:
                 with self._lock:
                     footer, data_end = _footer_of(view, self._footers)
@@ -149,7 +173,7 @@ class Joining:
 
     def _encoder(self, rest: pa.Schema) -> PartEncoder:
         """Return an encoder of the other columns, which makes one row group."""
-        settings = self._settings_of(rest.names)
+        settings = self._settings_of(set(rest.names))
         return PartEncoder(rest, replace(settings, row_group_bytes=sys.maxsize), memory=self.memory)
 
     def _assembled(
@@ -200,11 +224,11 @@ def _footer_of(view: memoryview, memory: FooterMemory) -> tuple[Footer, int]:
 
 
 def _takes(joined: JoinedChunk, view: memoryview, chunks: Sequence[ColumnChunk]) -> bool:
-    """Add the chunks of a file to a joined one, and return whether that was possible."""
+    """Add the chunks of a file to a joined one, and return whether that was possible and is of use."""
     try:
         for chunk in chunks:
             chunk.widen_zeros()
             joined.add(view, chunk)
     except CorruptThrift:
         return False
-    return True
+    return not joined.seems_to_repeat

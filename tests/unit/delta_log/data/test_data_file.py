@@ -15,6 +15,7 @@ from delta_log.data.data_file import DataFile
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, UnsupportedFeature
 from delta_log.storage.local import LocalStorage
+from delta_log.storage.remote import opened
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema
 from delta_log.testing import MemoryStorage
@@ -279,6 +280,39 @@ def test_each_reading_says_anew_which_texts_come_as_dictionaries() -> None:
             assert found == wanted
             assert [array.to_pylist() for array in rows.arrays] == [["x", "y"], ["z", "z"]]
             file.close()
+
+
+class Ranged(MemoryStorage):
+    """Reads files in ranges, as an object store does, and notes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[int, int]] = []
+
+    def open_read(self, key: str) -> Any:
+        content = self.read(key)
+
+        def ranged(start: int, length: int) -> bytes:
+            self.asked.append((start, length))
+            return content[start : start + length]
+
+        return opened(ranged, len(content), content[-100_000:])
+
+
+def test_the_content_is_fetched_in_few_requests() -> None:
+    storage = Ranged()
+    stored = file_of(
+        pa.table({"text": [f"{n:0>900}" for n in range(3_000)]}), use_dictionary=False, compression="none"
+    )
+    storage.put("f.parquet", stored.read("f.parquet"))
+    data_file = DataFile(storage, "f.parquet")
+    content = data_file.content().to_pybytes()
+    assert content == stored.read("f.parquet")
+    assert len(content) > 2_000_000
+    asked = len(storage.asked)
+    assert asked <= 3
+    assert sum(rows.count for rows in data_file.read(fields(("text", "string")))) == 3_000
+    assert len(storage.asked) == asked
 
 
 @pytest.mark.parametrize("on_disk", [True, False])

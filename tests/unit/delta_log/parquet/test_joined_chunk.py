@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import ColumnProperties, WriterProperties, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.parquet_claims import claims
@@ -202,6 +203,29 @@ def test_a_zero_is_a_bound_of_both_signs() -> None:
     assert claim.pages is not None
     (low, _), (_, high) = (page for page in claim.pages if page is not None)
     assert (low, high) == (bytes(7) + b"\x80", bytes(8))
+
+
+def by_delta_rs(path: Path, text: str) -> bytes:
+    columns = ColumnProperties(dictionary_enabled=False, statistics_enabled="PAGE")
+    properties = WriterProperties(statistics_truncate_length=8, default_column_properties=columns)
+    write_deltalake(str(path), pa.table({"text": [text]}), writer_properties=properties)
+    return next(path.glob("*.parquet")).read_bytes()
+
+
+def test_bounds_that_are_cut_do_not_count_as_values(tmp_path: Path) -> None:
+    short, long = (by_delta_rs(tmp_path / text[0], text) for text in ("short", "long" * 9))
+    exactness = {
+        name: Footer.from_end(joined(contents)).row_groups[0].chunks[0].form.are_bounds_exact
+        for name, contents in {"short": [short, short], "mixed": [short, long]}.items()
+    }
+    assert exactness == {"short": (True, True), "mixed": (False, False)}
+    assert claims(joined([short, long]), "text")[0].bounds == (b"longlong", b"short")
+    unsaid = file_of(pa.table({"text": ["a"]}))
+    if Footer.from_end(unsaid).row_groups[0].chunks[0].form.are_bounds_exact == (None, None):
+        assert Footer.from_end(joined([short, unsaid])).row_groups[0].chunks[0].form.are_bounds_exact == (
+            None,
+            None,
+        )
 
 
 def test_dates_of_a_joined_file_are_those_of_the_sources() -> None:
