@@ -22,23 +22,27 @@ l. c. on four times as many files: only our memory.
 
 All write Snappy, and rows are compared afterwards.
 
-2026-11-23, 2 cores, files in memory, pyarrow 26.0.1, deltalake 1.6.6, medians of 5 rounds (c, g: 3):
+2026-11-26, 2 cores, files in memory, pyarrow 26.0.1, deltalake 1.6.6, Polars 2.1, medians of 5 rounds. The floor is that of
+``--floor``: Polars in a. to d., copying in e. and f.
 
-====  ===============  ===============  =====  =================
-case  ours: s, s CPU   delta-rs         time   memory in MB
-====  ===============  ===============  =====  =================
-a     1.20, 1.87       1.09, 1.56       0.9    456 against 236
-b     2.34, 3.90       2.62, 3.69       1.1    448 against 952
-c     12.1, 22.5       11.2, 21.5       0.9    519 against 1,542
-d     2.21, 3.78       2.68, 3.80       1.2    420 against 956
-e     0.70, 0.98       5.85, 8.21       8.3    185 against 1,746
-f     0.63, 0.70       2.69, 3.82       4.3    104 against 950
-g     2.22, 3.78       13.7, 26.4       6.2    621 against 2,260
-====  ===============  ===============  =====  =================
+====  ===============  ===============  =====  =================  ==========
+case  ours: s, s CPU   delta-rs         time   memory in MB       floor: s
+====  ===============  ===============  =====  =================  ==========
+a     1.22, 1.88       1.14, 1.64       0.9    316 against 235    0.80
+b     2.44, 4.12       2.92, 4.04       1.2    362 against 953    1.50
+c     14.0, 25.8       13.8, 26.0       1.0    431 against 1,552  8.3
+d     1.95, 2.94       2.95, 4.20       1.5    405 against 953    1.40
+e     0.82, 1.14       5.81, 8.02       7.1    165 against 1,708  0.37
+f     0.75, 0.85       2.89, 4.06       3.9    103 against 950    0.21
+g     2.48, 4.27       10.9, 20.7       4.4    516 against 2,435
+====  ===============  ===============  =====  =================  ==========
 
-Two hours before, when the machine gave out memory more slowly, b was 1.4, c 1.15, e 11 and f 4.4 to 5.0: delta-rs uses more of
-it. In a, start-up takes 0.25 s, and Arrow alone takes 0.57 s to decode and encode in two threads. Polars takes 0.50 s
-for that in a, and 1.28 s in b, where Arrow takes 1.4 s.
+The machine's pace changes within minutes: d was 1.2 to 1.6, c 0.8 to 1.0, and on another day e was 11 and f 5. In a, start-up takes
+0.25 s, and Arrow alone takes 0.57 s to decode and encode in two threads. In d, three quarters of the bytes are copied in pages.
+
+Polars as the codec of segments was tried in a. and b.: its decoder takes 0.8 s of a processor where Arrow takes 1.4 to 1.7 in b., its
+encoder 2.3 where Arrow takes 2.0. With its import and the hand-over of files and parts, whole commands took 2.55 s instead of
+2.38 in b. and 1.86 instead of 1.27 in a.
 """
 
 from __future__ import annotations
