@@ -200,6 +200,16 @@ def test_columns_without_a_text_are_encoded(tmp_path: Path, rewrite: str) -> Non
     )
 
 
+@pytest.mark.parametrize("rewrite", ["auto", "encode"])
+def test_tables_of_numbers_alone_are_encoded(tmp_path: Path, rewrite: str) -> None:
+    for half in (range(5_000), range(5_000, 10_000)):
+        rows = pa.table({"kind": [n % 7 for n in half], "n": list(half)})
+        deltalake.write_deltalake(str(tmp_path), rows, mode="append")
+    assert run(tmp_path, rewrite=rewrite, verify="full").status == "committed"
+    found = Table(str(tmp_path)).snapshot().to_arrow()
+    assert sorted(found["n"].to_pylist()) == list(range(10_000))
+
+
 def test_values_that_repeat_from_file_to_file_get_a_dictionary(tmp_path: Path) -> None:
     table = tmp_path / "t"
     keys = [f"key {n}" for n in range(ROWS)]
