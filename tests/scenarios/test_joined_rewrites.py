@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.checks.added_files import check_added_files
 from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import run
-from tests.support.tables.rewritable_tables import GeneratedTable, as_multiset, generated_tables
+from tests.support.tables.rewritable_tables import File, GeneratedTable, as_multiset, generated_tables
 
 from delta_log import Table
 from delta_log.errors import DeltaLogError
@@ -175,6 +175,7 @@ def test_a_file_of_this_provider_is_trusted_with_floats(tmp_path: Path) -> None:
         pytest.param({"write_statistics": ["id"]}, {"id"}, id="some statistics"),
         pytest.param({"compression": "zstd"}, PLAIN, id="zstd"),
         pytest.param({"compression": "gzip"}, set(), id="gzip"),
+        pytest.param({"bloom_filter_options": {"id": {"ndv": ROWS}}}, set(), id="a Bloom filter"),
     ],
 )
 def test_what_is_copied_depends_on_the_files(
@@ -281,15 +282,6 @@ def test_files_of_two_codecs_are_decoded(tmp_path: Path) -> None:
     assert joined_leaves(table) == set()
 
 
-def test_one_file_with_deleted_rows_lets_its_segment_be_decoded(tmp_path: Path) -> None:
-    path = make_table(tmp_path / "t")
-    deltalake.DeltaTable(str(path)).delete("id = 10001")
-    before = Table(str(path)).snapshot().to_arrow()
-    run(path, verify="full", full=True)
-    after = Table(str(path)).snapshot().to_arrow()
-    assert as_multiset(after.to_pylist()) == as_multiset(before.to_pylist())
-
-
 # -- generated tables ---------------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +308,28 @@ def test_rows_types_and_statistics_are_kept(table: GeneratedTable, verify: str) 
         assert after.to_arrow().schema == before.to_arrow().schema
         for version in range(1, after.version + 1):
             check_added_files(path, version)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("row_tracking", [False, True])
+def test_rows_that_are_deleted_or_have_ids_are_decoded(
+    tmp_path: Path, deleted: bool, row_tracking: bool
+) -> None:
+    def file(first: int, hidden: frozenset[int]) -> File:
+        values = [{"long": n} for n in range(first, first + 40)]
+        return File(("long",), values, hidden, None, extra=False, has_stats=True, row_group=40)
+
+    files = file(0, frozenset()), file(40, frozenset({7} if deleted else ()))
+    table = GeneratedTable(
+        ("long",), "none", False, False, files, row_tracking=row_tracking, dictionaries=False
+    )
+    table.write(tmp_path)
+    report = run(tmp_path, verify="full")
+    assert report.status == "committed"
+    assert (report.metrics["numCopiedBytes"] > 0) == (not deleted and not row_tracking)
+    found = Table(str(tmp_path)).snapshot().to_arrow().to_pylist()
+    assert as_multiset(found) == as_multiset(table.live_rows())
 
 
 # -- broken files -------------------------------------------------------------------------------------------------------------

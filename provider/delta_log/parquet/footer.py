@@ -423,12 +423,12 @@ def with_wide_zeros(physical_type: int, low: bytes, high: bytes) -> tuple[bytes,
     return negative if low == zero else low, zero if high == negative else high
 
 
-def footer_start(end: bytes) -> int:
+def footer_start(end: bytes | memoryview) -> int:
     """Return where the footer begins within the last bytes of a file.
 
     :raises CorruptThrift: the bytes are not the end of a Parquet file with a plain footer, or the footer begins before them.
     """
-    start = len(end) - footer_length(end[-END_BYTES:]) - END_BYTES
+    start = len(end) - footer_length(bytes(end[-END_BYTES:])) - END_BYTES
     if start < 0:
         raise CorruptThrift(0, f"the footer begins {-start} bytes before these")
     return start

@@ -31,7 +31,7 @@ import pyarrow as pa
 from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.assembled_group import AssembledGroup
-from delta_log.parquet.footer import END_BYTES, ColumnChunk, Footer, FooterMemory, RowGroup, footer_length
+from delta_log.parquet.footer import END_BYTES, ColumnChunk, Footer, FooterMemory, RowGroup, footer_start
 from delta_log.parquet.joined_chunk import JoinedChunk
 from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
@@ -138,8 +138,9 @@ class Joining:
             if len(view) != opened.source.size_bytes:
                 return {}
             try:
+                data_end = footer_start(view)
                 with self._lock:
-                    footer, data_end = _footer_of(view, self._footers)
+                    footer = Footer.from_bytes(bytes(view[data_end:-END_BYTES]), self._footers)
                     joinable = self.rules.joinable_leaves(footer, data_end)
             except CorruptThrift:
                 return {}
@@ -210,17 +211,6 @@ class Joining:
         stats = CopiedStats(self._settings_of(names).new_stats(), self.live.schema)
         stats.add([group], Distrust())
         return stats.finish()
-
-
-def _footer_of(view: memoryview, memory: FooterMemory) -> tuple[Footer, int]:
-    """Read the footer of a file, and return it with its offset.
-
-    :raises CorruptThrift: the file does not end with a plain footer.
-    """
-    start = len(view) - END_BYTES - footer_length(bytes(view[-END_BYTES:]))
-    if start < 0:
-        raise CorruptThrift(0, "the footer is longer than the file")
-    return Footer.from_bytes(bytes(view[start:-END_BYTES]), memory), start
 
 
 def _takes(joined: JoinedChunk, view: memoryview, chunks: Sequence[ColumnChunk]) -> bool:
