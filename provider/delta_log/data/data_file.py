@@ -96,10 +96,17 @@ class DataFile:
 
     :param key: relative to the table's root.
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
+    :param in_memory: the bytes of the file and its metadata, if these are not to be read from storage.
     :raises CorruptLog: the file is missing or is not Parquet.
     """
 
-    def __init__(self, storage: Storage, key: str, mapping_mode: str = "none") -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        key: str,
+        mapping_mode: str = "none",
+        in_memory: tuple[pa.Buffer, pq.FileMetaData] | None = None,
+    ) -> None:
         self.key = key
         if is_external(key):
             raise UnsupportedFeature(("data files outside of the table's directory",), "read", key)
@@ -108,7 +115,9 @@ class DataFile:
         #: The file's columns that come as dictionary arrays.
         self._dictionaries: list[str] = []
         self._source: Any = None
-        self._metadata: Any = None
+        self._content: pa.Buffer | None
+        self._metadata: Any
+        self._content, self._metadata = in_memory or (None, None)
         parquet = self._parquet
         with _file_errors(key, storage):
             self._metadata = parquet.metadata
@@ -125,10 +134,7 @@ class DataFile:
         return self._opened
 
     def _open(self) -> pq.ParquetFile:
-        try:
-            source = self._storage.open_read(self.key)
-        except FileNotFoundError as error:
-            raise CorruptLog(self.key, "the log names this data file, but it is not there") from error
+        source = self._source_in_storage() if self._content is None else pa.BufferReader(self._content)
         with _file_errors(self.key, self._storage):
             is_to_be_read = self._metadata is not None
             if is_to_be_read and isinstance(source, pa.OSFile) and source.size() <= _SMALL_BYTES:
@@ -138,6 +144,12 @@ class DataFile:
             self._read_at = source.read_at if isinstance(source, pa.NativeFile) else None
             self._source = source
             return self._parquet_of(source)
+
+    def _source_in_storage(self) -> Any:
+        try:
+            return self._storage.open_read(self.key)
+        except FileNotFoundError as error:
+            raise CorruptLog(self.key, "the log names this data file, but it is not there") from error
 
     def _parquet_of(self, source: Any) -> pq.ParquetFile:
         # Pages are read one by one from a disk, and in a few large requests over a network. A file in memory needs neither.
@@ -170,6 +182,21 @@ class DataFile:
             self._read_at = self._source.read_at
             self._opened = self._parquet_of(self._source)
             return content
+
+    def copy_to(self, target: memoryview) -> bool:
+        """Copy all bytes of the file, and return whether it has the length of the target.
+
+        :raises CorruptLog: the file is gone, or cannot be read.
+        """
+        is_open = self._opened is not None
+        with _file_errors(self.key, self._storage):
+            source = self._source if is_open else self._source_in_storage()
+            source.seek(0)
+            copied = source.readinto(target)
+            is_whole = copied == len(target) and not source.read(1)
+            if not is_open:
+                source.close()
+        return is_whole
 
     def close(self) -> None:
         """Close the file until :meth:`read` opens it again. A file that waits for its turn then needs no descriptor."""
@@ -275,6 +302,50 @@ class DataFile:
         if position != end:
             raise CorruptLog(self.key, f"its footer says {end} rows, but {position} came out")
 
+    def read_at_once(
+        self, columns: Sequence[StructField], *, memory: ColumnMemory, dictionaries: Collection[str]
+    ) -> pa.Table | None:
+        """Return all rows, or ``None`` if the file needs more than decoding: :meth:`read` converts and checks values.
+
+        The columns have physical names. The chunks of a column are not those of another one.
+
+        :param columns: the columns to read.
+        :param memory: filled by reads of other files of the table in the same way.
+        :param dictionaries: physical names of texts to return as dictionary arrays.
+        :raises CorruptLog: the file is broken.
+        """
+        asked = memory.recall(self._arrow_schema, lambda: self._asked(columns, physical=True))
+        if not asked.names or not all(there.as_it_is for there in asked.found):
+            return None
+        self._read_as_dictionaries(
+            [there for there in asked.found if there.column.physical_name in dictionaries]
+        )
+        with _file_errors(self.key, self._storage):
+            if LegacyCalendar.of(self._parquet) is not None or Int96Check.paths_in(self._parquet):
+                return None
+            decoded = self._decoded(asked)
+        if {len(column) for column in decoded} != {self.num_rows}:
+            raise CorruptLog(self.key, f"its footer says {self.num_rows} rows, but other numbers came out")
+        return pa.Table.from_arrays(decoded, names=[there.column.physical_name for there in asked.found])
+
+    def _decoded(self, asked: _Asked) -> list[pa.ChunkedArray]:
+        """Decode columns. Those with lists are decoded row group by row group, since only these say where each one's rows end."""
+        parquet, groups = self._parquet, range(self.num_row_groups)
+        lists = [name for name in asked.names if _has_list(self._arrow_schema.field(name).type)]
+        others = [name for name in asked.names if name not in set(lists)]
+        found = {}
+        if others:
+            flat = parquet.read_row_groups(list(groups), others, use_threads=False)
+            found = dict(zip(flat.column_names, flat.columns, strict=True))
+        if lists:
+            nested = [parquet.read_row_group(number, lists, use_threads=False) for number in groups]
+            for number, rows in zip(groups, nested, strict=True):
+                if rows.num_rows != self._metadata.row_group(number).num_rows:
+                    raise CorruptLog(self.key, f"row group {number} has {rows.num_rows} rows in a column")
+            together = pa.concat_tables(nested)
+            found |= dict(zip(together.column_names, together.columns, strict=True))
+        return [found[there.field.name] for there in asked.found if there.field is not None]
+
     def _read_as_dictionaries(self, columns: Sequence[_Found]) -> None:
         fields = [there.field for there in columns if there.field is not None and there.as_it_is]
         # A name with a dot may be the path of another column's member.
@@ -351,6 +422,13 @@ class DataFile:
             return pa.nulls(batch.num_rows, there.target)
         array = batch.column(batch.schema.get_field_index(there.field.name))
         return array if there.as_it_is else self._conversion.convert(array, there.column.type, physical)
+
+
+def _has_list(kind: pa.DataType) -> bool:
+    """Tell whether a type is an array or a map, or has one within it."""
+    if pa.types.is_struct(kind):
+        return any(_has_list(member.type) for member in kind)
+    return bool(pa.types.is_nested(kind))
 
 
 def _live_positions(start: int, stop: int, hidden: RowBitmap | None) -> pa.Array:

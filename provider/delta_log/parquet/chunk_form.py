@@ -190,7 +190,15 @@ def _without_membership(chunk: Fields) -> None:
         meta.put_numbers(_ENCODINGS, (*encodings, _PLAIN))
 
 
+def _pages_only(chunk: Fields) -> None:
+    meta = chunk.struct(_META)
+    assert meta is not None
+    _without_indexes(chunk)
+    meta.drop(_STATISTICS, *(path[1] for path in BLOOM_FILTER))
+
+
 _EDITS = {
+    "pages only": _pages_only,
     "without indexes": _without_indexes,
     "without old bounds": _without_old_bounds,
     "without bounds": _without_bounds,

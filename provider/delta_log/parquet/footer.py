@@ -191,6 +191,10 @@ class ColumnChunk:
         """
         return self._edited("without membership")
 
+    def pages_only(self) -> ColumnChunk:
+        """Return the chunk without statistics and without the places of page indexes and Bloom filter."""
+        return self._edited("pages only")
+
     def _edited(self, edit: str) -> ColumnChunk:
         return ColumnChunk(*self.form.edited(edit, self.values))
 
@@ -398,6 +402,17 @@ class Footer:
             pair.put_binary(_VALUE, value.encode())
             pairs.append(pair)
         fields.put_structs(_KEY_VALUES, pairs)
+        return Footer(fields)
+
+    def is_like(self, other: Footer) -> bool:
+        """Tell whether a footer differs from another one in its row groups at most."""
+        return self.of_row_groups(()).fields == other.of_row_groups(()).fields
+
+    def of_row_groups(self, groups: Sequence[RowGroup]) -> Footer:
+        """Return the footer of a file that the same writer would have written with these row groups."""
+        fields = Fields(self.fields)
+        fields.put_number(_FILE_ROWS, sum(group.num_rows for group in groups))
+        fields[_ROW_GROUPS] = (LIST, list(groups))
         return Footer(fields)
 
     def to_end(self) -> bytes:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from delta_log.parquet.thrift_compact import I32, CorruptThrift
-from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, integer, varint
+from delta_log.parquet.thrift_compact import I32, STRUCT, CorruptThrift
+from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, varint
 
 # Fields of PageHeader.
 _KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _CHECKSUM, _DATA = 1, 2, 3, 4, 5
@@ -31,6 +31,19 @@ _USUAL_HEADER = re.compile(
     rb"\x15\x00\x15(%b)\x15(%b)(?:\x15(%b)\x1c|\x2c)\x15(%b)\x15([\x00-\x7f])\x15\x06\x15[\x00-\x7f]\x00\x00"
     % ((_NUMBER,) * 4)
 )
+#: The beginning of the header of a data page: kind, sizes, perhaps a checksum, number of values, encodings.
+_DATA_HEADER = re.compile(
+    rb"\x15\x00\x15%b\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)(?:\x15[\x00-\x7f]){3}" % ((_NUMBER,) * 4)
+)
+#: The header of a dictionary page: kind, sizes, perhaps a checksum, number of values, encoding, perhaps whether it is sorted.
+_DICTIONARY_HEADER = re.compile(
+    rb"\x15\x04\x15(%b)\x15(%b)(?:\x15%b\x3c|\x4c)\x15(%b)\x15[\x00-\x7f][\x11\x12]?\x00\x00"
+    % ((_NUMBER,) * 4)
+)
+#: A field of the header of a data page: its statistics.
+_STATISTICS = b"\x1c"
+#: The end of a page's header: of the struct in it, and of the header.
+_END = b"\0\0"
 #: Numbers of ``CompressionCodec``. The content tells its length without compression.
 UNCOMPRESSED, SNAPPY, ZSTD = 0, 1, 6
 
@@ -103,6 +116,44 @@ def pages_of(file: memoryview, start: int, stop: int) -> Iterator[Page]:
         if start > stop:
             raise CorruptThrift(stop, f"a page claims {start - stop} bytes behind its column chunk")
         yield page
+
+
+def mean_width(file: memoryview, start: int, stop: int) -> int:
+    """Return the mean bytes of the values in a dictionary, rounded up; 0 if there is no dictionary page at this offset."""
+    dictionary = _DICTIONARY_HEADER.match(file, start, stop)
+    if dictionary is None:
+        return 0
+    return -(-integer(dictionary[1]) // max(1, integer(dictionary[3])))
+
+
+def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
+    """Tell whether the data pages from one offset to the other have so many values together, nulls included.
+
+    The first page may be a dictionary. The answer is ``False`` for pages of the second version, whose headers are not read.
+
+    :param count: as Thrift encodes it.
+    :raises CorruptThrift: statistics of a page are malformed.
+    :raises IndexError: they end behind the file.
+    """
+    dictionary = _DICTIONARY_HEADER.match(file, start, stop)
+    if dictionary is not None:
+        start = dictionary.end() + integer(dictionary[2])
+    total = 0
+    while start < stop:
+        page = _DATA_HEADER.match(file, start, stop)
+        if page is None:
+            return False
+        if not total and page[2] == count:
+            # Readers look for no further page then.
+            return True
+        total += integer(page[2])
+        at = page.end()
+        if file[at : at + 1] == _STATISTICS:
+            at = end_of(file, at + 1, STRUCT)  # type: ignore[arg-type]
+        start = at + len(_END) + integer(page[1])
+        if file[at : at + len(_END)] != _END or start <= at:
+            return False
+    return start == stop and encoded_integer(total) == count
 
 
 def _page_at(file: memoryview, start: int) -> Page:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +31,9 @@ _BATCH_BYTES = 256 << 10
 _LEAST_BATCH_ROWS, _MOST_BATCH_ROWS = 1 << 10, 20_000
 #: Spark's value.
 _BLOOM_FALSE_POSITIVES = 0.01
+
+#: The chunks of a table's columns need not be alike.
+_Rows: TypeAlias = pa.RecordBatch | pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class PartEncoder:
         self._content = PartFile(memory or PartMemory())
         self._writer: pq.ParquetWriter | None = None
         self._read = RowHash()
-        self._pending: list[pa.RecordBatch] = []
+        self._pending: list[_Rows] = []
         self._dictionaries: frozenset[str] | None = None
 
     def dictionaries(self) -> frozenset[str]:
@@ -96,19 +100,19 @@ class PartEncoder:
         value.
         """
         if self._dictionaries is None and self._pending and not (self._bloom_filters or self._hashes_rows):
-            read = pa.Table.from_batches(self._pending, self._read_schema)
-            texts = [field.name for field in read.schema if pa.types.is_string(field.type)]
-            self._dictionaries = frozenset(dictionary_columns(read.select(texts)))
+            texts = pa.schema([field for field in self._read_schema if pa.types.is_string(field.type)])
+            columns = [_column(self._pending, field, as_dictionary=False) for field in texts]
+            self._dictionaries = frozenset(dictionary_columns(pa.table(columns, schema=texts)))
         return self._dictionaries or frozenset()
 
-    def encode(self, batches: Iterable[pa.RecordBatch]) -> EncodedPart:
+    def encode(self, batches: Iterable[_Rows]) -> EncodedPart:
         """Encode all rows. Without rows, the part has no row group."""
         full_bytes, pending_bytes = self._settings.row_group_bytes, 0
-        for batch in batches:
+        for rows in batches:
             if self._hashes_rows:
-                self._read = self._read.plus(RowHash.of(batch))
-            self._pending.append(batch)
-            pending_bytes += batch.nbytes
+                self._read = self._read.plus(_hash_of(rows))
+            self._pending.append(rows)
+            pending_bytes += rows.nbytes
             # The end may be near, and a larger row group is better than a small one at the end.
             while pending_bytes >= full_bytes * 3 // 2:
                 full = _num_first(self._pending, full_bytes)
@@ -122,12 +126,9 @@ class PartEncoder:
         self._stats.finish(self._footers[0])
         return EncodedPart(self._content, self._stats.collector, tuple(self._distrust), self._read)
 
-    def _write_row_group(self, batches: list[pa.RecordBatch]) -> None:
+    def _write_row_group(self, batches: list[_Rows]) -> None:
         self._dictionaries = self._dictionaries or frozenset()
-        columns = [
-            _column([batch.column(number) for batch in batches], field, field.name in self._dictionaries)
-            for number, field in enumerate(self._schema)
-        ]
+        columns = [_column(batches, field, field.name in self._dictionaries) for field in self._schema]
         batches.clear()
         schema = pa.schema(
             [field.with_type(column.type) for field, column in zip(self._schema, columns, strict=True)]
@@ -172,7 +173,12 @@ def empty_footer(schema: pa.Schema, settings: WriterSettings) -> Footer:
     return PartEncoder(schema, settings).encode(()).content.footer()
 
 
-def _num_first(batches: list[pa.RecordBatch], num_bytes: int) -> int:
+def _hash_of(rows: _Rows) -> RowHash:
+    batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+    return reduce(RowHash.plus, map(RowHash.of, batches), RowHash())
+
+
+def _num_first(batches: list[_Rows], num_bytes: int) -> int:
     """Return how many of the first batches have so many bytes together."""
     sizes = accumulate(batch.nbytes for batch in batches)
     return next(number for number, size in enumerate(sizes, start=1) if size >= num_bytes)
@@ -185,8 +191,12 @@ def _batch_rows(group: pa.Table) -> int:
     return max(_LEAST_BATCH_ROWS, min(_MOST_BATCH_ROWS, rows))
 
 
-def _column(arrays: list[pa.Array], field: pa.Field, as_dictionary: bool) -> pa.ChunkedArray:
-    """Give arrays the field's type, or that of a dictionary. Types that differ only in nullability share the buffers."""
+def _column(batches: list[_Rows], field: pa.Field, as_dictionary: bool) -> pa.ChunkedArray:
+    """Give a column of rows the field's type, or that of a dictionary. Types that differ only in nullability share the buffers."""
+    arrays: list[pa.Array] = []
+    for rows in batches:
+        column = rows.column(field.name)
+        arrays += column.chunks if isinstance(column, pa.ChunkedArray) else (column,)
     if as_dictionary:
         kind = pa.dictionary(pa.int32(), field.type)
         return pa.chunked_array([_as_dictionary(array) for array in arrays], kind)

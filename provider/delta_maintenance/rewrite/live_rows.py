@@ -8,24 +8,79 @@ the row's physical position (deleted rows count) and the file's default version.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from delta_log.data.data_file import ColumnMemory, DataFile
+from delta_log.data.gathered_files import GatheredFiles
 from delta_log.data.scan import RowTracking
 from delta_log.errors import CorruptLog
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED
-from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
+from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.rewrite.sources import SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
+
+#: The most bytes of a file that is read together with others, and about the most bytes of the rows that are read at once, and of the
+#: files that these are in.
+_SMALL_BYTES, _AT_ONCE_BYTES = 4 << 20, 16 << 20
+#: How far off such an estimate may be, by what the pages say.
+_MARGIN = 2
 
 
 def stored_columns(task: RewriteTask) -> StructType:
     """The columns of the table that the task's files hold."""
     schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
     return storable(schema.without(task.partition_columns))
+
+
+@dataclass(slots=True)
+class _Together:
+    """Slices of sources that are read at once.
+
+    :param at_once_bytes: about the most bytes of their rows, and of the files that these are in.
+    :param growth: how many bytes each byte of their pages may have, once it is decoded; ``None`` if that is unknown.
+    :ivar page_bytes: of their pages, if nothing were compressed.
+    :ivar decoded_bytes: set after they were read.
+    """
+
+    at_once_bytes: int
+    growth: float | None = None
+    parts: list[SourceSlice] = field(default_factory=list)
+    page_bytes: int = 0
+    file_bytes: int = 0
+    decoded_bytes: int = 0
+
+    def has_room_for(self, part: SourceSlice) -> bool:
+        decoded_bytes = (self.page_bytes + _page_bytes(part)) * (self.growth or 1)
+        file_bytes = self.file_bytes + part.opened.source.size_bytes
+        return max(decoded_bytes, file_bytes) <= self.at_once_bytes
+
+    def add(self, part: SourceSlice) -> None:
+        self.parts.append(part)
+        self.page_bytes += _page_bytes(part)
+        self.file_bytes += part.opened.source.size_bytes
+
+    def next(self) -> _Together:
+        """Return an empty group to follow this one, which was read."""
+        return _Together(self.at_once_bytes, self.decoded_bytes / max(1, self.page_bytes))
+
+
+def _page_bytes(part: SourceSlice) -> int:
+    return sum(part.opened.data_file.row_group_bytes)
+
+
+def _is_small(part: SourceSlice) -> bool:
+    """Tell whether a slice may be read together with others: it is a small file, and all of its rows are wanted."""
+    opened = part.opened
+    return (
+        part.row_groups is None
+        and opened.decoded is not None
+        and opened.hidden is None
+        and opened.source.size_bytes <= _SMALL_BYTES
+    )
 
 
 class LiveRows:
@@ -43,6 +98,7 @@ class LiveRows:
             StructType((*stored.fields, *self._tracked.columns)) if self._tracked is not None else stored
         )
         self.schema: pa.Schema = arrow_schema(self.columns, physical=True)
+        self._gathered = GatheredFiles(storage, task.mapping_mode)
 
     @property
     def num_row_ids(self) -> int:
@@ -67,6 +123,62 @@ class LiveRows:
         schema = self.schema if names is None else self.schema_of(names)
         for part in slices:
             yield from self._batches_of(part, schema, memory, on_all_processors, dictionaries())
+
+    def rows(
+        self,
+        slices: Iterable[SourceSlice],
+        *,
+        dictionaries: Callable[[], Collection[str]] = frozenset,
+        names: Collection[str] | None = None,
+        at_once_bytes: int = _AT_ONCE_BYTES,
+    ) -> Iterator[pa.RecordBatch | pa.Table]:
+        """Yield the same rows as :meth:`batches`; those of several small files may come as one table.
+
+        The chunks of a column of such a table are not those of another one.
+
+        :param at_once_bytes: about the most bytes of the rows of a table, if it has more than one file.
+        """
+        memory = ColumnMemory()
+        schema = self.schema if names is None else self.schema_of(names)
+        columns = self._columns_in(schema)
+        for together in self._groups(slices, min(_AT_ONCE_BYTES, at_once_bytes)):
+            table = None
+            if len(together.parts) > 1:
+                files = [(part.opened.data_file, part.opened.source.size_bytes) for part in together.parts]
+                most_bytes = _MARGIN * together.at_once_bytes
+                table = self._gathered.read(files, columns, memory, dictionaries(), most_bytes)
+            if table is not None:
+                for part in together.parts:
+                    part.opened.data_file.close()
+                together.decoded_bytes = table.nbytes
+                yield table
+                continue
+            for part in together.parts:
+                for batch in self._batches_of(part, schema, memory, False, dictionaries()):
+                    together.decoded_bytes += batch.nbytes
+                    yield batch
+
+    def _groups(self, slices: Iterable[SourceSlice], at_once_bytes: int) -> Iterator[_Together]:
+        """Divide slices into groups to read at once. The rows of each group tell how large those of the next one will be."""
+        group = _Together(at_once_bytes)
+        for part in slices:
+            is_small = self._tracked is None and _is_small(part)
+            if group.parts and not (is_small and group.has_room_for(part)):
+                yield group
+                group = group.next()
+            if is_small:
+                group.add(part)
+            if not is_small:
+                yield _Together(at_once_bytes, parts=[part])
+            elif group.growth is None:
+                yield group
+                group = group.next()
+        if group.parts:
+            yield group
+
+    def _columns_in(self, schema: pa.Schema) -> list[StructField]:
+        wanted = set(schema.names)
+        return [column for column in self.columns.fields if column.physical_name in wanted]
 
     def schema_of(self, names: Collection[str]) -> pa.Schema:
         """Return the schema of some columns, in the order of the table.
@@ -105,9 +217,8 @@ class LiveRows:
     ) -> Iterator[pa.RecordBatch]:
         source, data_file = part.opened.source, self._data_file(part)
         tracked = self._tracked
-        wanted = set(schema.names)
         for rows in data_file.read(
-            [column for column in self.columns.fields if column.physical_name in wanted],
+            self._columns_in(schema),
             part.opened.hidden,
             physical=True,
             positions=tracked is not None,

@@ -238,11 +238,13 @@ def _segments(
 ) -> Generator[_Work, None, None]:
     """Divide the sources of one new file. The threads that encode read them, too."""
     for segment in segments(sources, task.bytes_in, row_group_bytes, threads):
-        batches, done = partial(live.batches, segment), _done(segment)
+        done = _done(segment)
         if segment[0].is_copied:
-            yield _Work(0, batches, frozenset(), done, segment[0])
+            yield _Work(0, partial(live.batches, segment), frozenset(), done, segment[0])
         else:
-            yield _Work(0, batches, bloom_filters_of(segment), done, segment=segment)
+            # A table goes into one row group, whole.
+            rows = partial(live.rows, segment, at_once_bytes=row_group_bytes // 4)
+            yield _Work(0, rows, bloom_filters_of(segment), done, segment=segment)
 
 
 def _laid_out(rows: LaidOutRows, on_progress: OnProgress | None) -> Generator[_Work, None, None]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from tests.support.runs.maintenance_runs import run
@@ -165,3 +168,68 @@ def test_batches_are_short_where_a_dictionary_holds_few_wide_texts(tmp_path: Pat
     assert opened.snapshot().to_arrow(["struct"]).column("struct").to_pylist() == 2 * [
         row["struct"] for row in expected
     ]
+
+
+def rows_of(
+    directory: Path, rows: list[list[dict[str, Any]]], **options: Any
+) -> list[pa.RecordBatch | pa.Table]:
+    """Write a table with a file for each list of rows, and read all of them, the smaller ones first."""
+    for part in rows:
+        deltalake.write_deltalake(str(directory), pa.Table.from_pylist(part), mode="append")
+    opened = Table(str(directory))
+    snapshot = opened.snapshot()
+    (task,) = tasks_of(plan_optimize(snapshot, OptimizeOptions(full=True), 1), snapshot, "run", opened.uri)
+    task = replace(task, sources=tuple(sorted(task.sources, key=lambda source: source.size_bytes)))
+    reading = Reading(task, opened.storage, snapshot.schema)
+    slices = [SourceSlice(source) for source in Sources(task, opened.storage)]
+    found = list(reading.rows.rows(slices, **options))
+    one_by_one = [row for batch in reading for row in batch.to_pylist()]
+    assert [row for part in found for row in part.to_pylist()] == one_by_one
+    assert len(one_by_one) == sum(map(len, rows))
+    return found
+
+
+_NARROW = [[{"id": 10 * file + n, "text": f"{file} {n}"} for n in range(10)] for file in range(9)]
+
+
+def test_small_files_come_together_once_the_first_one_has_told_how_large_they_are(tmp_path: Path) -> None:
+    assert [part.num_rows for part in rows_of(tmp_path, _NARROW)] == [10, 80]
+
+
+def test_no_more_files_come_together_than_there_is_room_for(tmp_path: Path) -> None:
+    sizes = [part.num_rows for part in rows_of(tmp_path, _NARROW, at_once_bytes=4000)]
+
+    assert sizes[0] == 10
+    assert sum(sizes) == 90
+    assert 2 <= len(sizes) < 9
+
+
+def test_a_file_with_few_wide_texts_does_not_come_with_others(tmp_path: Path) -> None:
+    texts = ["a" * _WIDE_IN_DICTIONARY, "b" * _WIDE_IN_DICTIONARY]
+    wide = [{"id": n, "text": texts[n % 2]} for n in range(2000)]
+
+    found = rows_of(tmp_path, [*_NARROW[:3], wide, wide, wide])
+
+    assert max(part.nbytes for part in found) <= 32 * _WIDE
+
+
+def test_texts_come_as_dictionaries_together_as_well(tmp_path: Path) -> None:
+    found = rows_of(tmp_path, _NARROW, dictionaries=lambda: {"text"})
+
+    assert [pa.types.is_dictionary(part.schema.field("text").type) for part in found] == [True, True]
+
+
+def test_a_broken_file_among_others_is_named(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path), pa.Table.from_pylist(_NARROW[0]))
+    for part in _NARROW[1:]:
+        deltalake.write_deltalake(str(tmp_path), pa.Table.from_pylist(part), mode="append")
+    opened = Table(str(tmp_path))
+    snapshot = opened.snapshot()
+    (task,) = tasks_of(plan_optimize(snapshot, OptimizeOptions(full=True), 1), snapshot, "run", opened.uri)
+    found = [SourceSlice(source) for source in Sources(task, opened.storage)]
+    key = task.sources[4].key
+    path = tmp_path / key
+    path.write_bytes(path.read_bytes()[:40] + bytes(200) + path.read_bytes()[240:])
+
+    with pytest.raises(CorruptLog, match=key):
+        list(LiveRows(task, opened.storage, snapshot.schema).rows(found))

@@ -1,0 +1,62 @@
+"""Reads small files of a table together, as if they were one file (:mod:`delta_log.parquet.gathered_file`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delta_log.data.data_file import ColumnMemory, DataFile
+from delta_log.errors import TableError
+from delta_log.parquet.footer import MAGIC
+from delta_log.parquet.gathered_file import CannotGather, FileGatherer
+from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.storage.storage import Storage
+from delta_log.table_config.schema import StructField
+
+
+class GatheredFiles:
+    """Reads files of one table together. Several threads may do so at once.
+
+    :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
+    """
+
+    def __init__(self, storage: Storage, mapping_mode: str) -> None:
+        self._storage, self._mapping_mode = storage, mapping_mode
+        self._gatherer = FileGatherer()
+
+    def read(
+        self,
+        files: Sequence[tuple[DataFile, int]],
+        columns: Sequence[StructField],
+        memory: ColumnMemory,
+        dictionaries: Collection[str],
+        most_bytes: int,
+    ) -> pa.Table | None:
+        """Return all rows of some files, in their order. The bytes and the rows of all files are in memory at once.
+
+        ``None`` means that the files have to be read one by one: they are not alike, their values have to be converted or checked,
+        are too large together, or one of them is broken. Reading each of them tells which, and why.
+
+        :param files: with the length that each of them should have.
+        :param columns: the columns to read.
+        :param memory: filled by other calls for the same columns.
+        :param dictionaries: physical names of texts to return as dictionary arrays.
+        :param most_bytes: about the most bytes of the rows.
+        """
+        sizes = [size for _, size in files]
+        content = pa.allocate_buffer(sum(sizes))
+        view = memoryview(content).cast("B")
+        start = 0
+        try:
+            for data_file, size in files:
+                if not data_file.copy_to(view[start : start + size]):
+                    return None
+                start += size
+            end = MAGIC + self._gatherer.end_of(view, sizes, most_bytes)
+            metadata = pq.read_metadata(pa.BufferReader(end))
+            whole = DataFile(self._storage, files[0][0].key, self._mapping_mode, (content, metadata))
+            return whole.read_at_once(columns, memory=memory, dictionaries=dictionaries)
+        except (CannotGather, CorruptThrift, TableError, pa.ArrowException, OSError):
+            return None

@@ -1,0 +1,128 @@
+"""Several Parquet files as one: their bytes behind each other, and a footer that names all of their row groups.
+
+Reading many small files as one file saves a reader the work that it does for each file. A reader of such a file takes the values of
+a column from one row group after the other, and does not ask where a row group ends. So a wrong number of values in one file would
+shift those of the next one. Therefore the numbers of values in the headers of pages are compared with the footers. The pages of a
+leaf in a list or a map do not tell how many rows they have, so such columns have to be read row group by row group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from delta_log.parquet.footer import (
+    END_BYTES,
+    MAGIC,
+    ColumnChunk,
+    Footer,
+    FooterMemory,
+    RowGroup,
+    footer_start,
+)
+from delta_log.parquet.page import has_values, mean_width
+from delta_log.parquet.schema_elements import leaves_of
+from delta_log.parquet.thrift_fields import encoded_integer
+
+_BYTE_ARRAY = 6
+#: Numbers of ``Encoding`` whose values are not wider than their pages, or those of their dictionary: plain, levels, dictionaries
+#: and DELTA_LENGTH_BYTE_ARRAY.
+_BOUNDED_ENCODINGS = frozenset((0, 2, 3, 4, 6, 8))
+#: About the bytes of a number in memory, or of a text's offset and validity.
+_VALUE_BYTES = 8
+
+
+class CannotGather(Exception):
+    """Files have to be read one by one. The message says why."""
+
+
+@dataclass(slots=True)
+class FileGatherer:
+    """Makes the footers of gathered files. Threads share it, since most files of a table are written alike."""
+
+    _memory: FooterMemory = field(default_factory=FooterMemory)
+    #: Whether each leaf is in a list or a map, by the bytes of the schema.
+    _repeated: dict[bytes, list[bool]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def end_of(self, content: memoryview, sizes: Sequence[int], most_bytes: int) -> bytes:
+        """Return the end of a file that consists of some files: the footer, its length and the magic number.
+
+        The footer has no statistics, page indexes and Bloom filters.
+
+        :param content: the bytes of the files behind each other.
+        :param sizes: the length of each file.
+        :param most_bytes: about the most bytes that all values may have, once they are decoded.
+        :raises CannotGather: the files differ in more than their row groups, or contradict themselves, or have too many bytes.
+        :raises CorruptThrift: a footer is malformed.
+        """
+        first: Footer | None = None
+        groups: list[RowGroup] = []
+        start = decoded_bytes = 0
+        with self._lock:
+            for size in sizes:
+                file = content[start : start + size]
+                data_end = footer_start(file)
+                footer = Footer.from_bytes(bytes(file[data_end:-END_BYTES]), self._memory)
+                first = first or footer
+                if not footer.is_like(first):
+                    raise CannotGather("a file has another schema or other notes than the first one")
+                repeated = self._repeated_leaves(footer)
+                for group in footer.row_groups:
+                    if not group.num_rows:
+                        continue
+                    decoded_bytes += _decoded_bytes(file, data_end, group, repeated)
+                    if decoded_bytes > most_bytes:
+                        raise CannotGather(f"the values may have more than {most_bytes} bytes")
+                    chunks = [chunk.moved(start).pages_only() for chunk in group.chunks]
+                    groups.append(group.moved(start, chunks))
+                start += size
+        if first is None:
+            raise CannotGather("there are no files")
+        return first.of_row_groups(groups).to_end()
+
+    def _repeated_leaves(self, footer: Footer) -> list[bool]:
+        known = self._repeated.get(footer.schema_bytes)
+        if known is None:
+            known = [leaf.is_repeated for leaf in leaves_of(footer.schema)]
+            self._repeated = {footer.schema_bytes: known}
+        return known
+
+
+def _decoded_bytes(file: memoryview, data_end: int, group: RowGroup, repeated: Sequence[bool]) -> int:
+    """Check a row group, and estimate the bytes of its values.
+
+    :raises CannotGather: a column chunk does not have the group's rows, or is not within the file.
+    """
+    chunks = group.chunks
+    if len(chunks) != len(repeated):
+        raise CannotGather(
+            f"a row group has {len(chunks)} column chunks, and the schema {len(repeated)} leaves"
+        )
+    num_rows = group.num_rows
+    encoded_rows = encoded_integer(num_rows)
+    decoded_bytes = 0
+    for chunk, is_repeated in zip(chunks, repeated, strict=True):
+        start, size = chunk.place
+        if not len(MAGIC) <= start < start + size <= data_end:
+            raise CannotGather(
+                f"a column chunk ends at {start + size}, and the data of the file at {data_end}"
+            )
+        if not is_repeated and not _has_rows(file, chunk, encoded_rows):
+            raise CannotGather(f"the pages of a column chunk do not have {num_rows} values")
+        width = _VALUE_BYTES
+        if chunk.form.physical_type == _BYTE_ARRAY:
+            if not _BOUNDED_ENCODINGS.issuperset(chunk.form.encodings):
+                raise CannotGather("texts may be wider than their pages")
+            width += mean_width(file, start, start + size)
+        decoded_bytes += width * (chunk.num_values if is_repeated else num_rows)
+    return max(group.uncompressed_bytes, decoded_bytes)
+
+
+def _has_rows(file: memoryview, chunk: ColumnChunk, rows: bytes) -> bool:
+    start, size = chunk.place
+    try:
+        return chunk.has_values(rows) and has_values(file, start, start + size, rows)
+    except IndexError:
+        return False
