@@ -15,6 +15,9 @@ from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField
 
+#: After so many refusals in a row, other files are not tried any more: most files of a table are alike.
+_MOST_REFUSALS = 3
+
 
 class GatheredFiles:
     """Reads files of one table together. Several threads may do so at once.
@@ -25,6 +28,7 @@ class GatheredFiles:
     def __init__(self, storage: Storage, mapping_mode: str) -> None:
         self._storage, self._mapping_mode = storage, mapping_mode
         self._gatherer = FileGatherer()
+        self._refusals = 0
 
     def read(
         self,
@@ -45,6 +49,20 @@ class GatheredFiles:
         :param dictionaries: physical names of texts to return as dictionary arrays.
         :param most_bytes: about the most bytes of the rows.
         """
+        table = None
+        if self._refusals < _MOST_REFUSALS:
+            table = self._read(files, columns, memory, dictionaries, most_bytes)
+            self._refusals = 0 if table is not None else self._refusals + 1
+        return table
+
+    def _read(
+        self,
+        files: Sequence[tuple[DataFile, int]],
+        columns: Sequence[StructField],
+        memory: ColumnMemory,
+        dictionaries: Collection[str],
+        most_bytes: int,
+    ) -> pa.Table | None:
         sizes = [size for _, size in files]
         content = pa.allocate_buffer(sum(sizes))
         view = memoryview(content).cast("B")

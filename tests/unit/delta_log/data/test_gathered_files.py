@@ -144,9 +144,9 @@ _SMALL = table_of([{"id": 1, "text": "a"}])
         (columns("text", id="double"), file_of(_SMALL)),
         ((), file_of(_SMALL)),
         (
-            columns("id", moment="timestamp"),
+            columns("id", moment="timestamp_ntz"),
             file_of(
-                pa.table({"id": [1], "moment": pa.array([0], pa.timestamp("ns"))}),
+                pa.table({"id": [1], "moment": pa.array([0], pa.timestamp("us"))}),
                 use_deprecated_int96_timestamps=True,
             ),
         ),
@@ -162,6 +162,23 @@ _SMALL = table_of([{"id": 1, "text": "a"}])
 )
 def test_what_needs_more_than_decoding_is_read_alone(wanted: Sequence[StructField], content: bytes) -> None:
     assert gathered([content, content], wanted) is None
+
+
+def test_after_three_refusals_no_other_files_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, files = stored([file_of(_SMALL), file_of(_SMALL)])
+    read, other = GatheredFiles(storage, "none").read, columns("id", more="long")
+
+    def together(wanted: Sequence[StructField]) -> bool:
+        return read(files, wanted, ColumnMemory(), (), 1 << 20) is not None
+
+    assert not together(other)
+    assert not together(other)
+    assert together(_COLUMNS)
+    assert not together(other)
+    assert not together(other)
+    assert not together(other)
+    monkeypatch.setattr(DataFile, "copy_to", None)
+    assert not together(_COLUMNS)
 
 
 def test_a_file_of_another_length_is_read_alone() -> None:
