@@ -1,4 +1,4 @@
-"""Row groups of a source that become a part of a new file as they are."""
+"""Row groups of a source that become a part of a new file as they are, and what has to be read of them all the same."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ from delta_maintenance.rewrite.sources import SourceSlice
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedPart:
-    """Row groups to copy.
+class ReadOfCopied:
+    """What was read of row groups that are copied.
 
-    :param read: the checksum of their rows, if it was asked for.
+    :param rows: the checksum of their rows, if it was asked for.
     :param floats: the bounds of the float columns that were read, since the footer's are not trusted.
     """
 
-    slice: SourceSlice
-    read: RowHash
+    rows: RowHash
     floats: StatsCollector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedPart:
+    """Row groups to copy."""
+
+    slice: SourceSlice
 
     @property
     def num_rows(self) -> int:
@@ -41,8 +47,8 @@ class CopiedPart:
             copied.file, copied.footer, (copied.copies.distrust,) * len(groups), self.slice.row_groups
         )
 
-    def add_stats_to(self, stats: CopiedStats) -> None:
-        stats.add(self._row_groups, self._copied.copies.distrust, self.floats)
+    def add_stats_to(self, stats: CopiedStats, read: ReadOfCopied) -> None:
+        stats.add(self._row_groups, self._copied.copies.distrust, read.floats)
 
     @property
     def _copied(self) -> CopiedFile:

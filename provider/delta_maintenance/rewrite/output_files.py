@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from typing import TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -28,7 +30,7 @@ from delta_log.stats.file_stats import StatsCollector
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema
 from delta_maintenance.layout.ranks import Uint64s
-from delta_maintenance.rewrite.copied_part import CopiedPart
+from delta_maintenance.rewrite.copied_part import CopiedPart, ReadOfCopied
 from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
 from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
@@ -69,7 +71,8 @@ class Outputs:
     row_map: RowMap | None = None
 
 
-_Part = EncodedPart | CopiedPart
+#: What a thread does for a part.
+_Result: TypeAlias = EncodedPart | ReadOfCopied
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,9 @@ def write_outputs(
     # A layout has hashed the rows before it moved them.
     hashes_rows = task.verify == "full" and laid_out is None
 
-    def encoded(part: _Work) -> _Part:
+    def encoded(part: _Work) -> _Result:
         if part.copied is not None:
-            return _copied_part(task, live, settings, part.copied, part.batches)
+            return _read_of_copied(task, live, settings, part.copied, part.batches)
         if joining is not None and part.segment and not part.bloom_filters:
             joined = joining.part(part.segment, hashes_rows=hashes_rows)
             if joined is not None:
@@ -138,7 +141,7 @@ def write_outputs(
     with laid_out or contextlib.nullcontext(), contextlib.ExitStack() as undo:
         # Closed here, not when an error of the bin is forgotten, since threads open sources for it.
         undo.enter_context(contextlib.closing(work))
-        parts = undo.enter_context(contextlib.closing(pool.in_order(encoded, work, ahead)))
+        parts = undo.enter_context(contextlib.closing(pool.begun_in_order(encoded, work, ahead)))
         row_map = undo.enter_context(
             RowMapWriter(storage, task.run_id, task.bin_id, uuid4().hex, sources.source_rows)
         )
@@ -149,17 +152,21 @@ def write_outputs(
             stats, copied = settings.new_stats(), CopiedStats(settings.new_stats(), live.schema)
             with storage.open_write(key) as file:
                 target = AssembledFile(file, like)
-                for done, part in of_one_file:
+                for done, part, result in of_one_file:
                     part.append_to(target)
                     if done.numbers is not None:
                         row_map.add(done.numbers())
                     if isinstance(part, CopiedPart):
+                        # The threads have read while the bytes were copied.
+                        found = result.result()
+                        assert isinstance(found, ReadOfCopied)
                         bytes_copied += part.num_bytes
-                        part.add_stats_to(copied)
+                        part.add_stats_to(copied, found)
+                        read = read.plus(found.rows)
                     else:
                         bytes_copied += part.bytes_copied
                         stats.include(part.stats)
-                    read = read.plus(part.read)
+                        read = read.plus(part.read)
                 target.finish(key_values)
             stats.include(copied.finish())
             written.append((key, target.size_bytes, stats))
@@ -192,20 +199,20 @@ def _work_of(
     return _segments(task, sources, live, settings.row_group_bytes, pool.threads), ahead
 
 
-def _copied_part(
+def _read_of_copied(
     task: RewriteTask,
     live: LiveRows,
     settings: WriterSettings,
     part: SourceSlice,
     batches: Callable[[], Iterable[pa.RecordBatch]],
-) -> CopiedPart:
+) -> ReadOfCopied:
     """Read what is needed beside the bytes of row groups: a checksum of the rows, and the bounds of floats."""
     found = RowHash()
     if task.verify == "full":
         for batch in batches():
             found = found.plus(RowHash.of(batch))
     # Who asks for copies whatever their size wants them cheap, and has no bounds of these columns.
-    return CopiedPart(part, found, _floats(part, live, settings) if task.rewrite == "auto" else None)
+    return ReadOfCopied(found, _floats(part, live, settings) if task.rewrite == "auto" else None)
 
 
 def _floats(part: SourceSlice, live: LiveRows, settings: WriterSettings) -> StatsCollector | None:
@@ -222,12 +229,14 @@ def _floats(part: SourceSlice, live: LiveRows, settings: WriterSettings) -> Stat
 
 
 def _with_rows(
-    parts: Iterable[tuple[_Work, _Part]], on_progress: OnProgress | None
-) -> Iterator[tuple[_Work, _Part]]:
+    parts: Iterable[tuple[_Work, Future[_Result]]], on_progress: OnProgress | None
+) -> Iterator[tuple[_Work, EncodedPart | CopiedPart, Future[_Result]]]:
     """Leave out parts without rows. Report the sources of a part when the next one is asked for."""
-    for work, part in parts:
+    for work, result in parts:
+        part = CopiedPart(work.copied) if work.copied is not None else result.result()
+        assert not isinstance(part, ReadOfCopied)
         if part.num_rows:
-            yield work, part
+            yield work, part, result
         if on_progress is not None:
             for size_bytes in work.sources_done:
                 on_progress(size_bytes)

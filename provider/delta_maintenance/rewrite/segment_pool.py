@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import TypeVar
 
 from delta_maintenance.rewrite.part_memory import PartMemory
@@ -45,16 +46,24 @@ class SegmentPool:
 
         :param ahead: how many items are begun before the first result is asked for.
         """
+        with closing(self.begun_in_order(function, items, ahead)) as begun:
+            for item, result in begun:
+                yield item, result.result()
+
+    def begun_in_order(
+        self, function: Callable[[_In], _Out], items: Iterable[_In], ahead: int
+    ) -> Generator[tuple[_In, Future[_Out]], None, None]:
+        """Yield the same as :meth:`in_order`, but do not wait for a result: the caller may have other work until it needs it."""
         begun: deque[tuple[_In, Future[_Out]]] = deque()
         try:
             for item in items:
                 while len(begun) >= ahead:
-                    first, result = begun.popleft()
-                    yield first, result.result()
+                    yield begun[0]
+                    begun.popleft()
                 begun.append((item, self._executor.submit(function, item)))
             while begun:
-                first, result = begun.popleft()
-                yield first, result.result()
+                yield begun[0]
+                begun.popleft()
         finally:
             for _, unwanted in begun:
                 unwanted.cancel()
