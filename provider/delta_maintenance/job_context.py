@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.runtime import Runtime
 from delta_log.table import Table
@@ -13,8 +14,7 @@ from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
 
 
-@dataclass(frozen=True, slots=True)
-class JobContext:
+class JobContext(Struct, frozen=True):
     """The surroundings of one job.
 
     :param engines: for operations that distribute their work.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.support.runs.maintenance_runs import RUN_KEY, WatchedEngine, keys, run
 from tests.support.tables.planted_manifests import (
     FORGED_ID,

@@ -9,13 +9,13 @@ Whole columns are hashed at once. Integers, floats, dates and decimals are hashe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 _Hashes = npt.NDArray[np.uint64]
 _Int64s = npt.NDArray[np.int64]
@@ -38,8 +38,7 @@ _LAST_WORD = np.array([_MODULUS - 1, *((1 << (8 * n)) - 1 for n in range(1, _WOR
 _PIECE_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class RowHash:
+class RowHash(Struct, frozen=True):
     """Equal for equal multisets of rows of one schema; ``total`` is the sum of the rows' hashes."""
 
     rows: int = 0

@@ -8,7 +8,8 @@ and the location where Hive has it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from delta_log.catalog.table_name import TableName
 from delta_log.errors import NotDelta
@@ -20,8 +21,7 @@ _PLACEHOLDER = "-__PLACEHOLDER__"
 _SYMLINKS = "SymlinkTextInputFormat"
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
+class CatalogEntry(Struct, frozen=True):
     """A table as a catalog has it.
 
     :param table_type: such as ``EXTERNAL_TABLE`` or ``VIRTUAL_VIEW``.

@@ -13,10 +13,11 @@ from __future__ import annotations
 import io
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from delta_log.catalog.entry import CatalogEntry
 from delta_log.catalog.table_name import TableName
@@ -56,8 +57,7 @@ _WORDS_OF_REFUSALS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Metastore:
+class Metastore(Struct, frozen=True):
     """The value of ``hive_metastore`` in the storage options.
 
     :param places: hosts and ports, which serve the same tables.

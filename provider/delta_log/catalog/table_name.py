@@ -9,7 +9,8 @@ Standard library only: operators check names while a DAG is parsed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from delta_log.errors import InvalidRequest, brief
 from delta_log.redaction import redact_uri
@@ -20,8 +21,7 @@ _PART = r"[\w-]{1,255}"
 _NAME = re.compile(rf"([A-Za-z]+)://({_PART})\.({_PART})/?")
 
 
-@dataclass(frozen=True, slots=True)
-class TableName:
+class TableName(Struct, frozen=True):
     """A parsed name. Both catalogs keep names in lower case.
 
     :param catalog: ``glue`` or ``hms``.

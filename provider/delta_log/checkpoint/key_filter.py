@@ -8,12 +8,12 @@ Sorted hashes are stored as differences. Their upper halves hardly vary and comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_log.arrow.row_hash import hashes_of_texts
 
@@ -32,8 +32,7 @@ def short_hashes(keys: pa.Array | pa.ChunkedArray) -> _Hashes:
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyFilter:
+class KeyFilter(Struct, frozen=True, eq=False):
     """The filter of one sidecar.
 
     :ivar hashes: sorted, without duplicates.

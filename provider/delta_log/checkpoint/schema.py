@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from delta_log.checkpoint.sidecar_tags import form_of
 from delta_log.checkpoint.state import REMOVE_COLUMNS
@@ -90,8 +91,7 @@ V2_COLUMNS: dict[str, pa.StructType] = {
 _DISTINCT = ("add.path", "add.stats", "remove.path")
 
 
-@dataclass(frozen=True, slots=True)
-class StatsForms:
+class StatsForms(Struct, frozen=True):
     """How a checkpoint holds the statistics of its files.
 
     1. ``delta.checkpoint.writeStatsAsJson`` and ``delta.checkpoint.writeStatsAsStruct`` choose the forms. A table that

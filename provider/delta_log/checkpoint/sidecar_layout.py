@@ -13,7 +13,8 @@ few sidecars, mainly the newest. Rows are written anew in *runs* of neighbouring
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from delta_log.log.actions import Sidecar
 
@@ -22,8 +23,7 @@ SIDECAR_ACTIONS = 50_000
 _SPARE_SIDECARS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class OldSidecar:
+class OldSidecar(Struct, frozen=True):
     """A sidecar of the newest checkpoint.
 
     :ivar rows: how many of its rows still count.
@@ -36,8 +36,7 @@ class OldSidecar:
     stays: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Rows that are written anew: the new rows if ``takes_new``, and those of some neighbouring sidecars that count.
 
     :ivar rows: how many they are, about.

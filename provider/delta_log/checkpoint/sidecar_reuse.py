@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_log.arrow.content_digest import ContentDigest
 from delta_log.arrow.prefetch import map_stream
@@ -34,8 +35,7 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.retention import log_retention_ms
 
 
-@dataclass(frozen=True, slots=True)
-class SidecarReuse:
+class SidecarReuse(Struct, frozen=True):
     """The sidecars that the next checkpoint names again, and how its other rows are read.
 
     :ivar layouts: one for live files and one for tombstones.
@@ -194,8 +194,7 @@ class _Examiner:
         )
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """Some sidecars of a checkpoint as a source of file actions.
 
     Where the tags of a sidecar are given, whole rows are read and compared with the digest in the tags.

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from delta_log.arrow.content_digest import ContentDigest
 from delta_log.arrow.prefetch import map_stream
@@ -45,16 +45,14 @@ TopFormat = Literal["json", "parquet"]
 _GROUP_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """Actions of one kind that become a row group or a sidecar."""
 
     action: FileAction
     batches: list[pa.RecordBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     """A group in the columns of a checkpoint.
 
     :ivar digest: the digest of its actions as a reader will see them.
@@ -66,8 +64,7 @@ class _Prepared:
     counts: Counts
 
 
-@dataclass(slots=True)
-class StagedCheckpoint:
+class StagedCheckpoint(Struct):
     """A checkpoint that is published by putting ``body`` under ``key``.
 
     :ivar reuse: the sidecars to take over from the checkpoint before.

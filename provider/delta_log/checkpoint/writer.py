@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from typing import Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from delta_log.checkpoint.schema import CheckpointSchema, StatsForms
@@ -80,8 +80,7 @@ class CheckpointMismatch(DeltaLogError):
         self.key, self.differences, self.published = key, differences, published
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointResult:
+class CheckpointResult(Struct, frozen=True):
     """The checkpoint that was written, or found.
 
     :param actions: the number of rows, including those of sidecars.
@@ -149,8 +148,7 @@ def write_checkpoint(
     return writer.write_full()
 
 
-@dataclass(frozen=True, slots=True)
-class _Writer:
+class _Writer(Struct, frozen=True):
     storage: Storage
     snapshot: Snapshot
     runtime: Runtime

@@ -7,11 +7,11 @@ and widens narrower types.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.errors import CorruptLog, UnsupportedFeature
 from delta_log.table_config.schema import (
@@ -27,8 +27,7 @@ from delta_log.table_config.schema import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     """Finds and converts the columns of one file.
 
     :param key: the file, for errors.

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from delta_log.data.conversion import Conversion
 from delta_log.data.legacy_calendar import LegacyCalendar
@@ -35,8 +35,7 @@ _SMALL_BYTES = 4 << 20
 _VALUE_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Some rows of a data file, as one array for each asked column.
 
     :param count: the number of rows, which no array tells if no column was asked.
@@ -48,8 +47,7 @@ class Rows:
     positions: pa.Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """The place of a column in a file.
 
     :param field: the file's field; ``None`` if it has none.
@@ -63,8 +61,7 @@ class _Found:
     as_it_is: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """What to read of a file.
 
     :param names: the asked columns that the file has.

@@ -8,11 +8,11 @@ only if it holds old ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from delta_log.arrow.leaves import leaves
 from delta_log.errors import UnsupportedFeature
@@ -25,8 +25,7 @@ _FIRST_GREGORIAN_DAY = -141_427
 _FIRST_COMMON_MICROSECOND = -2_208_988_800_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LegacyCalendar:
+class LegacyCalendar(Struct, frozen=True):
     """Tells which types of a file may hold values of the Julian calendar, by the marks that Spark leaves."""
 
     dates: bool

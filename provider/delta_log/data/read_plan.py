@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from delta_log.parquet.metadata import number_of
 from delta_log.parquet.thrift_compact import CorruptThrift, ThriftStruct
@@ -60,8 +60,7 @@ _PLAIN_HEADER = re.compile(
 _PAGE_HEADER_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Leaves:
+class Leaves(Struct, frozen=True):
     """The Parquet columns, by number, that the asked columns of a table consist of.
 
     :param texts: those of variable width.
@@ -87,8 +86,7 @@ class Leaves:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadStep:
+class ReadStep(Struct, frozen=True):
     """Row groups that the reader reads together.
 
     :param first_rows: the most rows of the first batch.
@@ -108,8 +106,7 @@ class ReadStep:
         return max(1, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """Estimates for a row group: its rows, their decoded bytes, and how many rows to read at once."""
 
     number: int
@@ -170,8 +167,7 @@ def _group(
     return _Group(number, group.num_rows, decoded_bytes, first_rows, most_rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Texts:
+class _Texts(Struct, frozen=True):
     """Estimates for a column chunk of texts.
 
     :param more_bytes: decoded bytes that its pages do not hold.
@@ -206,8 +202,7 @@ def _texts(chunk: Any, share: float, harmless_bytes: int, read_at: ReadAt | None
     return _Texts(more_bytes, None if harmless else _FIRST_ROWS_BY_MEAN)
 
 
-@dataclass(frozen=True, slots=True)
-class _Dictionary:
+class _Dictionary(Struct, frozen=True):
     """The number of values in a column chunk's dictionary, and the bytes of all of them."""
 
     num_values: int

@@ -7,11 +7,11 @@ bounded number of batches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.data.data_file import DataFile, Rows
@@ -41,8 +41,7 @@ _SMALL_BYTES = 8 << 20
 _THREADS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class RowTracking:
+class RowTracking(Struct, frozen=True):
     """The columns that hold stable row ids. A row without one has the file's base id plus the row's position."""
 
     columns: tuple[StructField, StructField]
@@ -104,8 +103,7 @@ def _records(files: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-@dataclass(frozen=True, slots=True)
-class _FileReader:
+class _FileReader(Struct, frozen=True):
     table_schema: StructType
     mapping_mode: str
     schema: pa.Schema

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from delta_log.errors import CorruptLog, StorageError
 from delta_log.log.actions import (
@@ -62,8 +62,7 @@ class UnreadableCheckpoint(CorruptLog):
         self.checkpoint_keys = checkpoint_keys
 
 
-@dataclass(slots=True)
-class OtherActions:
+class OtherActions(Struct):
     """All actions of a checkpoint that are not about files."""
 
     protocol: Protocol | None = None
@@ -85,8 +84,7 @@ class OtherActions:
             self.sidecars.append(action.sidecar)
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
+class RowGroup(Struct, frozen=True):
     """A row group of one of a checkpoint's Parquet files."""
 
     key: str

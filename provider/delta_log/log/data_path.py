@@ -15,7 +15,6 @@ to the table's root or absolute. A *key* is the decoded, normalised path below t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 from urllib.parse import quote, unquote
@@ -23,6 +22,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.storage.schemes import family_of, kind_of
@@ -48,8 +48,7 @@ _ANY_NAME = "the-name-of-a-file-in-this-directory"
 PathColumn = TypeVar("PathColumn", pa.Array, pa.ChunkedArray)
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalFile:
+class ExternalFile(Struct, frozen=True):
     """A file that the log names and that does not lie below the table's root, as shallow clones have them."""
 
     uri: str
@@ -187,8 +186,7 @@ def hive_directory(column: str, value: str | None) -> str:
     return f"{escape_hive(column)}={escape_hive(value) if value else HIVE_NULL}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Root:
+class _Root(Struct, frozen=True):
     """The parts of a table's root; ``scheme`` is empty for files of this machine."""
 
     scheme: str

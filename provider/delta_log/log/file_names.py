@@ -7,8 +7,9 @@ temporary files and empty checkpoints are not part of it either.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from delta_log.storage.storage import FileInfo
 
@@ -54,8 +55,7 @@ CHECKPOINTS = frozenset(
 _WITH_SUBSTITUTE = CHECKPOINTS | {LogFileKind.COMPACTION}
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(Struct, frozen=True):
     """One recognised file of a log; ``end`` differs from ``version`` for log compactions only."""
 
     kind: LogFileKind

@@ -11,10 +11,10 @@ filtered by what the commits name; see :mod:`delta_log.snapshot.live_files`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from delta_log.errors import CorruptLog
 from delta_log.log.action_columns import SEPARATOR, columns_if_many, merged
@@ -33,8 +33,7 @@ from delta_log.log.file_names import LogFile, LogFileKind
 from delta_log.storage.storage import Storage
 
 
-@dataclass(slots=True)
-class ReplayedCommits:
+class ReplayedCommits(Struct):
     """The actions of some successive commits that still count.
 
     :ivar adds: by identity, newest first; ``removes`` likewise. See :mod:`delta_log.log.action_columns`.

@@ -12,7 +12,8 @@ of the first count, since all of those existed when the second began.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from delta_log.errors import CorruptLog, NotATable, VersionNotFound
 from delta_log.log.file_names import (
@@ -27,8 +28,7 @@ from delta_log.log.last_checkpoint import read_last_checkpoint
 from delta_log.storage.storage import FileInfo, Storage
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """One complete checkpoint; its ``files`` are in the order of their parts."""
 
     version: int
@@ -45,8 +45,7 @@ class Checkpoint:
         return self.version, order.index(self.files[0].kind), self.files[0].info.name
 
 
-@dataclass(frozen=True, slots=True)
-class LogSegment:
+class LogSegment(Struct, frozen=True):
     """The files of one version. Guarantees:
 
     1. ``commits`` are exactly the versions ``checkpoint.version + 1`` (or 0) to ``version``, ascending, without a gap;
@@ -62,8 +61,7 @@ class LogSegment:
     last_commit: LogFile | None = None
 
 
-@dataclass(slots=True)
-class LogListing:
+class LogListing(Struct):
     """What one LIST of the log found, from version ``start`` on."""
 
     start: int

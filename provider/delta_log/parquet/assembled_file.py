@@ -20,6 +20,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from delta_log.parquet.chunk_form import Path
 from delta_log.parquet.footer import (
     BLOOM_FILTER,
@@ -84,8 +86,7 @@ def footer_at_end(source: Source, size_bytes: int) -> Footer:
     return Footer.from_end(source.read(max(0, size_bytes - length), length))
 
 
-@dataclass(frozen=True, slots=True)
-class Distrust:
+class Distrust(Struct, frozen=True):
     """Statements about leaves of a row group that the new file must leave out, since they would mislead readers.
 
     :param bounds: numbers of the leaves whose bounds are wrong.

@@ -5,7 +5,7 @@ The order of the parts is that of :mod:`delta_log.parquet.assembled_file`: pages
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from delta_log.parquet.assembled_file import Sink, Source, moved_offset_index
 from delta_log.parquet.chunk_form import Path
@@ -18,8 +18,7 @@ from delta_log.parquet.thrift_fields import Fields
 _COLUMNS, _TOTAL_BYTES, _NUM_ROWS, _GROUP_OFFSET, _COMPRESSED_BYTES = 1, 2, 3, 5, 6
 
 
-@dataclass(slots=True)
-class AssembledGroup:
+class AssembledGroup(Struct):
     """A new file of one row group. Call :meth:`copy` or :meth:`join` for each leaf in their order, then :meth:`finish`.
 
     :param like: a footer with the columns of the file.

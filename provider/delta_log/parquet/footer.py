@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from delta_log.parquet import chunk_form as form
 from delta_log.parquet.chunk_form import ChunkForm, Path, Values
 from delta_log.parquet.thrift_compact import I32, LIST, STRUCT, CorruptThrift
@@ -202,8 +205,7 @@ class ColumnChunk:
         return self.form.to_bytes(self.values)
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
+class RowGroup(Struct, frozen=True):
     """A row group, and the column chunks that it consists of, in the order of the leaves."""
 
     fields: Fields
@@ -254,8 +256,7 @@ class RowGroup:
         return self.fields.to_bytes()
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRowGroup:
+class EncodedRowGroup(Struct, frozen=True):
     """A row group to which nothing is added any more, as bytes, which take the least memory."""
 
     content: bytes
@@ -264,15 +265,14 @@ class EncodedRowGroup:
         return self.content
 
 
-@dataclass(slots=True)
-class FooterMemory:
+class FooterMemory(Struct):
     """What footers that were read before had in common with the next ones. Most files of a table are written alike.
 
     :ivar forms: of the chunks of each leaf; the one that was met last is the first.
     """
 
-    forms: dict[int, list[ChunkForm]] = field(default_factory=dict)
-    _bytes: dict[int, bytes] = field(default_factory=dict)
+    forms: dict[int, list[ChunkForm]] = msgspec.field(default_factory=dict)
+    _bytes: dict[int, bytes] = msgspec.field(default_factory=dict)
 
     @property
     def shape(self) -> Shape:
@@ -319,8 +319,7 @@ class FooterMemory:
         return ColumnChunk(read, values), end
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(Struct, frozen=True):
     """The footer of one file (``FileMetaData``)."""
 
     fields: Fields

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from delta_log.parquet.footer import (
     END_BYTES,
@@ -37,8 +38,7 @@ class CannotGather(Exception):
     """Files have to be read one by one. The message says why."""
 
 
-@dataclass(slots=True)
-class FileGatherer:
+class FileGatherer(Struct):
     """Makes the footers of gathered files. Threads share it, since most files of a table are written alike."""
 
     _memory: FooterMemory = field(default_factory=FooterMemory)

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.footer import COLUMN_INDEX, FLOAT_CODES, ColumnChunk, with_wide_zeros
@@ -53,8 +54,7 @@ _FIXED_LENGTH = 7
 _CODES = {1: "<i", 2: "<q", **FLOAT_CODES}
 
 
-@dataclass(frozen=True, slots=True)
-class _PageBounds:
+class _PageBounds(Struct, frozen=True):
     """What the column index says of a page. ``low`` is ``None`` if all its values are null."""
 
     low: bytes | None
@@ -62,8 +62,7 @@ class _PageBounds:
     nulls: int | None
 
 
-@dataclass(slots=True)
-class JoinedChunk:
+class JoinedChunk(Struct):
     """A chunk of one leaf that grows by the chunks of further files. Call :meth:`add` for each, then :meth:`describe`.
 
     :param leaf: outside of lists and maps.

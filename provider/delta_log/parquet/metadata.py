@@ -7,8 +7,9 @@ of ``parquet.thrift``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from delta_log.parquet.footer import END_BYTES, footer_start
 from delta_log.parquet.thrift_compact import CorruptThrift, ThriftList, ThriftStruct
@@ -73,8 +74,7 @@ def page_index_start(footer: ThriftStruct, end: int) -> int:
     return min([end, *places])
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnIndex:
+class ColumnIndex(Struct, frozen=True):
     """The bounds of each page of a column chunk. The bounds of a page of nulls have no meaning.
 
     :param boundary_order: 0 none, 1 ascending, 2 descending.
@@ -115,8 +115,7 @@ class ColumnIndex:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class PageLocation:
+class PageLocation(Struct, frozen=True):
     """The place of a page: its bytes with their header, and the number of its first row in the row group."""
 
     offset: int

@@ -10,9 +10,9 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_log.parquet.thrift_compact import I32, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, varint
@@ -48,8 +48,7 @@ _END = b"\0\0"
 UNCOMPRESSED, SNAPPY, ZSTD = 0, 1, 6
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A data page of the first version.
 
     :param start: the offset of its header.

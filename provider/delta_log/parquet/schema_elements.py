@@ -14,8 +14,9 @@ name and repetition of the root                none
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.parquet.thrift_compact import BOOLEAN, I8, I32, STRUCT, CorruptThrift, ThriftStruct, Typed
 from delta_log.parquet.thrift_fields import Fields
@@ -70,8 +71,7 @@ _PLAIN_INTEGERS = {_INT32: _struct(_integers(32)).to_bytes(), _INT64: _struct(_i
 _ANNOTATION = STRUCT
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A leaf of a schema.
 
     :param path: names from the top down.

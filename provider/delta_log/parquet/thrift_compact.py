@@ -25,8 +25,9 @@ STRUCT     :class:`ThriftStruct`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from delta_log.errors import TableError
 
@@ -60,16 +61,14 @@ class Typed(NamedTuple):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ThriftList:
+class ThriftList(Struct, frozen=True):
     """A list or a set; all items are of one kind."""
 
     kind: int
     items: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ThriftMap:
+class ThriftMap(Struct, frozen=True):
     """A map as pairs, in the order of the bytes; the kinds of an empty map are 0."""
 
     key_kind: int
@@ -77,8 +76,7 @@ class ThriftMap:
     items: tuple[tuple[Any, Any], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ThriftStruct:
+class ThriftStruct(Struct, frozen=True):
     """Fields by their numbers, in the order of the bytes."""
 
     fields: Mapping[int, Typed]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from delta_log.errors import CorruptLog
 from delta_log.stats.file_histogram import FileHistogram
@@ -15,8 +14,7 @@ COUNTED_COLUMNS = ("size", "deletion_vector")
 _MAX_INT64 = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Counts:
+class Counts(Struct, frozen=True, eq=False):
     """Files, their bytes, how many have deletion vectors, how many rows those hide, and the distribution of all that.
 
     Totals are exact, whatever sizes a log states. The bins of the histogram have 64 bits, see :meth:`checked`.

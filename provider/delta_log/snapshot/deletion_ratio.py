@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.snapshot.snapshot import Snapshot
@@ -25,8 +25,7 @@ from delta_log.table_config.schema import PrimitiveType
 _NUM_RECORDS = r'"numRecords"\s*:\s*(?P<count>\d{1,18})\s*[,}]'
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedRows:
+class DeletedRows(Struct, frozen=True):
     """The deleted rows of a table or a partition.
 
     :param num_rows: all rows in the files, including hidden ones.
@@ -57,8 +56,7 @@ class DeletedRows:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionLimits:
+class DeletionLimits(Struct, frozen=True):
     """Limits of deleted rows. A table passes them if it exceeds any one; ``None`` is no limit.
 
     :param ratio: deleted rows divided by all rows.

@@ -8,7 +8,6 @@ snapshot that is refreshed by a few commits reads those commits and little more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol as TypingProtocol
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from delta_log.arrow.key_prefilter import KeyMarks
 from delta_log.errors import CorruptLog
@@ -45,8 +45,7 @@ class FileActionSource(TypingProtocol):
     ) -> Iterator[pa.RecordBatch]: ...
 
 
-@dataclass(slots=True)
-class FileActions:
+class FileActions(Struct):
     """The actions of one kind (``add`` or ``remove``) that count in one version.
 
     Beside the columns of the log there is ``key``: the decoded storage key relative to the table's root, or the address
@@ -172,8 +171,7 @@ class FileActions:
         return total.plus(Counts.of(self._of_tail(self.newer, _COUNTED)))
 
 
-@dataclass(frozen=True, slots=True)
-class CachedColumns:
+class CachedColumns(Struct, frozen=True):
     """Columns of an older snapshot's files, as a source for newer versions."""
 
     columns: dict[str, pa.ChunkedArray]
@@ -201,8 +199,7 @@ class CachedColumns:
             start += batch.num_rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Lookup:
+class _Lookup(Struct, frozen=True):
     """The identities that some commits name, ready to be looked up in the columns of a source.
 
     :param live: paths that the commits make live. A source that holds one of them under an identity that the commits

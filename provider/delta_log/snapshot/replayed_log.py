@@ -8,8 +8,9 @@ commits only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from delta_log.errors import CorruptLog, VersionNotFound
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
@@ -25,8 +26,7 @@ _Action = TypeVar("_Action", Protocol, Metadata)
 _LONG_TAIL = 1000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplayedLog:
+class ReplayedLog(Struct, frozen=True, eq=False):
     """The state of one version.
 
     :param tail: the commits that were read last: after the checkpoint, or after the version that was refreshed.

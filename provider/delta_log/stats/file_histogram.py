@@ -6,12 +6,11 @@ writer can add to the histogram of another and carry it from one version to the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 _Numbers = npt.NDArray[np.int64]
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
@@ -40,8 +39,7 @@ def _zeros(bins: int) -> _Numbers:
     return np.zeros(bins, np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FileHistogram:
+class FileHistogram(Struct, frozen=True, eq=False):
     """Counts by bin: files and their bytes by size, and files by deleted rows."""
 
     files: _Numbers = field(default_factory=lambda: _zeros(len(_SIZES)))

@@ -26,6 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.errors import CorruptLog
 from delta_log.table_config.partition_values import parse
@@ -46,8 +47,7 @@ _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NAME_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.,]+))\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class StatsColumn:
+class StatsColumn(Struct, frozen=True):
     """A leaf column that has statistics: its physical names from the top down, and its type."""
 
     path: tuple[str, ...]
@@ -158,8 +158,7 @@ def truncate_max(text: str, limit: int) -> str | None:
     return None
 
 
-@dataclass(slots=True)
-class _Gathered:
+class _Gathered(Struct):
     """Statistics of one column so far. ``bounded`` becomes false at a value for which no bound can be written.
 
     :param null_count: ``None``: it cannot be told.
@@ -388,8 +387,7 @@ def _render_timestamp(milliseconds: int) -> str:
     return moment.replace(tzinfo=None).isoformat("T", "milliseconds")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
+class _Rules(Struct, frozen=True):
     """Finds the bounds of one kind of column and renders each; ``None`` if a bound cannot be found or written."""
 
     bounds: Callable[[Any], tuple[Any, Any] | None]
@@ -423,8 +421,7 @@ _BOUNDS: dict[str, _Rules] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileStats:
+class FileStats(Struct, frozen=True):
     """The parsed statistics of one file: typed bounds and counts by physical path."""
 
     num_records: int | None

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 _TOKEN = re.compile(rb'"[^"]*"|[{}:,]|[^\s{}:,"]+')
 _ESCAPE = re.compile(rb"\\")
@@ -29,8 +29,7 @@ Path = tuple[str, ...]
 Positions = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """A value of a layout.
 
     :param start: its start in the layout's text, within the quotation marks if it has them; ``end`` likewise.
@@ -42,8 +41,7 @@ class Value:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The parts of one text of statistics.
 
     1. The text is an object of objects and at least one plain value, without arrays and without escapes.
@@ -96,8 +94,7 @@ class Layout:
         return [self.text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """The positions of the values in those texts of a column that fit a layout.
 
     :param fits: tells for each text of the column whether it fits.

@@ -9,16 +9,16 @@ Standard library only: the process that submits a job uses this module, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
 from delta_log.storage.schemes import AZURE, GCS, S3, opened_kind, scheme_of
 
 
-@dataclass(frozen=True, slots=True)
-class AmbientOptions:
+class AmbientOptions(Struct, frozen=True):
     """Storage options without an identity.
 
     :param options: the settings.
@@ -29,8 +29,7 @@ class AmbientOptions:
     withheld: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """The options of one store, or the members of one option.
 
     :param settings: names of settings.

@@ -6,11 +6,11 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """Waits twice as long after each attempt, at random between half of that time and all of it.
 
     The random part keeps several writers from repeating their requests at the same moments.

@@ -19,9 +19,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.errors import CREDENTIALS, AccessDenied, InvalidRequest, NoCredentials, StorageError
 from delta_log.storage.assumed_role import renewing_session
@@ -50,8 +53,7 @@ _TEXT_KEYS = (
 _KEYS = (*_TEXT_KEYS, "conditional_put")
 
 
-@dataclass(frozen=True, slots=True)
-class LockEntry:
+class LockEntry(Struct, frozen=True):
     """One commit in the lock table; ``temp_path`` is relative to ``_delta_log``."""
 
     file_name: str

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from delta_log.storage.local_directory import DirectoryWalk
 from delta_log.storage.storage import TreePage
@@ -28,8 +28,7 @@ def _entries_of(descriptor: int) -> Iterator[list[os.DirEntry[str]]]:
             yield met
 
 
-@dataclass(slots=True)
-class LocalPage:
+class LocalPage(Struct):
     """Collects a page of a listing; the keys of its files are held as one run of bytes.
 
     :ivar below: directories that were met and not yet listed.

@@ -14,9 +14,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import TypeVar
+
+from msgspec import Struct
 
 from delta_log.storage.storage import ODD_KEY, EnterDirectories, FileInfo, KeySpan, TreePage
 
@@ -27,8 +28,7 @@ _SPANS_PER_LANE = 4
 _Item = TypeVar("_Item")
 
 
-@dataclass(frozen=True, slots=True)
-class SpanPage:
+class SpanPage(Struct, frozen=True):
     """One answer of a store: files, directories (keys without a final slash), and the name of the next page."""
 
     files: Sequence[FileInfo]
@@ -81,8 +81,7 @@ def list_span_tree(list_span: ListSpan, span: KeySpan, enter: EnterDirectories) 
             enter(met.names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Below:
+class _Below(Struct, frozen=True):
     """The directories directly in a directory."""
 
     directory: str
@@ -125,8 +124,7 @@ def span_of(directory: str, *, deep: bool = False) -> KeySpan:
     return KeySpan(f"{directory}/" if directory else "", deep)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Neighbouring directories of one parent, in the order of their keys, without a refused one between them."""
 
     prefix: str

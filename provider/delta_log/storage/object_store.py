@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import IO, Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.storage.backoff import Backoff
@@ -63,8 +63,7 @@ class ContentChanged(StorageError):
         super().__init__(f"{uri} was overwritten while it was read. Run again.", uri)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCopy:
+class PlannedCopy(Struct, frozen=True):
     """How a range of another object becomes parts of a new one.
 
     :param fill_bytes: to be read and written, so that the part before those that are copied is large enough.
@@ -75,8 +74,7 @@ class PlannedCopy:
     copied_bytes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectEnd:
+class ObjectEnd(Struct, frozen=True):
     """The last bytes of an object, its size, and its tag.
 
     :param tag: tells this content from another one under the same key. ``None``: the store gave none.

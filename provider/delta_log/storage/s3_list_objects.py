@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
+
+from msgspec import Struct, field
 
 _EVENT = "before-parse.s3.ListObjectsV2"
 _HANDLER_ID = "delta-log-listing"
 _EMPTY = b'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"/>'
 
 
-@dataclass(slots=True)
-class ListedPage:
+class ListedPage(Struct):
     """One page of a listing.
 
     :ivar objects: key in the bucket, size in bytes, and time of the last change in seconds since the epoch.

@@ -28,15 +28,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
 from typing import IO, Any
+
+from msgspec import Struct, field
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.errors import InvalidRequest
 
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
+class FileInfo(Struct, frozen=True):
     """One object of a listing.
 
     :param modification_time_ms: since the epoch, by the store's clock.
@@ -62,8 +62,7 @@ class FileInfo:
         return self.modification_time_ms == other.modification_time_ms
 
 
-@dataclass(frozen=True, slots=True)
-class TreePage:
+class TreePage(Struct, frozen=True):
     """A part of a listing of the table's root: files as parallel lists, and directories.
 
     :param keys: a list, or an Arrow column where a store lists very many at once; see :meth:`names`.
@@ -88,8 +87,7 @@ class TreePage:
         return list(self.keys.to_pylist() if hasattr(self.keys, "to_pylist") else self.keys)
 
 
-@dataclass(frozen=True, slots=True)
-class KeySpan:
+class KeySpan(Struct, frozen=True):
     """The keys that begin with a prefix and lie in ``[start, end)``.
 
     :param prefix: empty, or with a slash at its end.

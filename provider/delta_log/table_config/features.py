@@ -10,8 +10,9 @@ A listed feature need not be in use: removing the last column of a type leaves t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from delta_log.errors import UnsupportedFeature
 from delta_log.log.actions import Protocol
@@ -27,8 +28,7 @@ class Operation(Enum):
     VACUUM = "vacuum"
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(Struct, frozen=True):
     """How this package treats one table feature.
 
     :param reader: the feature is listed among the reader features too.

@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Union
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature, brief
 
@@ -30,8 +30,7 @@ PARQUET_FIELD_ID = b"PARQUET:field_id"
 MAX_DEPTH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PrimitiveType:
+class PrimitiveType(Struct, frozen=True):
     """``long``, ``string``, ``decimal(10,2)``, …: ``name`` is the spelling of the protocol."""
 
     name: str
@@ -45,21 +44,18 @@ class PrimitiveType:
         return (10, 0) if self.name == "decimal" else None
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayType:
+class ArrayType(Struct, frozen=True):
     element: DataType
     contains_null: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class MapType:
+class MapType(Struct, frozen=True):
     key: DataType
     value: DataType
     value_contains_null: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class StructField:
+class StructField(Struct, frozen=True):
     name: str
     type: DataType
     nullable: bool = True
@@ -75,8 +71,7 @@ class StructField:
         return None if value is None else int(value)
 
 
-@dataclass(frozen=True, slots=True)
-class StructType:
+class StructType(Struct, frozen=True):
     fields: tuple[StructField, ...]
 
     def __iter__(self) -> Iterator[StructField]:

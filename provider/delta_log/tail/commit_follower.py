@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from delta_log.errors import AccessDenied, CorruptLog, ListingDenied, LogCleaned, LogReplaced, StorageError
 from delta_log.log.actions import Action, Metadata, Protocol, decode_actions
@@ -70,8 +72,7 @@ def start_position(storage: Storage, start: Start) -> int:
     return latest if latest >= 0 or hint == 0 else list_log(storage).latest
 
 
-@dataclass(slots=True)
-class CommitFollower:
+class CommitFollower(Struct):
     """A place in a log, which :meth:`poll` moves. Not thread-safe.
 
     :param position: the last version that was read; -1: none.
@@ -250,8 +251,7 @@ class CommitFollower:
         return self._names.logical
 
 
-@dataclass(frozen=True, slots=True)
-class _PartitionNames:
+class _PartitionNames(Struct, frozen=True):
     protocol: Protocol
     metadata: Metadata
     logical: dict[str, str] = field(default_factory=dict)

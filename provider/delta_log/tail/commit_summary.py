@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from delta_log.log.actions import MAX_ROW_ID, Action, Add, Remove
 from delta_log.snapshot.commit_info import stated_time_ms
@@ -21,8 +22,7 @@ _ADDED_METRICS = ("numOutputRows", "num_added_rows")
 _DELETED_METRICS = ("numDeletedRows", "num_deleted_rows")
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSummary:
+class CommitSummary(Struct, frozen=True):
     """The facts of one commit.
 
     :param timestamp_ms: milliseconds since the epoch: the in-commit timestamp, else the writer's, else the commit file's.
@@ -68,8 +68,7 @@ class CommitSummary:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class CommitFilter:
+class CommitFilter(Struct, frozen=True):
     """Chooses the commits that a watcher reports.
 
     :param data_change_only: leave out commits that change no data, so that maintenance triggers no DAG.

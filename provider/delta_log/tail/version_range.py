@@ -8,8 +8,9 @@ and recognises a range that it gets twice by its bounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.tail.commit_summary import CommitFilter, CommitSummary
 
@@ -17,8 +18,7 @@ from delta_log.tail.commit_summary import CommitFilter, CommitSummary
 MAX_PARTITIONS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The place of a watcher in a log.
 
     :param told: the last version of the last reported range.
@@ -33,8 +33,7 @@ class Place:
         return cls(version, version)
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRange:
+class VersionRange(Struct, frozen=True):
     """Versions ``first`` to ``last``, both included.
 
     :param commits: those that passed the filter, ascending.
@@ -63,8 +62,7 @@ def _length(cleaned: tuple[int, int] | None) -> int:
     return 0 if cleaned is None else cleaned[1] - cleaned[0] + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
+class Awaited(Struct, frozen=True):
     """What a commit must meet for a sensor to end its wait; ``None`` stands for any.
 
     :param version: the commit has this version or a later one.
@@ -90,8 +88,7 @@ class Awaited:
         return commit.transactions.get(app_id, -1) >= version
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """A place, and the commits after it that passed the filter and are not reported yet.
 
     :param held: these commits, ascending.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from delta_log.errors import InvalidRequest
 from delta_log.log.actions import (
@@ -40,16 +40,14 @@ Metrics = Mapping[str, int]
 Remap = Callable[[int, Head, Mapping[str, Sequence[Add | Remove]]], "FileGroup"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileGroup:
+class FileGroup(Struct, frozen=True):
     """Files that replace others. A group is committed whole, or not at all where its sources changed."""
 
     adds: Sequence[Add] = ()
     removes: Sequence[Remove] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """The actions of a commit, and what ``commitInfo`` says about them.
 
     :param groups: independent groups. One that lost its sources is left out, and the rest is committed.
@@ -121,8 +119,7 @@ class Change:
         return self.changes_rows and not self.whole_table and not any(group.removes for group in self.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One try at one version: all that the body depends on besides the :class:`Change`.
 
     :param head: the version before.

@@ -39,8 +39,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.errors import (
     CommitFailed,
@@ -122,8 +125,7 @@ class WinningCommit:
         return f"version {self.version} ({info.get('operation', 'unknown operation')}, {info.get('engineInfo', '?')})"
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """The version that our commit would follow: the version that was read, or the last winner after it.
 
     :param in_commit_timestamp_ms: the version's; ``None`` where the table has none.
@@ -154,8 +156,7 @@ class Head:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
+class Basis(Struct, frozen=True):
     """What our commit rests on.
 
     :param sources: the files that it removes or adds again, by key, with the number of the group that each belongs to.
@@ -174,8 +175,7 @@ class Basis:
     unused: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True):
     """The reason why a commit, or a part of it, cannot follow a winner.
 
     :param group: the number of the group that cannot be committed; ``None``: the whole commit cannot.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from delta_log.errors import CommitFailed, DeltaLogError
 from delta_log.log.actions import Add
@@ -21,8 +21,7 @@ from delta_log.transaction.source_state import SourceStates
 _LOG = printable_logger(__name__)
 
 
-@dataclass(slots=True)
-class Rebase:
+class Rebase(Struct):
     """The state of a commit on its way to a version.
 
     :ivar head: the version that the commit would follow.

@@ -6,7 +6,7 @@ have no order. So the removes of each winner are applied before its adds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from delta_log.log.actions import Add, Remove
 from delta_log.log.data_path import address_of
@@ -15,8 +15,7 @@ from delta_log.transaction.conflict import Basis, WinningCommit
 SourceFile = Add | Remove
 
 
-@dataclass(slots=True)
-class SourceStates:
+class SourceStates(Struct):
     """The live file actions of each source that a winner has touched.
 
     :param touched: by the source's key, then by the id of the deletion vector.

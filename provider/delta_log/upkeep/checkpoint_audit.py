@@ -8,8 +8,9 @@ writer expires them by its own clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.checkpoint.state import (
@@ -50,8 +51,7 @@ class CheckpointAuditFailed(TableError):
         self.key, self.differences = key, differences
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointContent:
+class CheckpointContent(Struct, frozen=True):
     """The content of a whole checkpoint, as far as it is compared.
 
     :ivar live: the hash of its live files in :data:`~delta_log.checkpoint.state.IDENTITY`.

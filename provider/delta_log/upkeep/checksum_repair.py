@@ -9,10 +9,10 @@ A checksum is never overwritten: on request a wrong one is deleted, and a new on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from delta_log.errors import CorruptLog, DeltaLogError, VersionNotFound
 from delta_log.log.actions import Add
@@ -44,8 +44,7 @@ class _WithFiles(msgspec.Struct):
     allFiles: list[Add] | None = None  # noqa: N815 - the protocol's name
 
 
-@dataclass(frozen=True, slots=True)
-class ChecksumVerdict:
+class ChecksumVerdict(Struct, frozen=True):
     """The result of examining a checksum.
 
     :param disagreements: the members that differ from the log.

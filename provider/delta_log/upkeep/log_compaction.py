@@ -12,9 +12,10 @@ it is written, and again on the file in the store.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest, TableReplaced
 from delta_log.log.actions import Action, decode_actions
@@ -43,8 +44,7 @@ class CompactionMismatch(DeltaLogError):
         self.key, self.differences, self.published = key, differences, published
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
+class CompactionResult(Struct, frozen=True):
     """A compaction that was written, or found.
 
     :param start: the first version in it; ``end`` is the last.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.log.file_names import (
     CHECKPOINTS,
@@ -31,8 +33,7 @@ _TEMPORARY = re.compile(r"\..+\.tmp|_commit_[^/]+\.json\.tmp")
 _HADOOP_CHECKSUM = re.compile(r"\.(?P<of>.+)\.crc")
 
 
-@dataclass(frozen=True, slots=True)
-class LogInventory:
+class LogInventory(Struct, frozen=True):
     """The files of a log by kind.
 
     :param listing: the files that readers use: commits, complete checkpoints, compactions.

@@ -7,7 +7,8 @@ machine it is never faster than the local engine. It pays where it brings more m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.units import format_bytes
@@ -18,8 +19,7 @@ LOCAL_BYTES = 16 << 30
 LOCAL_FILES = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
+class EngineChoice(Struct, frozen=True):
     """The engine and the reason. ``engine`` is ``None`` where the work is too large for this process and needs a cluster."""
 
     engine: str | None

@@ -11,11 +11,11 @@ import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_log.arrow.row_hash import RowHash
 from delta_maintenance.engine.rewriting_task import error_for_spark, opened
@@ -31,8 +31,7 @@ _ROW_BYTES = 1 << 20
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class SharedPlan:
+class SharedPlan(Struct, frozen=True):
     """What all tasks of a bin know, made of what they have found out about their shares.
 
     :param task: of the bin, without sources.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from delta_maintenance.engine.cluster_check import ClusterVersions, check_cluster
 from delta_maintenance.engine.executors import TIMEOUT_PROPERTY, with_executors
@@ -21,8 +22,7 @@ _EXECUTOR_TIMEOUT = "60s"
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.ssl.rpc.enabled")
 
 
-@dataclass(slots=True)
-class SparkFacts:
+class SparkFacts(Struct):
     """What is known of a Spark so far; each is ``None`` until it is known."""
 
     version: str | None = None

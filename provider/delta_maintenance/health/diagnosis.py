@@ -12,8 +12,10 @@ OPTIMIZE also does what a purge above the limit would do, so the two are not rec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from delta_maintenance.health.facts import HealthFacts, PlannedRewrite
 from delta_maintenance.health.options import HealthOptions
@@ -35,8 +37,7 @@ CRITICAL_TIMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something about the table that exceeds a limit.
 
     :param code: for programs; one of :data:`FINDINGS`.
@@ -63,8 +64,7 @@ class Finding:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """An operation that has something to do.
 
     :param operation: its name as a command.
@@ -81,8 +81,7 @@ class Advice:
     gain: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """``advice`` is in the order in which to follow it; ``findings`` are in the order of :data:`FINDINGS`."""
 
     status: str

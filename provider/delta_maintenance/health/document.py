@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
@@ -28,8 +29,7 @@ from delta_maintenance.vacuum.options import VACUUM
 HEALTH_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Doer:
+class _Doer(Struct, frozen=True):
     """How an operation is run.
 
     :param operator: the name of the Airflow operator, whose arguments follow from the options of ``of_operator``.

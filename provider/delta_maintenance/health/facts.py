@@ -6,16 +6,16 @@ Numbers of a rewrite are those of the plan that OPTIMIZE or a purge would make o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from delta_log.snapshot.deletion_ratio import DeletedRows
 from delta_maintenance.log_upkeep.plan.checkpoint import CheckpointPlan
 from delta_maintenance.log_upkeep.plan.log_compaction import LogCompactionPlan
 
 
-@dataclass(frozen=True, slots=True)
-class FileTotal:
+class FileTotal(Struct, frozen=True):
     """A number of files, and their bytes as far as the log tells them."""
 
     files: int = 0
@@ -28,8 +28,7 @@ class FileTotal:
         return {"numFiles": self.files, "sizeInBytes": self.size_bytes}
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRewrite:
+class PlannedRewrite(Struct, frozen=True):
     """What one OPTIMIZE or purge would do.
 
     :param num_files_to_merge: files in bins of at least two; the others are rewritten for their deleted rows.
@@ -73,8 +72,7 @@ class PlannedRewrite:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedLayout:
+class PlannedLayout(Struct, frozen=True):
     """What a layout would gain, by a forecast from statistics.
 
     :param kind: of the layout; ``clustering``: that of the table.
@@ -104,8 +102,7 @@ class PlannedLayout:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class SizeClass:
+class SizeClass(Struct, frozen=True):
     """The live files from a size on, up to the next class.
 
     :param to_merge: those that OPTIMIZE would put together with others.
@@ -119,8 +116,7 @@ class SizeClass:
         return {"fromBytes": self.from_bytes, **self.all.to_dict(), "toMerge": self.to_merge.to_dict()}
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionNeed:
+class PartitionNeed(Struct, frozen=True):
     """What one partition needs.
 
     :param values: logical column names to raw values, shortened.
@@ -140,8 +136,7 @@ class PartitionNeed:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class CommitFact:
+class CommitFact(Struct, frozen=True):
     """One version, by what its writer noted. A writer may note nothing, or anything."""
 
     version: int
@@ -158,8 +153,7 @@ class CommitFact:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RemovedFiles:
+class RemovedFiles(Struct, frozen=True):
     """The removed files that the log still names, and that no live file shares.
 
     :param named: all of them.
@@ -185,8 +179,7 @@ class RemovedFiles:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(Struct, frozen=True):
     """The files of the log.
 
     :param first_version: that can be reconstructed.
@@ -200,8 +193,7 @@ class LogFacts:
     expired_before: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why an operation does not work on the table.
 
     :param features: that stop it; empty where something else does.
@@ -214,8 +206,7 @@ class Refusal:
         return {"features": list(self.features), "why": self.why}
 
 
-@dataclass(frozen=True, slots=True)
-class LastRun:
+class LastRun(Struct, frozen=True):
     """The newest commit of an operation, by any writer. A checkpoint has no writer that the log names."""
 
     version: int
@@ -227,8 +218,7 @@ class LastRun:
         return {name: value for name, value in members.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileFacts(Struct, frozen=True):
     """The live files.
 
     :param counts_from: ``checksum``: the list of files was not read, since the version's checksum shows that there is nothing
@@ -283,8 +273,7 @@ class FileFacts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class HealthFacts:
+class HealthFacts(Struct, frozen=True):
     """One reading of one version.
 
     :param measured_ms: when it was made; retentions are counted back from here.

@@ -9,7 +9,8 @@ written.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from delta_log.errors import CorruptLog, TableError, UnsupportedFeature
 from delta_log.log.log_replay import replay_commits

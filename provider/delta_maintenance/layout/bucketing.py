@@ -7,11 +7,11 @@ groups and pages have narrow bounds as well as files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_maintenance.layout.curves import hilbert_codes, z_codes
 from delta_maintenance.layout.kd_tree import KdTree
@@ -28,8 +28,7 @@ _CODE_BITS, _CODE_BITS_IN_A_FILE = 60, 40
 _KD_BITS = 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bucketing:
+class Bucketing(Struct, frozen=True, eq=False):
     """The rule by which rows get a bucket, made from a sample of them.
 
     :param kind: of the layout.

@@ -7,10 +7,10 @@ value of any column then reads about a third of the files. That is near the best
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from delta_maintenance.layout.ranks import Uint64s
 
@@ -18,8 +18,7 @@ _Int64s = npt.NDArray[np.int64]
 _NOISE_BITS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Struct, frozen=True):
     """Rows that are split by one column, or the rows of some files.
 
     :param column: by which the rows are split; ``None``: nothing is left that tells them apart.
@@ -34,8 +33,7 @@ class _Node:
     parts: tuple[_Node, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KdTree:
+class KdTree(Struct, frozen=True):
     """Gives rows the number of a file by the ranks of their columns."""
 
     root: _Node

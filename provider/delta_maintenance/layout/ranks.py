@@ -5,19 +5,18 @@ Null comes first, and NaN after all numbers. Texts are compared by their bytes, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 Uint64s = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranks:
+class Ranks(Struct, frozen=True, eq=False):
     """Gives the values of one column their ranks.
 
     A value's rank is the share of the sample that is less than it, in units of ``2 ** -bits``. So equal values have equal ranks,

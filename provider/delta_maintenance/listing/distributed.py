@@ -15,13 +15,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.storage.object_listing import MAX_SHALLOW_LEVELS, Run, runs_of, span_of
@@ -46,8 +47,7 @@ _REQUEST_KEYS = 100
 _LEAST_KEYS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class DistributedListing:
+class DistributedListing(Struct, frozen=True):
     """Lists a table in parts.
 
     :param run: has tasks list the parts.

@@ -9,12 +9,12 @@ it could delete, and never deletes one that is needed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.arrow.row_hash import hashes_of_texts
 
@@ -24,8 +24,7 @@ _HASHED_ROWS = 1 << 13
 _Hashes = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyHashes:
+class KeyHashes(Struct, frozen=True, eq=False):
     """:ivar hashes: one hash for each key, sorted."""
 
     hashes: _Hashes

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from delta_log.storage.storage import Storage, TreePage
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
@@ -28,8 +28,7 @@ _BATCH_ROWS = 1 << 16
 _REPORTED_FILES = 100_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Listing:
+class Listing(Struct, frozen=True, eq=False):
     """The files and directories below a root.
 
     :param files: visible files, each key once: :data:`LISTING_SCHEMA`.

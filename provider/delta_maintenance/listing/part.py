@@ -15,7 +15,6 @@ import json
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
 from itertools import chain
 from typing import Any
 
@@ -23,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.storage.object_listing import side_by_side
@@ -42,8 +43,7 @@ REQUESTS = 8
 _COMPARED_ROWS = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class ListingPart:
+class ListingPart(Struct, frozen=True):
     """What one task lists.
 
     :param number: identifies the part in messages.

@@ -7,8 +7,9 @@ covers the repair of the checksum, the checkpoint, the log compaction and the lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.snapshot.snapshot import Snapshot
@@ -54,8 +55,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """
     :param checksum: ``None``: the checksum is not looked at.
     :param cleanup: ``None``: the log is not cleaned up.
@@ -92,8 +92,7 @@ def _plan(context: JobContext, snapshot: Snapshot, options: CheckpointOptions) -
     )
 
 
-@dataclass(slots=True)
-class _Done:
+class _Done(Struct):
     """What the run has done so far.
 
     :param facts: of the plan; each step adds its own.

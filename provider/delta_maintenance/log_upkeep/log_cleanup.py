@@ -7,8 +7,9 @@ repetition deletes what is left.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from delta_log.errors import CorruptLog, UnsupportedFeature, VersionNotFound
 from delta_log.log.actions import Protocol, decode_actions

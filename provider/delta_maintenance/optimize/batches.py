@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from delta_log.errors import CommitFailed, ConcurrentDelete
 from delta_log.log.actions import Add, DeletionVector, Remove
@@ -38,8 +39,7 @@ from delta_maintenance.rewrite.task import BinManifest, SourceFile
 from delta_maintenance.units import counted
 
 
-@dataclass(frozen=True, slots=True)
-class CommitDetails:
+class CommitDetails(Struct, frozen=True):
     """The ``commitInfo`` of every commit of a run.
 
     :param transaction: application id and version; only the commit that finishes the run carries them.
@@ -52,8 +52,7 @@ class CommitDetails:
     transaction: tuple[str, int] | None
 
 
-@dataclass(slots=True)
-class Batches:
+class Batches(Struct):
     """The commits of one run.
 
     :param size_bytes: of a batch; ``None``: everything in one commit.

@@ -24,6 +24,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from msgspec import Struct
+
 from delta_log.log.actions import Action, Add, Remove
 from delta_log.snapshot.commit_info import stated_time_ms
 from delta_log.table_config.properties import whole_number
@@ -51,8 +53,7 @@ _APPENDS = frozenset({"WRITE", "STREAMING UPDATE", "COPY INTO"})
 _DURATIONS = ("executionTimeMs", "execution_time_ms")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A commit of a writer that has read what it changed, and so can lose to a commit of ours.
 
     :param committed_ms: milliseconds since the epoch; ``None``: the commit does not say.
@@ -82,8 +83,7 @@ class Decision(Enum):
     GIVE_UP = "give_up"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """
     :param in_flight: the estimated probability that a statement is in flight; ``None``: unknown.
     :param until_ms: how long the silence has to last, without a commit, before the decision is another one; ``None`` where there is
@@ -162,8 +162,7 @@ class Pauses:
         return Verdict(Decision.WAIT, expected, min(next(good, silent_ms), silent_ms))
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """What is known of one partition.
 
     :param pauses: ``None``: no other writer has changed rows there lately.

@@ -7,8 +7,9 @@ call. So when a commit appears, its content is known with the same request, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from delta_log.errors import AccessDenied, StorageError
 from delta_log.log.actions import decode_actions
@@ -50,8 +51,7 @@ _WORDS = {
 }
 
 
-@dataclass(slots=True)
-class GapWait:
+class GapWait(Struct):
     """Waits for moments to commit one run's bins.
 
     :param after_max_wait: ``commit`` or ``leave``, see the option.

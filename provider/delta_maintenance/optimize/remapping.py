@@ -22,11 +22,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct, field
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.data.deletion_vector import (
@@ -61,8 +62,7 @@ PlacesOf = Callable[[BinManifest], NewPlaces]
 WriteVectors = Callable[[Sequence[tuple[OutputFile, RowBitmap]]], Sequence[DeletionVector]]
 
 
-@dataclass(frozen=True, slots=True)
-class VectorFiles:
+class VectorFiles(Struct, frozen=True):
     """Deletion vectors as they are stored. Each is read once: a remapping is repeated after each conflict.
 
     :param new_id: a fresh UUID, as text, for each file.
@@ -100,8 +100,7 @@ class VectorFiles:
         return write_deletion_vectors(self.storage, bitmaps, UUID(self.new_id()))
 
 
-@dataclass(slots=True)
-class Remapping:
+class Remapping(Struct):
     """Makes the groups of one commit anew; :attr:`delta_log.transaction.commit_body.Change.remap`.
 
     :param groups: of the change, and ``manifests`` of the bins that they commit, in their order.

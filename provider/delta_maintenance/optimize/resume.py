@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.log.actions import decode_actions
@@ -49,8 +50,7 @@ RUN_TAG, BATCH_TAG = "delta-maintenance.run", "delta-maintenance.batch"
 _BATCH = re.compile(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierTries:
+class EarlierTries(Struct, frozen=True):
     """
     :param num_batches: that are committed, and ``version`` of the last of them.
     :param num_foreign: files among the manifests that this run did not write.
@@ -135,8 +135,7 @@ def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
     return manifest.rewrite_tag == rewrite_tag
 
 
-@dataclass(frozen=True, slots=True)
-class _Live:
+class _Live(Struct, frozen=True):
     """The live files among those that some manifests name.
 
     :param files: by key; ``partitions`` holds the number of each one's partition.

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from delta_log.errors import DeltaLogError, InvalidRequest, VersionNotFound
 from delta_log.snapshot.snapshot import Snapshot
@@ -384,8 +386,7 @@ def _check_answer(manifest: BinManifest, task: RewriteTask) -> None:
     check_outputs(manifest)
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(Struct):
     """Takes the bins of a run as the engine finishes them, and commits them.
 
     :param skips_broken: leave out a bin with an unreadable source, and go on with the others.

@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, time
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from functools import reduce
@@ -33,6 +32,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
+from msgspec import Struct
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
@@ -155,8 +155,7 @@ def _compared(node: exp.Expr) -> Filter:
     return {name: not isinstance(node, (exp.EQ, exp.NullSafeEQ, exp.In))}
 
 
-@dataclass(frozen=True, slots=True)
-class _Literal:
+class _Literal(Struct, frozen=True):
     """A literal, not typed yet; ``text`` is ``None`` for NULL."""
 
     kind: str
@@ -164,8 +163,7 @@ class _Literal:
     sql: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(Struct, frozen=True):
     """Where a literal lies among the values of a column's type.
 
     :param value: the greatest value of the type that is not above the literal.

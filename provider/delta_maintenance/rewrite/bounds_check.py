@@ -19,13 +19,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct, field
 
 from delta_log.parquet import metadata as parquet
 from delta_log.parquet.footer import END_BYTES, footer_length
@@ -51,8 +51,7 @@ class _Untrue(Exception):
     """Carries the place and the reason of a :class:`BoundsMismatch` out of the checks."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(Struct, frozen=True):
     """One leaf in one row group, as the file describes it.
 
     :param first_page: the number of its first page among the leaf's pages.
@@ -64,8 +63,7 @@ class _Chunk:
     num_pages: int
 
 
-@dataclass(slots=True)
-class _Leaf:
+class _Leaf(Struct):
     """One leaf of the file: what the file says of it, and what its rows hold.
 
     :param first_rows: the first row of each page, counted from the file's first row.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from delta_log.errors import CorruptLog
 from delta_log.log.data_path import is_external
@@ -36,8 +37,7 @@ from delta_maintenance.rewrite.writer_settings import WriterSettings
 _TAIL_BYTES = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(Struct, frozen=True):
     """The bytes of a file in storage.
 
     :param size_bytes: as the log says.
@@ -84,8 +84,7 @@ class StoredFile:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedFile:
+class CopiedFile(Struct, frozen=True):
     """A source from which row groups are copied."""
 
     file: StoredFile
@@ -93,8 +92,7 @@ class CopiedFile:
     copies: Copies
 
 
-@dataclass(slots=True)
-class CopiedFiles:
+class CopiedFiles(Struct):
     """Opens the sources of a task. Several threads may do so at once.
 
     :param rules: judge the footers.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import AssembledFile
@@ -13,8 +13,7 @@ from delta_maintenance.rewrite.copied_stats import CopiedStats
 from delta_maintenance.rewrite.sources import SourceSlice
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOfCopied:
+class ReadOfCopied(Struct, frozen=True):
     """What was read of row groups that are copied.
 
     :param rows: the checksum of their rows, if it was asked for.
@@ -25,8 +24,7 @@ class ReadOfCopied:
     floats: StatsCollector | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedPart:
+class CopiedPart(Struct, frozen=True):
     """Row groups to copy."""
 
     slice: SourceSlice

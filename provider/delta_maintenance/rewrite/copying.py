@@ -33,6 +33,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import msgspec
+from msgspec import Struct
+
 from delta_log.data.legacy_calendar import may_be_julian
 from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.chunk_form import ChunkForm
@@ -93,8 +96,7 @@ NO_FOOTER = "its footer cannot be read"
 OTHER_SIZE = "it has another size than the log says"
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """What may be copied of a file.
 
     :param reasons: why each row group is decoded; ``None``: it is copied. Row groups without rows are copied.
@@ -102,7 +104,7 @@ class Copies:
     """
 
     reasons: tuple[str | None, ...]
-    distrust: Distrust = field(default_factory=Distrust)
+    distrust: Distrust = msgspec.field(default_factory=Distrust)
 
     @property
     def is_whole(self) -> bool:

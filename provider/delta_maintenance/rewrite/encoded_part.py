@@ -7,13 +7,13 @@ between a half and one and a half times the size of the others, unless it is the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import AssembledFile, Distrust
@@ -36,8 +36,7 @@ _BLOOM_FALSE_POSITIVES = 0.01
 _Rows: TypeAlias = pa.RecordBatch | pa.Table
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPart:
+class EncodedPart(Struct, frozen=True):
     """Rows that are encoded as a Parquet file in memory.
 
     :param stats: of the rows.

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.arrow.leaves import leaves
 from delta_log.parquet.assembled_file import Distrust
@@ -30,8 +30,7 @@ from delta_maintenance.rewrite.dictionary import leaf_paths
 _ZERO = pa.scalar(0.0, pa.float32())
 
 
-@dataclass(frozen=True, slots=True)
-class FloatLeaves:
+class FloatLeaves(Struct, frozen=True):
     """The float and double leaves of a schema, at any depth.
 
     :param columns: numbers of the columns with such leaves, each with the number of its first leaf in the file.

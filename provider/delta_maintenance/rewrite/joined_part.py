@@ -23,10 +23,11 @@ import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import Distrust

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
 from delta_maintenance.layout.layout import Layout
@@ -45,8 +47,7 @@ from delta_maintenance.rewrite.task import RewriteTask
 CHUNK_BYTES = 32 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bucket:
+class Bucket(Struct, frozen=True, eq=False):
     """Rows that a thread sorts and encodes.
 
     :param number: of the bucket, of so many (``count``).
@@ -63,8 +64,7 @@ class Bucket:
     numbers: Callable[[], Uint64s] | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chunk:
+class _Chunk(Struct, frozen=True, eq=False):
     """Decoded rows of some sources, in their order.
 
     :param number: of the chunk in the bin.

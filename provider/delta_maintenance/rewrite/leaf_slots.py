@@ -7,7 +7,6 @@ counts these as nulls.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 Rows = npt.NDArray[np.int64]
 
@@ -23,8 +23,7 @@ _EXACT = Context(prec=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-@dataclass(slots=True)
-class Extremes:
+class Extremes(Struct):
     """Counts and extremes of one leaf in some rows; ``low`` and ``high`` are :func:`comparable`."""
 
     values: int = 0

@@ -8,9 +8,9 @@ the row's physical position (deleted rows count) and the file's default version.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.data.gathered_files import GatheredFiles
@@ -36,8 +36,7 @@ def stored_columns(task: RewriteTask) -> StructType:
     return storable(schema.without(task.partition_columns))
 
 
-@dataclass(slots=True)
-class _Together:
+class _Together(Struct):
     """Slices of sources that are read at once.
 
     :param at_once_bytes: about the most bytes of their rows, and of the files that these are in.

@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.data.data_file import DataFile
@@ -55,8 +55,7 @@ _PARTS_AHEAD = 1
 _ASKED_FOR_BLOOM_FILTERS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(Struct, frozen=True):
     """The files that were written.
 
     :param read: the checksum of the rows that went in, if the task asks for ``verify="full"``.
@@ -75,8 +74,7 @@ class Outputs:
 _Result: TypeAlias = EncodedPart | ReadOfCopied
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """A segment of the rows that a thread has to encode, or row groups to copy.
 
     :param file: the number of the new file that the rows belong to.

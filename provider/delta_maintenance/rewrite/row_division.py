@@ -7,12 +7,12 @@ the rule of all samples together. Random numbers come from a seed, so a repetiti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from delta_maintenance.layout.bucketing import Bucketing, random_noise
 from delta_maintenance.layout.layout import Layout
@@ -30,8 +30,7 @@ BUCKET = "\0bucket"
 _Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class Sample:
+class Sample(Struct):
     """Values of the layout's columns in rows that are spread evenly over all rows.
 
     :param limit_rows: about the most rows of the sample.
@@ -77,8 +76,7 @@ class Sample:
         self._parts = thinned.combine_chunks().to_batches() or [self._parts[0].slice(0, 0)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DivisionRule:
+class DivisionRule(Struct, frozen=True, eq=False):
     """Gives rows their buckets.
 
     :param buckets_of_a_file: a file is made of so many consecutive buckets.

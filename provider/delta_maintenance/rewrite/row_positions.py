@@ -9,11 +9,11 @@ looked up in the bin's row map (:mod:`delta_maintenance.rewrite.row_map`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from delta_log.data.row_bitmap import RowBitmap
 
@@ -25,8 +25,7 @@ class NotRemappable(ValueError):
     """Deletions cannot be carried over to the new files; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRows:
+class SourceRows(Struct, frozen=True):
     """The rows of a source file.
 
     :param rows: the number of its rows, deleted ones included.

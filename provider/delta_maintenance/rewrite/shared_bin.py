@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -404,7 +405,7 @@ class _Reader:
             self.source_rows.append(data_file.first_row(wanted.stop) - data_file.first_row(wanted.start))
             self.decoded_bytes += sum(data_file.row_group_bytes[wanted.start : wanted.stop])
             if wanted:
-                yield replace(opened, wanted=wanted)
+                yield msgspec.structs.replace(opened, wanted=wanted)
 
 
 def _live(task: RewriteTask, storage: Storage) -> LiveRows:

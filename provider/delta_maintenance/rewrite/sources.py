@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from delta_log.data.data_file import DataFile
 from delta_log.data.deletion_vector import read_deletion_vector
@@ -23,8 +24,7 @@ _OPENED_AT_ONCE = 8
 _FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSource:
+class OpenedSource(Struct, frozen=True):
     """A source, its rows, and its deleted rows.
 
     :param decoded: the open data file; ``None``: all of it is copied.
@@ -49,8 +49,7 @@ class OpenedSource:
         return len(self.copied.copies.reasons) if self.copied is not None else self.data_file.num_row_groups
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSlice:
+class SourceSlice(Struct, frozen=True):
     """Consecutive row groups of a source.
 
     :param row_groups: ``None``: all.
@@ -67,8 +66,7 @@ class SourceSlice:
         return self.row_groups is None or self.row_groups.stop == self.opened.num_row_groups
 
 
-@dataclass(slots=True)
-class Sources:
+class Sources(Struct):
     """Iterates over the opened sources of a task, and counts their rows.
 
     :param copied_files: opens files to copy from them.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
 from delta_log.stats.file_stats import (
@@ -29,8 +30,7 @@ _CODECS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WriterSettings:
+class WriterSettings(Struct, frozen=True):
     """A table's settings for its new files.
 
     :param stats_columns: the leaves that have statistics.

@@ -7,9 +7,9 @@ is no candidate (:mod:`delta_maintenance.listing.listing`).
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_log.log.log_segment import LogListing, list_log
 from delta_log.snapshot.snapshot import Snapshot
@@ -33,8 +33,7 @@ from delta_maintenance.vacuum.recent_commits import RecentCommits
 from delta_maintenance.vacuum.symbolic_links import refuse_links, without_links
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedVacuum:
+class PlannedVacuum(Struct, frozen=True):
     """A plan, and what it rests on.
 
     :param distributed: lists the table on other machines; ``None`` if this process lists it.

@@ -8,7 +8,8 @@ retention itself, so that a retention of zero stays zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
@@ -20,8 +21,7 @@ from delta_log.table_config.retention import (
 from delta_maintenance.units import HOUR_MS, format_hours
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(Struct, frozen=True):
     """The retention of one vacuum.
 
     :param configured_ms: the table's own retention.

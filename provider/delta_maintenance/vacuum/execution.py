@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log.file_names import commit_key
@@ -38,8 +40,7 @@ from delta_maintenance.vacuum.proof import Proof, prove
 from delta_maintenance.vacuum.quarantine.quarantine import Quarantine
 
 
-@dataclass(frozen=True, slots=True)
-class VacuumOutcome:
+class VacuumOutcome(Struct, frozen=True):
     """What a vacuum did.
 
     :param version: the version of ``VACUUM END``; ``None`` if there was nothing to delete and nothing was committed.
@@ -165,8 +166,7 @@ def _metrics(plan: VacuumPlan, num_files: int, size_bytes: int, num_directories:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Commits:
+class _Commits(Struct, frozen=True):
     """The two commits that enclose a deletion.
 
     :param quarantine_parameters: for both, so that the log vouches for the quarantine however the vacuum ends.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.errors import DeltaLogError
 from delta_log.storage.storage import Storage
@@ -14,8 +15,7 @@ from delta_maintenance.vacuum.presence_check import live_keys
 from delta_maintenance.vacuum.quarantine.purge import Purge, purge
 
 
-@dataclass(frozen=True, slots=True)
-class Housekeeping:
+class Housekeeping(Struct, frozen=True):
     """What was deleted, or would be.
 
     :param purged: ``None`` if the options do not ask for a purge, or if it failed.

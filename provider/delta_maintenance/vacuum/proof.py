@@ -10,10 +10,10 @@ How much the agreement of the two readings is worth depends on what the log stil
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.log.file_names import checksum_key
 from delta_log.storage.storage import Storage
@@ -25,8 +25,7 @@ from delta_maintenance.vacuum.second_reading import SecondReading, read_log_agai
 STRENGTHS = ("commits", "checkpoint_and_checksum", "checkpoint")
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """The agreement of both readings.
 
     :param strength: one of :data:`STRENGTHS`.

@@ -16,12 +16,12 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct, field
 
 from delta_log.errors import brief
 from delta_log.storage.storage import Storage
@@ -37,8 +37,7 @@ _ILLEGIBLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError,
 _FILE_MEMBERS = ("path", "size", "deletionTimestamp", "deletionVector")
 
 
-@dataclass(slots=True)
-class SecondReading:
+class SecondReading(Struct):
     """What the log says, replayed up to one version.
 
     :ivar live: by path and deletion vector of a live file: the file of the vector, if it has one, and the size.

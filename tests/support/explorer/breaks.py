@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from delta_log.errors import StorageError
 from delta_log.log.data_path import address_of
 from delta_log.log.file_names import commit_key, known_commit
@@ -111,7 +113,7 @@ def _same_but(*names: str) -> Callable[[SourceFile, SourceFile | None], bool]:
 
 def _head_keeps(name: str) -> Patch:
     def after(head: Head, winner: WinningCommit) -> Head:
-        return replace(_AFTER(head, winner), **{name: getattr(head, name)})
+        return msgspec.structs.replace(_AFTER(head, winner), **{name: getattr(head, name)})
 
     return lambda: patch.object(Head, "after", after)
 

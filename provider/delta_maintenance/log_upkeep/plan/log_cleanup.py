@@ -18,8 +18,9 @@ The files are deleted in steps, each complete before the next begins:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.log.log_segment import Checkpoint
 from delta_log.storage.storage import FileInfo
@@ -50,8 +51,7 @@ REASONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LogRetention:
+class LogRetention(Struct, frozen=True):
     """
     :param retention_ms: how long the table's log keeps its commits.
     :param cutoff_ms: versions since this moment, a midnight in UTC, are kept.
@@ -88,8 +88,7 @@ def is_cleanup_enabled(properties: Mapping[str, str]) -> bool:
     return flag(properties, CLEANUP_ENABLED, default=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpiredFile:
+class ExpiredFile(Struct, frozen=True):
     """A file to be deleted, and why: one of :data:`REASONS`."""
 
     key: str
@@ -97,8 +96,7 @@ class ExpiredFile:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogCleanupPlan:
+class LogCleanupPlan(Struct, frozen=True):
     """
     :param version: the newest of the log; ``None``: the log was not looked at.
     :param expired_version: the newest that is older than the retention; ``None``: there is none.

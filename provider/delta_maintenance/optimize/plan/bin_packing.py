@@ -15,18 +15,17 @@ Files are handled by array operations; Python code runs per bin, never per file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Thrift:
+class Thrift(Struct, frozen=True):
     """When a file may join smaller ones.
 
     :param factor: how many times as large as all of them together it may be.
@@ -37,8 +36,7 @@ class Thrift:
     free_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bins:
+class Bins(Struct, frozen=True):
     """The bins that are kept.
 
     1. ``order[starts[i]:ends[i]]`` are the files of bin i, as indices into what was packed, in the bin's

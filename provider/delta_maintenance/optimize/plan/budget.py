@@ -6,18 +6,17 @@ The bins that remove most files for their bytes come first. If none fits, the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.optimize.plan.plan import PlannedBin
 
 
-@dataclass(frozen=True, slots=True)
-class PriorWork:
+class PriorWork(Struct, frozen=True):
     """What earlier tries of the same run have finished.
 
     :param keys: files that this try must not plan: sources of finished bins, and files that are committed.

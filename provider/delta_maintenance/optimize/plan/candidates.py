@@ -8,13 +8,13 @@ otherwise be packed again by a second run, and by a third.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.data.deletion_vector import vector_location
 from delta_log.errors import CorruptLog
@@ -63,8 +63,7 @@ _FILE_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class Candidates(Struct, frozen=True, eq=False):
     """The files that a run may rewrite, as columns of one length.
 
     :param sizes: bytes of each file, and ``live`` the estimate of what of it is not deleted.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.file_stats import StatsColumn
@@ -21,8 +20,7 @@ _BYTES_OF_A_TEXT = 6
 _Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FileBounds:
+class FileBounds(Struct, frozen=True, eq=False):
     """The least and greatest values of columns in files. Different values may have equal numbers, but never in another order.
 
     :param low: of the least values, by column and file; where there are no bounds, minus infinity.

@@ -8,16 +8,16 @@ another table says little.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 #: In ``commitInfo.tags``: milliseconds of rewriting, since the start of the run or its commit before.
 REWRITE_TIME_TAG = "delta-maintenance.rewrite-ms"
 _RUNS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """
     :param seconds: how long the plan will take.
     :param num_runs: how many earlier commits the forecast rests on.

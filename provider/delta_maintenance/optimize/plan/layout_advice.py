@@ -9,10 +9,12 @@ that combines filters with OR asks for values of several rows, and reads what on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
 from delta_log.snapshot.snapshot import Snapshot
@@ -37,8 +39,7 @@ Query = Sequence[Mapping[str, bool]]
 _Query = Sequence[Mapping[int, bool]]
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutAdvice:
+class LayoutAdvice(Struct, frozen=True):
     """A layout, and what it would gain.
 
     :param plan: of the run that makes it.
@@ -58,8 +59,7 @@ class LayoutAdvice:
         return max(0.0, self.after - self.now)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidates:
+class _Candidates(Struct, frozen=True):
     """The columns of the queries that a layout may use."""
 
     paths: tuple[tuple[str, ...], ...]
@@ -133,7 +133,14 @@ def clustering_advice(
     paths = tuple(dict.fromkeys((*candidates.paths, *layout.columns)))
     by = [paths.index(path) for path in layout.columns]
     asked = candidates.queries or tuple([{number: False}] for number in by)
-    return _advice(snapshot, plan, options, replace(candidates, paths=paths, queries=asked), layout.kind, by)
+    return _advice(
+        snapshot,
+        plan,
+        options,
+        msgspec.structs.replace(candidates, paths=paths, queries=asked),
+        layout.kind,
+        by,
+    )
 
 
 def _advice(
@@ -155,8 +162,7 @@ def _advice(
     return LayoutAdvice(plan, options, now, now + (after - now) * min(1.0, share), candidates.unusable)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Drawn:
+class _Drawn(Struct, frozen=True, eq=False):
     """Drawn rows of the largest bins of a plan.
 
     :param weights: the bytes of each bin.

@@ -11,12 +11,11 @@ by other columns. If all that is left is one cube, there is nothing to do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG
@@ -31,8 +30,7 @@ DEFAULT_SEAL_BYTES = 100 << 30
 _Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cubes:
+class Cubes(Struct, frozen=True, eq=False):
     """The cubes of a clustered table's files.
 
     :param numbers: of each file; 0: it is in no cube.

@@ -8,12 +8,12 @@ would do it. So the forecast is good for columns that do not depend on each othe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.layout.bucketing import Bucketing, random_noise
@@ -100,8 +100,7 @@ def _averages(
     return columns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DrawnRows:
+class DrawnRows(Struct, frozen=True, eq=False):
     """Rows that are drawn between the bounds of a bin's files.
 
     :param low: bounds of each column in the files as they are, and ``high``.

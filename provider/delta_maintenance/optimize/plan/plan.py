@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
@@ -35,8 +36,7 @@ _SHOWN_PARTITIONS_BYTES = 16 << 10
 _LINES_OF_A_PIECE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class LeftWork:
+class LeftWork(Struct, frozen=True):
     """Counts the bins that are left for another run."""
 
     bins: int = 0
@@ -51,8 +51,7 @@ class LeftWork:
         return LeftWork(self.bins + other.bins, self.files + other.files, self.bytes + other.bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignFiles:
+class ForeignFiles(Struct, frozen=True):
     """Files of the table outside of its directory, such as those of a shallow clone's source. No run changes them.
 
     :param examples: addresses of the first few.
@@ -66,8 +65,7 @@ class ForeignFiles:
         return {"files": self.files, "bytes": self.bytes, "examples": list(self.examples)}
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedBin:
+class PlannedBin(Struct, frozen=True):
     """Files to rewrite together: rows ``start`` to ``end`` of the plan's ``files``.
 
     :param partition_values: the raw map to copy to the outputs.

@@ -18,11 +18,12 @@ earlier try of the run has finished. Files stay rows of an Arrow table; Python o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.errors import InvalidRequest
 from delta_log.snapshot.snapshot import Snapshot
@@ -140,8 +141,7 @@ def _require_maximum(target: int, options: OptimizeOptions) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Packing:
+class _Packing(Struct, frozen=True, eq=False):
     """The chosen files in bins.
 
     :param chosen: the rows of the candidates that were chosen.

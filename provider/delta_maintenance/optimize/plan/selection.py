@@ -6,11 +6,11 @@ Every live file counts once: the chosen files and those left for any reason add 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from delta_log.snapshot.snapshot import Snapshot
 
@@ -39,8 +39,7 @@ LEFT_REASONS = (
 _MOST_BYTES = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class FileCount:
+class FileCount(Struct, frozen=True):
     """Some files, and their bytes."""
 
     files: int = 0
@@ -61,8 +60,7 @@ class FileCount:
         return {"files": self.files, "bytes": self.bytes}
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What a plan chose and left.
 
     :param table: the live files of the planned version.

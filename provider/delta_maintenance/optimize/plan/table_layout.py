@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_log.snapshot.snapshot import Snapshot
@@ -29,8 +30,7 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _WHY_STATISTICS = "Readers skip files by the statistics of the log, so a layout by it would gain nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class TableLayout:
+class TableLayout(Struct, frozen=True):
     """The layout that a run gives the files.
 
     :param names: the columns as people know them.

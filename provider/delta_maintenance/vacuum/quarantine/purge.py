@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.storage.storage import ODD_KEY, Storage
@@ -19,8 +19,7 @@ from delta_maintenance.vacuum.quarantine.quarantine import Quarantine, list_quar
 _SHOWN_BROKEN = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Purge:
+class Purge(Struct, frozen=True):
     """What a purge deleted, or would delete.
 
     :param num_needed: files that the table needs again; they stay in quarantine, to be restored.

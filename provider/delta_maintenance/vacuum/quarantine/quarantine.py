@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.errors import StorageError, SymbolicLinkRefused
@@ -26,8 +27,7 @@ QUARANTINE_DIRECTORY = "_delta_quarantine"
 _BATCH_FILES = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantine:
+class Quarantine(Struct, frozen=True):
     """The directory that holds the files of one vacuum.
 
     :param since_ms: when the files were put there, by the vacuum's clock or the store's, whichever is later. ``None`` if

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.storage.storage import ODD_KEY, Storage
@@ -23,8 +23,7 @@ _LOOKED_UP_FILES = 1 << 16
 _EXAMPLES = 10
 
 
-@dataclass(slots=True)
-class Restoration:
+class Restoration(Struct):
     """What one restoration has done so far.
 
     :ivar names: quarantines that were gone through; ``refused``: other quarantines, and why they were refused.

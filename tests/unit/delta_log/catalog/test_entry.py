@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from delta_log.catalog.entry import CatalogEntry
 from delta_log.catalog.table_name import TableName

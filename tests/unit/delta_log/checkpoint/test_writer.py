@@ -6,13 +6,13 @@ import io
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.support.checks.checkpoint_state import RETENTION_MS, state_of
 from tests.support.repetition import examples
 from tests.support.tables.random_log import NOW_MS, logs, write_commits

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import io
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from tests.support.checks.parquet_edits import edited, footer_bytes
 
 from delta_log.data.data_file import DataFile

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from deltalake import ColumnProperties, WriterProperties, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.support.checks.parquet_claims import claims
 from tests.support.repetition import examples
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from delta_log.snapshot.deletion_ratio import DeletedRows
 from delta_maintenance.health.diagnosis import CRITICAL_TIMES, FINDINGS, RECOMMENDED, Diagnosis, diagnose

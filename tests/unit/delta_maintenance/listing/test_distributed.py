@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
 from tests.support.repetition import examples
 from tests.support.runs.distributed_listings import described, listing_in_parts, plan_or_refusal

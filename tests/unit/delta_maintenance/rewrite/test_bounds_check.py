@@ -7,7 +7,6 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.support.checks.parquet_claims import claims, with_footer
 from tests.support.checks.parquet_edits import edited, footer_bytes, without_bounds
 from tests.support.repetition import examples
