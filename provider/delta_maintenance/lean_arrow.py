@@ -36,7 +36,7 @@ _SYSTEM_POOL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _TRIM_BYTES, _MMAP_BYTES = 1 << 30, 32 << 20
 #: The new objects after which Python looks for cycles.
-_OBJECTS = 50_000
+_OBJECTS = 200_000
 #: The module by which pyarrow reads the help texts of options.
 _READER_OF_HELP = "pyarrow.vendored.docscrape"
 

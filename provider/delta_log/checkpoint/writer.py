@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace as dataclass_replace
 from typing import Literal
 
 from msgspec import Struct
@@ -185,7 +184,7 @@ class _Writer(Struct, frozen=True):
                     raise failure from None
                 snapshot = Snapshot(self.storage, segment)
                 state = CheckpointState.of(snapshot, self.now_ms)
-                writer = dataclass_replace(self, snapshot=snapshot, state=state)
+                writer = replace(self, snapshot=snapshot, state=state)
 
     def write(self, reuse: SidecarReuse | None) -> CheckpointResult:
         storage, snapshot = self.storage, self.snapshot

@@ -13,10 +13,11 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.errors import DeltaLogError

@@ -22,12 +22,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.data.deletion_vector import (

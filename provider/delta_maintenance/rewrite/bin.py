@@ -23,10 +23,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.arrow.row_hash import RowHash

@@ -22,8 +22,10 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from delta_log.errors import InvalidRequest
 from delta_log.log.data_path import encode_path, escape_hive

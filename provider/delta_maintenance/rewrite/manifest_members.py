@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from delta_maintenance.errors import BadManifest
 
@@ -14,7 +15,7 @@ BIN_ID = re.compile(r"[0-9a-f]{32}")
 _INT64_END = 1 << 63
 _TOKEN, _SHA256 = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{64}")
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=Struct)
 
 
 def _is_text(value: object) -> bool:
@@ -110,7 +111,7 @@ def checked_counts(value: object) -> tuple[int, ...]:
 
 
 def checked(cls: type[_T], values: object, members: Mapping[str, Callable[[object], bool]], what: str) -> _T:
-    """Make an instance of a dataclass from JSON values. Ignore unknown members, and give absent ones their defaults.
+    """Make an instance of a class from JSON values. Ignore unknown members, and give absent ones their defaults.
 
     :param members: the check for each member; one without is taken as it is.
     :param what: the object's name in an error.
@@ -119,10 +120,10 @@ def checked(cls: type[_T], values: object, members: Mapping[str, Callable[[objec
     if not isinstance(values, dict):
         raise BadManifest(f"{what} is no JSON object")
     known: dict[str, Any] = {}
-    for member in fields(cls):  # type: ignore[arg-type]
-        name = member.name
+    num_required = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
+    for number, name in enumerate(cls.__struct_fields__):
         if name not in values:
-            if member.default is MISSING and member.default_factory is MISSING:
+            if number < num_required:
                 raise BadManifest(f"{what} has no {name}")
             continue
         fits = members.get(name)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.errors import DeltaLogError
@@ -53,8 +54,7 @@ _LEAST_SAMPLED = 256
 _MOST_CHUNKS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """Sources that one process reads, or a part of one large source.
 
     :param number: of the share in the bin.
@@ -70,7 +70,7 @@ class Share:
     parts: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        return {**{name: getattr(self, name) for name in self.__slots__}, "task": self.task.to_json()}
+        return {**{name: getattr(self, name) for name in self.__struct_fields__}, "task": self.task.to_json()}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Share:
@@ -81,8 +81,7 @@ class Share:
         return self.task.bytes_in // self.parts
 
 
-@dataclass(frozen=True, slots=True)
-class ShareFacts:
+class ShareFacts(Struct, frozen=True):
     """What a process learns about its share.
 
     :param source_rows: physical rows of each source, as far as they are in the share.
@@ -98,7 +97,8 @@ class ShareFacts:
     bloom_filters: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ShareFacts:
@@ -110,8 +110,7 @@ class ShareFacts:
         return cls(**found)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
+class WrittenFile(Struct, frozen=True):
     """A new file, or what is known of one that got no rows.
 
     :param number: of the file in the bin.
@@ -126,7 +125,8 @@ class WrittenFile:
     row_map: RowMap | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> WrittenFile:
@@ -405,7 +405,7 @@ class _Reader:
             self.source_rows.append(data_file.first_row(wanted.stop) - data_file.first_row(wanted.start))
             self.decoded_bytes += sum(data_file.row_group_bytes[wanted.start : wanted.stop])
             if wanted:
-                yield msgspec.structs.replace(opened, wanted=wanted)
+                yield replace(opened, wanted=wanted)
 
 
 def _live(task: RewriteTask, storage: Storage) -> LiveRows:

@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from delta_log.log.deletion_vector_id import deletion_vector_id
 from delta_maintenance.layout.layout import Layout
@@ -37,11 +40,10 @@ LAYOUT_TAG = "delta-maintenance.layout"
 #: The version of the manifests that this release writes, and the last that it reads. Version 1 had no proof of its writer.
 MANIFEST_VERSION = 2
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=Struct)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A live file that a task replaces, with all facts for its ``remove`` action.
 
     :param num_records: physical rows by the file's statistics, where the plan needed to know them.
@@ -67,8 +69,7 @@ class SourceFile:
         return deletion_vector_id(vector["storageType"], vector["pathOrInlineDv"], vector.get("offset"))
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputFile(Struct, frozen=True):
     """A file that a task wrote, with all facts for its ``add`` action.
 
     :param stats: the statistics as the JSON text that goes into the log.
@@ -83,8 +84,7 @@ class OutputFile:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RowMap:
+class RowMap(Struct, frozen=True):
     """What a manifest says of the bin's row map (:mod:`delta_maintenance.rewrite.row_map`).
 
     :param token: random part of the file's name.
@@ -97,8 +97,7 @@ class RowMap:
     source_rows: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteTask:
+class RewriteTask(Struct, frozen=True):
     """One bin to rewrite. Together with the storage it is all that ``rewrite_bin`` needs.
 
     1. A worker reads the sources in this order.
@@ -154,7 +153,7 @@ class RewriteTask:
         return {REWRITE_TAG: self.rewrite_tag, **planned, **laid_out, **self.clustering_tags}
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> RewriteTask:
@@ -167,8 +166,7 @@ class RewriteTask:
         return cls(**raw)
 
 
-@dataclass(frozen=True, slots=True)
-class BinManifest:
+class BinManifest(Struct, frozen=True):
     """The result of one bin. It is written when the bin's files are complete.
 
     :param rows_in: physical rows of the sources; in a sound bin ``rows_in == rows_deleted + rows_out``.
@@ -218,7 +216,8 @@ class BinManifest:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
     def differs_from(self, task: RewriteTask) -> str | None:
         """Say how this manifest differs from the answer to a task; ``None`` if it is the answer."""
@@ -273,9 +272,8 @@ def row_map_key(run_id: str, bin_id: str, token: str) -> str:
     return f"{MANIFEST_DIRECTORY}/{run_id}/{bin_id}.{token}{ROW_MAP_SUFFIX}"
 
 
-def _known(cls: type, raw: dict[str, Any]) -> dict[str, Any]:
-    names = {f.name for f in fields(cls)}
-    return {key: value for key, value in raw.items() if key in names}
+def _known(cls: type[Struct], raw: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in raw.items() if key in cls.__struct_fields__}
 
 
 def _each(cls: type[_T], items: list[dict[str, Any]]) -> tuple[_T, ...]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -56,7 +56,7 @@ def forged(task: RewriteTask, **outputs: Any) -> dict[str, Any]:
         "bin_id": task.bin_id,
         "run_id": task.run_id,
         "partition_values": dict(task.partition_values),
-        "sources": [asdict(source) for source in task.sources],
+        "sources": [msgspec.to_builtins(source) for source in task.sources],
         "outputs": [{**output, **outputs}],
         "rows_in": 1,
         "rows_deleted": 0,

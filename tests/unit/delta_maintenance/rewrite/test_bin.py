@@ -8,7 +8,6 @@ import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from tests.support.runs.maintenance_runs import RUN_KEY, keys, manifests, run
 
 from delta_log import Table

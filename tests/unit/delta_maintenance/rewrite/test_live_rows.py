@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from tests.support.runs.maintenance_runs import run
 from tests.support.tables.rewritable_tables import File, GeneratedTable
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import (
     RUN_KEY,
@@ -282,7 +283,7 @@ def test_whatever_a_table_holds_what_an_earlier_try_finished_is_taken_over(
     first, second = WatchedEngine(kill), WatchedEngine()
     with TemporaryDirectory() as directory:
         path = Path(directory) / "t"
-        replace(table, row_tracking=tracked).write(path)
+        dataclasses.replace(table, row_tracking=tracked).write(path)
         options: dict[str, Any] = {
             "full": True,
             "target_size_bytes": 2000,
