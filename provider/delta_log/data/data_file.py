@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import accumulate, takewhile
 from typing import Any
 
 import numpy as np
@@ -326,22 +327,48 @@ class DataFile:
         return pa.Table.from_arrays(decoded, names=[there.column.physical_name for there in asked.found])
 
     def _decoded(self, asked: _Asked) -> list[pa.ChunkedArray]:
-        """Decode columns. Those with lists are decoded row group by row group, since only these say where each one's rows end."""
-        parquet, groups = self._parquet, range(self.num_row_groups)
-        lists = [name for name in asked.names if _has_list(self._arrow_schema.field(name).type)]
-        others = [name for name in asked.names if name not in set(lists)]
+        """Decode columns. Those with lists in lists are decoded row group by row group, to see where each one's rows end.
+
+        :raises CorruptLog: a column has other rows in a row group than the footer says.
+        """
+        parquet, groups = self._parquet, list(range(self.num_row_groups))
+        types = {name: self._arrow_schema.field(name).type for name in asked.names}
+        deep = [
+            name for name, kind in types.items() if _depth_of_lists(kind) > int(not pa.types.is_struct(kind))
+        ]
+        others = [name for name in asked.names if name not in set(deep)]
         found = {}
         if others:
-            flat = parquet.read_row_groups(list(groups), others, use_threads=False)
+            flat = parquet.read_row_groups(groups, others, use_threads=False)
             found = dict(zip(flat.column_names, flat.columns, strict=True))
-        if lists:
-            nested = [parquet.read_row_group(number, lists, use_threads=False) for number in groups]
+        for name in others:
+            if _depth_of_lists(types[name]) and _values_of_lists(
+                found[name], self._group_ends
+            ) != self._values_in(name):
+                raise CorruptLog(
+                    self.key, f"row groups have other numbers of rows in {name} than the footer says"
+                )
+        if deep:
+            nested = [parquet.read_row_group(number, deep, use_threads=False) for number in groups]
             for number, rows in zip(groups, nested, strict=True):
                 if rows.num_rows != self._metadata.row_group(number).num_rows:
                     raise CorruptLog(self.key, f"row group {number} has {rows.num_rows} rows in a column")
             together = pa.concat_tables(nested)
             found |= dict(zip(together.column_names, together.columns, strict=True))
         return [found[there.field.name] for there in asked.found if there.field is not None]
+
+    @property
+    def _group_ends(self) -> list[int]:
+        """The numbers of rows up to the end of each row group."""
+        metadata = self._metadata
+        return list(accumulate(metadata.row_group(number).num_rows for number in range(self.num_row_groups)))
+
+    def _values_in(self, name: str) -> list[int]:
+        """Return the number of values that the footer gives the first leaf of a column in each row group."""
+        columns = takewhile(lambda field: field.name != name, self._arrow_schema)
+        leaf = sum(_num_leaves(field.type) for field in columns)
+        groups = (self._metadata.row_group(number) for number in range(self.num_row_groups))
+        return [group.column(leaf).num_values for group in groups]
 
     def _read_as_dictionaries(self, columns: Sequence[_Found]) -> None:
         fields = [there.field for there in columns if there.field is not None and there.as_it_is]
@@ -421,11 +448,33 @@ class DataFile:
         return array if there.as_it_is else self._conversion.convert(array, there.column.type, physical)
 
 
-def _has_list(kind: pa.DataType) -> bool:
-    """Tell whether a type is an array or a map, or has one within it."""
-    if pa.types.is_struct(kind):
-        return any(_has_list(member.type) for member in kind)
-    return bool(pa.types.is_nested(kind))
+def _depth_of_lists(kind: pa.DataType) -> int:
+    """Return how many arrays and maps are within each other in a type."""
+    if not pa.types.is_nested(kind):
+        return 0
+    inner = max((_depth_of_lists(member.type) for member in _members(kind)), default=0)
+    return inner + int(not pa.types.is_struct(kind))
+
+
+def _num_leaves(kind: pa.DataType) -> int:
+    return sum(_num_leaves(member.type) for member in _members(kind)) if pa.types.is_nested(kind) else 1
+
+
+def _members(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.field(number) for number in range(kind.num_fields)]
+
+
+def _values_of_lists(column: pa.ChunkedArray, ends: Sequence[int]) -> list[int]:
+    """Count the values of lists or maps as Parquet does: one that is null or empty counts as one value.
+
+    :param ends: the numbers of rows up to the end of each row group, for which they are counted.
+    """
+    lengths = [np.diff(np.asarray(chunk.offsets)) for chunk in column.chunks]
+    values = np.concatenate([np.zeros(1, np.int64), *(np.maximum(each, 1) for each in lengths)])
+    counts = np.diff(np.cumsum(values)[[0, *ends]])
+    return [int(count) for count in counts]
 
 
 def _live_positions(start: int, stop: int, hidden: RowBitmap | None) -> pa.Array:

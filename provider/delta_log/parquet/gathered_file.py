@@ -3,7 +3,7 @@
 Reading many small files as one file saves a reader the work that it does for each file. A reader of such a file takes the values of
 a column from one row group after the other, and does not ask where a row group ends. So a wrong number of values in one file would
 shift those of the next one. Therefore the numbers of values in the headers of pages are compared with the footers. The pages of a
-leaf in a list or a map do not tell how many rows they have, so such columns have to be read row group by row group.
+leaf in a list or a map do not tell how many rows they have, so the reader has to count the values in the rows of each row group.
 """
 
 from __future__ import annotations
@@ -101,7 +101,6 @@ def _decoded_bytes(file: memoryview, data_end: int, group: RowGroup, repeated: S
             f"a row group has {len(chunks)} column chunks, and the schema {len(repeated)} leaves"
         )
     num_rows = group.num_rows
-    encoded_rows = encoded_integer(num_rows)
     decoded_bytes = 0
     for chunk, is_repeated in zip(chunks, repeated, strict=True):
         start, size = chunk.place
@@ -109,20 +108,21 @@ def _decoded_bytes(file: memoryview, data_end: int, group: RowGroup, repeated: S
             raise CannotGather(
                 f"a column chunk ends at {start + size}, and the data of the file at {data_end}"
             )
-        if not is_repeated and not _has_rows(file, chunk, encoded_rows):
-            raise CannotGather(f"the pages of a column chunk do not have {num_rows} values")
+        num_values = chunk.num_values if is_repeated else num_rows
+        if not _has_values(file, chunk, encoded_integer(num_values)):
+            raise CannotGather(f"the pages of a column chunk do not have {num_values} values")
         width = _VALUE_BYTES
         if chunk.form.physical_type == _BYTE_ARRAY:
             if not _BOUNDED_ENCODINGS.issuperset(chunk.form.encodings):
                 raise CannotGather("texts may be wider than their pages")
             width += mean_width(file, start, start + size)
-        decoded_bytes += width * (chunk.num_values if is_repeated else num_rows)
+        decoded_bytes += width * num_values
     return max(group.uncompressed_bytes, decoded_bytes)
 
 
-def _has_rows(file: memoryview, chunk: ColumnChunk, rows: bytes) -> bool:
+def _has_values(file: memoryview, chunk: ColumnChunk, count: bytes) -> bool:
     start, size = chunk.place
     try:
-        return chunk.has_values(rows) and has_values(file, start, start + size, rows)
+        return chunk.has_values(count) and has_values(file, start, start + size, count)
     except IndexError:
         return False

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
@@ -29,6 +30,9 @@ from delta_maintenance.rewrite.writer_settings import WriterSettings
 _BATCH_BYTES = 256 << 10
 #: The least rows of a batch, which is Arrow's default, and the most rows of a page.
 _LEAST_BATCH_ROWS, _MOST_BATCH_ROWS = 1 << 10, 20_000
+#: Texts that come as dictionary arrays have each value so many times, on average. Decoding and encoding a text takes as long either
+#: way where each value stands about three times.
+_OFTEN = 4
 #: Spark's value.
 _BLOOM_FALSE_POSITIVES = 0.01
 
@@ -93,15 +97,18 @@ class PartEncoder:
         self._dictionaries: frozenset[str] | None = None
 
     def dictionaries(self) -> frozenset[str]:
-        """Return the names of texts that get a dictionary, as far as the rows so far tell.
+        """Return the names of texts that get a dictionary and repeat often, as far as the rows so far tell.
 
         The caller may pass their further values as dictionary arrays, as files have them. The encoder then does not look up each
-        value.
+        value, but the values of each file's dictionary, which takes longer where there are nearly as many.
         """
         if self._dictionaries is None and self._pending and not (self._bloom_filters or self._hashes_rows):
             texts = pa.schema([field for field in self._read_schema if pa.types.is_string(field.type)])
             columns = [_column(self._pending, field, as_dictionary=False) for field in texts]
-            self._dictionaries = frozenset(dictionary_columns(pa.table(columns, schema=texts)))
+            read = pa.table(columns, schema=texts)
+            self._dictionaries = frozenset(
+                name for name in dictionary_columns(read) if _repeats_often(read.column(name))
+            )
         return self._dictionaries or frozenset()
 
     def encode(self, batches: Iterable[_Rows]) -> EncodedPart:
@@ -202,6 +209,10 @@ def _column(batches: list[_Rows], field: pa.Field, as_dictionary: bool) -> pa.Ch
     return pa.chunked_array(
         [array if array.type == field.type else array.cast(field.type) for array in arrays], field.type
     )
+
+
+def _repeats_often(values: pa.ChunkedArray) -> bool:
+    return bool(pc.count_distinct(values).as_py() * _OFTEN <= len(values))
 
 
 def _as_dictionary(array: pa.Array) -> pa.Array:

@@ -211,7 +211,7 @@ def _bytes_of_pages(content: bytes) -> list[int]:
     chunks = [metadata.row_group(0).column(leaf) for leaf in (0, 1, 3)]
     starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
     starts += [chunk.data_page_offset for chunk in chunks]
-    return sorted({start + more for start in starts for more in range(32)})
+    return sorted({start + more for start in starts for more in range(56)})
 
 
 @examples(1500)
