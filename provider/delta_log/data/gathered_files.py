@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +17,8 @@ from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField
 
+#: The bytes of files that are in memory at once are usually fewer.
+_USUAL_BYTES = 16 << 20
 #: After so many refusals in a row, other files are not tried any more: most files of a table are alike.
 _MOST_REFUSALS = 3
 
@@ -29,6 +33,7 @@ class GatheredFiles:
         self._storage, self._mapping_mode = storage, mapping_mode
         self._gatherer = FileGatherer()
         self._refusals = 0
+        self._free: deque[memoryview] = deque()
 
     def read(
         self,
@@ -64,8 +69,8 @@ class GatheredFiles:
         most_bytes: int,
     ) -> pa.Table | None:
         sizes = [size for _, size in files]
-        content = pa.allocate_buffer(sum(sizes))
-        view = memoryview(content).cast("B")
+        memory_of_files = self._take(sum(sizes))
+        view = memory_of_files[: sum(sizes)]
         start = 0
         try:
             for data_file, size in files:
@@ -74,7 +79,21 @@ class GatheredFiles:
                 start += size
             end = MAGIC + self._gatherer.end_of(view, sizes, most_bytes)
             metadata = pq.read_metadata(pa.BufferReader(end))
+            content = pa.py_buffer(view)
             whole = DataFile(self._storage, files[0][0].key, self._mapping_mode, (content, metadata))
             return whole.read_at_once(columns, memory=memory, dictionaries=dictionaries)
         except (CannotGather, CorruptThrift, TableError, pa.ArrowException, OSError):
             return None
+        finally:
+            # Arrow has copied all values, so others may use the memory.
+            self._free.append(memory_of_files)
+
+    def _take(self, num_bytes: int) -> memoryview:
+        """Return memory for the bytes of some files: a process pays for each page of memory that it uses for the first time."""
+        try:
+            free = self._free.pop()
+            if len(free) >= num_bytes:
+                return free
+        except IndexError:
+            pass
+        return memoryview(mmap(-1, max(num_bytes, _USUAL_BYTES), MAP_PRIVATE | MAP_ANONYMOUS))

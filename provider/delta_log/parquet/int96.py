@@ -49,10 +49,14 @@ class Int96Check:
 
     @staticmethod
     def paths_in(parquet: pq.ParquetFile) -> tuple[str, ...]:
-        """Return the paths of the leaves that are stored as INT96."""
-        schema = parquet.schema
-        columns = (schema.column(number) for number in range(len(schema)))
-        return tuple(column.path for column in columns if column.physical_type == "INT96")
+        """Return the paths of the leaves that are stored as INT96; none of a file without rows."""
+        metadata = parquet.metadata
+        if not metadata.num_row_groups:
+            return ()
+        # The metadata and the schema that is asked of them hold each other, and use memory until Python looks for cycles.
+        group = metadata.row_group(0)
+        columns = (group.column(number) for number in range(group.num_columns))
+        return tuple(column.path_in_schema for column in columns if column.physical_type == "INT96")
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Check the timestamps of a batch, as Arrow read them.

@@ -40,8 +40,13 @@ _DICTIONARY_HEADER = re.compile(
     rb"\x15\x04\x15(%b)\x15(%b)(?:\x15%b\x3c|\x4c)\x15(%b)\x15[\x00-\x7f][\x11\x12]?\x00\x00"
     % ((_NUMBER,) * 4)
 )
-#: A field of the header of a data page: its statistics.
+#: A field of the header of a data page: its statistics. Those of numbers have bounds of few widths, counts and marks.
 _STATISTICS = b"\x1c"
+_NUMBER_STATISTICS = re.compile(
+    rb"\x1c(?:[\x18\x28\x38\x48\x58](?:\x08.{8}|\x04.{4}|\x01.|\x10.{16})|[\x16\x26\x36\x46]%b|[\x11\x12\x21\x22])*\x00"
+    % _NUMBER,
+    re.DOTALL,
+)
 #: The end of a page's header: of the struct in it, and of the header.
 _END = b"\0\0"
 #: Numbers of ``CompressionCodec``. The content tells its length without compression.
@@ -148,7 +153,8 @@ def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
         total += integer(page[2])
         at = page.end()
         if file[at : at + 1] == _STATISTICS:
-            at = end_of(file, at + 1, STRUCT)  # type: ignore[arg-type]
+            plain = _NUMBER_STATISTICS.match(file, at, stop)
+            at = end_of(file, at + 1, STRUCT) if plain is None else plain.end()  # type: ignore[arg-type]
         start = at + len(_END) + integer(page[1])
         if file[at : at + len(_END)] != _END or start <= at:
             return False

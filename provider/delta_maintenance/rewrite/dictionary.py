@@ -7,6 +7,7 @@ the dictionary outgrows its page. So the writer estimates the distinct values of
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -90,11 +91,14 @@ def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
     return list(leaves(column.chunks[:1]))
 
 
-def leaf_paths(field: pa.Field) -> list[str]:
+def leaf_paths(field: pa.Field) -> tuple[str, ...]:
     """Return the paths of a column's leaves, as a Parquet file names them."""
-    if not pa.types.is_nested(field.type):
-        return [field.name]
+    return _nested_paths(field) if pa.types.is_nested(field.type) else (field.name,)
+
+
+@lru_cache
+def _nested_paths(field: pa.Field) -> tuple[str, ...]:
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, pa.schema([field]), store_schema=False).close()
     parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
-    return [parquet.schema.column(index).path for index in range(len(parquet.schema))]
+    return tuple(parquet.schema.column(index).path for index in range(len(parquet.schema)))

@@ -98,6 +98,8 @@ class LiveRows:
         )
         self.schema: pa.Schema = arrow_schema(self.columns, physical=True)
         self._gathered = GatheredFiles(storage, task.mapping_mode)
+        #: For each list of columns.
+        self._memories: dict[tuple[str, ...], ColumnMemory] = {}
 
     @property
     def num_row_ids(self) -> int:
@@ -118,8 +120,8 @@ class LiveRows:
         :param dictionaries: returns the names of texts that may come as dictionary arrays; asked before each slice.
         :param on_all_processors: decode columns side by side, where no other slices are.
         """
-        memory = ColumnMemory()
         schema = self.schema if names is None else self.schema_of(names)
+        memory = self._memories.setdefault(tuple(schema.names), ColumnMemory())
         for part in slices:
             yield from self._batches_of(part, schema, memory, on_all_processors, dictionaries())
 
@@ -137,8 +139,8 @@ class LiveRows:
 
         :param at_once_bytes: about the most bytes of the rows of a table, if it has more than one file.
         """
-        memory = ColumnMemory()
         schema = self.schema if names is None else self.schema_of(names)
+        memory = self._memories.setdefault(tuple(schema.names), ColumnMemory())
         columns = self._columns_in(schema)
         for together in self._groups(slices, min(_AT_ONCE_BYTES, at_once_bytes)):
             table = None
