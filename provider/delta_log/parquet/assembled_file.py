@@ -171,14 +171,13 @@ class AssembledFile:
                     moved = moved.without_bounds()
                 if moved.has_own_old_bounds:
                     moved = moved.without_old_bounds()
-            self._keep(chunk, moved, by, small)
+            if moved.form.names_parts:
+                self._keep(chunk, moved, by, small)
             chunks.append(moved)
         self._num_rows += group.num_rows
         complete = group.moved(group.extent[0] + by, chunks)
         # Nothing more is to be put into a row group without indexes, and a file may have very many of them.
-        has_indexes = any(
-            place in chunk.form.places for chunk in chunks for place in (OFFSET_INDEX[0], COLUMN_INDEX[0])
-        )
+        has_indexes = any(chunk.form.names_parts for chunk in chunks)
         self._groups.append(complete if has_indexes else EncodedRowGroup(complete.to_bytes()))
 
     def finish(self, key_values: Mapping[str, str]) -> None:

@@ -80,8 +80,16 @@ class ChunkForm(Struct, frozen=True, eq=False):
     _parts: list[bytes]
     #: The patterns of the bytes between texts, which say their own length. Most forms are never met again, so they wait.
     _sources: tuple[bytes, ...]
+    #: The numbers of the values that say where pages are, and of those that :attr:`ColumnChunk.place` follows from: where the first
+    #: data page is, where the dictionary is, and how long all pages are; ``None``: there is no such value.
+    offsets: tuple[int, ...]
+    extent: tuple[int | None, int | None, int | None]
+    #: Whether it names page indexes or a Bloom filter, and whether it has bounds of the deprecated form.
+    names_parts: bool
+    has_old_bounds: bool
     _compiled: list[re.Pattern[bytes]] = field(default_factory=list)
-    _edited: dict[str, ChunkForm] = field(default_factory=dict)
+    #: The form after each edit, and the numbers of the values that it has left.
+    _edited: dict[str, tuple[ChunkForm, list[int]]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, data: bytes, at: int) -> tuple[ChunkForm, Values, int]:
@@ -114,8 +122,9 @@ class ChunkForm(Struct, frozen=True, eq=False):
             last = stop
         parts.append(data[last:end])
         patterns.append(pattern + re.escape(data[last:end]))
+        places = {path: number for number, (path, _, _, _) in enumerate(found)}
         form = cls(
-            {path: number for number, (path, _, _, _) in enumerate(found)},
+            places,
             meta.binaries(_PATH),
             physical_type,
             meta.required_number(_CODEC),
@@ -125,6 +134,10 @@ class ChunkForm(Struct, frozen=True, eq=False):
             _exactness(meta),
             parts,
             tuple(patterns),
+            tuple(places[path] for path in (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE) if path in places),
+            (places.get(DATA_PAGE), places.get(DICTIONARY_PAGE), places.get(COMPRESSED_BYTES)),
+            any(part[0] in places for part in (OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER)),
+            any(old in places for old, _ in OLD_BOUNDS),
         )
         return form, [data[start:stop] for _, _, start, stop in found], end
 
@@ -159,12 +172,14 @@ class ChunkForm(Struct, frozen=True, eq=False):
 
     def edited(self, edit: str, values: Values) -> tuple[ChunkForm, Values]:
         """Return the form and the values of a chunk after one of the edits below. ``values`` have this form."""
-        form = self._edited.get(edit)
-        if form is None:
+        known = self._edited.get(edit)
+        if known is None:
             chunk = Fields.from_bytes(self.to_bytes(values), {_META: {_STATISTICS: {}}})
             _EDITS[edit](chunk)
-            form = self._edited[edit] = ChunkForm.read(chunk.to_bytes(), 0)[0]
-        return form, [values[self.places[path]] for path in form.places]
+            form = ChunkForm.read(chunk.to_bytes(), 0)[0]
+            known = self._edited[edit] = form, [self.places[path] for path in form.places]
+        form, kept = known
+        return form, [values[number] for number in kept]
 
 
 def _without_indexes(chunk: Fields) -> None:

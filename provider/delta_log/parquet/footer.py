@@ -81,10 +81,14 @@ class ColumnChunk:
         :raises CorruptThrift: its first data page lies outside of them.
         """
         if self._place is None:
-            first = self.required_number(form.DATA_PAGE)
-            # Some writers say 0 where there is no dictionary.
-            start = min(first, self.number(form.DICTIONARY_PAGE) or first)
-            size = self.required_number(form.COMPRESSED_BYTES)
+            data_page, dictionary_page, pages = self.form.extent
+            if data_page is None or pages is None:
+                raise CorruptThrift(0, "a column chunk does not say where its pages are")
+            start = first = integer(self.values[data_page])
+            if dictionary_page is not None:
+                # Some writers say 0 where there is no dictionary.
+                start = min(first, integer(self.values[dictionary_page]) or first)
+            size = integer(self.values[pages])
             if first >= start + size:
                 raise CorruptThrift(0, f"pages are {size} bytes from {start} on, and the first is at {first}")
             self._place = start, size
@@ -133,6 +137,8 @@ class ColumnChunk:
     @property
     def has_own_old_bounds(self) -> bool:
         """Whether a bound of the deprecated form is not that of the present form, too."""
+        if not self.form.has_old_bounds:
+            return False
         places, values = self.form.places, self.values
         for old, new in form.OLD_BOUNDS:
             if old in places and (new not in places or values[places[old]] != values[places[new]]):
@@ -164,13 +170,12 @@ class ColumnChunk:
 
     def moved(self, by: int) -> ColumnChunk:
         """Return the chunk for a file in which its pages lie ``by`` bytes further on."""
-        values, places = self.values.copy(), self.form.places
-        for path in (form.DATA_PAGE, form.INDEX_PAGE, form.DICTIONARY_PAGE):
-            place = places.get(path)
-            if place is not None and values[place] != _ZERO:
-                values[place] = encoded_integer(integer(values[place]) + by)
+        values = self.values.copy()
+        for offset in self.form.offsets:
+            if values[offset] != _ZERO:
+                values[offset] = encoded_integer(integer(values[offset]) + by)
         # Deprecated: writers should say 0.
-        place = places.get(form.FILE_OFFSET)
+        place = self.form.places.get(form.FILE_OFFSET)
         if place is not None:
             values[place] = _ZERO
         return ColumnChunk(self.form, values)

@@ -384,15 +384,17 @@ def integer(value: bytes) -> int:
 
 
 def encoded_integer(value: int) -> bytes:
-    return encoded_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+    raw = value << 1 if value >= 0 else (-value << 1) - 1
+    # A footer has very many of them, most of four bytes.
+    if 1 << 21 <= raw < 1 << 28:
+        return bytes((raw & 127 | 128, raw >> 7 & 127 | 128, raw >> 14 & 127 | 128, raw >> 21))
+    return encoded_varint(raw)
 
 
 def encoded_varint(value: int) -> bytes:
     """Encode an unsigned number."""
     if value < 128:
         return bytes((value,))
-    if 1 << 21 <= value < 1 << 28:
-        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

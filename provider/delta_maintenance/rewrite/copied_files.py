@@ -34,7 +34,7 @@ from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: Bytes from the end of a file on a disk that are read at once; most footers are smaller.
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES = 32 << 10
 
 
 class StoredFile(Struct, frozen=True):
