@@ -121,7 +121,7 @@ class LiveRows:
         :param on_all_processors: decode columns side by side, where no other slices are.
         """
         schema = self.schema if names is None else self.schema_of(names)
-        memory = self._memories.setdefault(tuple(schema.names), ColumnMemory())
+        memory = self._memory_of(schema)
         for part in slices:
             yield from self._batches_of(part, schema, memory, on_all_processors, dictionaries())
 
@@ -130,7 +130,6 @@ class LiveRows:
         slices: Iterable[SourceSlice],
         *,
         dictionaries: Callable[[], Collection[str]] = frozenset,
-        names: Collection[str] | None = None,
         at_once_bytes: int = _AT_ONCE_BYTES,
     ) -> Iterator[pa.RecordBatch | pa.Table]:
         """Yield the same rows as :meth:`batches`; those of several small files may come as one table.
@@ -139,9 +138,7 @@ class LiveRows:
 
         :param at_once_bytes: about the most bytes of the rows of a table, if it has more than one file.
         """
-        schema = self.schema if names is None else self.schema_of(names)
-        memory = self._memories.setdefault(tuple(schema.names), ColumnMemory())
-        columns = self._columns_in(schema)
+        columns, memory = self.columns.fields, self._memory_of(self.schema)
         for together in self._groups(slices, min(_AT_ONCE_BYTES, at_once_bytes)):
             table = None
             if len(together.parts) > 1:
@@ -155,7 +152,7 @@ class LiveRows:
                 yield table
                 continue
             for part in together.parts:
-                for batch in self._batches_of(part, schema, memory, False, dictionaries()):
+                for batch in self._batches_of(part, self.schema, memory, False, dictionaries()):
                     together.decoded_bytes += batch.nbytes
                     yield batch
 
@@ -176,6 +173,9 @@ class LiveRows:
                 group = group.next()
         if group.parts:
             yield group
+
+    def _memory_of(self, schema: pa.Schema) -> ColumnMemory:
+        return self._memories.setdefault(tuple(schema.names), ColumnMemory())
 
     def _columns_in(self, schema: pa.Schema) -> list[StructField]:
         wanted = set(schema.names)
