@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -123,6 +124,54 @@ def test_the_rows_are_those_of_each_file_in_turn(
     assert found is not None
     assert pa.types.is_dictionary(found.schema.field("text").type)
     assert found.cast(_SCHEMA).equals(pa.concat_tables(tables))
+
+
+@pytest.mark.parametrize("is_nullable", [True, False])
+@pytest.mark.parametrize("has_dictionaries", [True, False])
+def test_rows_stay_what_they_are_while_others_are_read(is_nullable: bool, has_dictionaries: bool) -> None:
+    # The memory of the files' bytes is used again, and Arrow could return arrays that are slices of it.
+    kinds: dict[str, tuple[Any, pa.DataType]] = {
+        "long": ("long", pa.int64()),
+        "double": ("double", pa.float64()),
+        "float": ("float", pa.float32()),
+        "flag": ("boolean", pa.bool_()),
+        "text": ("string", pa.string()),
+        "bytes": ("binary", pa.binary()),
+        "day": ("date", pa.date32()),
+        "large": ("decimal(30,2)", pa.decimal128(30, 2)),
+        "list": (_TYPES["list"], pa.list_(pa.int64())),
+    }
+    schema = pa.schema([pa.field(name, kind, is_nullable) for name, (_, kind) in kinds.items()])
+
+    def table(first: int) -> pa.Table:
+        numbers = range(first, first + 500)
+        days = pa.array(numbers, pa.int32()).cast(pa.date32())
+        return pa.table(
+            {
+                "long": list(numbers),
+                "double": [n / 2 for n in numbers],
+                "float": [n / 4 for n in numbers],
+                "flag": [n % 3 == 0 for n in numbers],
+                "text": [str(n) for n in numbers],
+                "bytes": [str(n).encode() for n in numbers],
+                "day": days,
+                "large": [Decimal(n) for n in numbers],
+                "list": [[n, n + 1] for n in numbers],
+            },
+            schema,
+        )
+
+    options: dict[str, Any] = {"compression": "none", "use_dictionary": has_dictionaries}
+    storage, files = stored([file_of(table(first), **options) for first in (0, 500, 10_000, 10_500)])
+    wanted = columns("id", **{name: kind for name, (kind, _) in kinds.items()})[1:]
+    together, memory = GatheredFiles(storage, "none"), ColumnMemory()
+    first = together.read(files[:2], wanted, memory, (), 1 << 20)
+    second = together.read(files[2:], wanted, memory, (), 1 << 20)
+
+    assert first is not None
+    assert second is not None
+    assert first.to_pylist() == [*table(0).to_pylist(), *table(500).to_pylist()]
+    assert second.column("long").to_pylist() == list(range(10_000, 11_000))
 
 
 def test_the_asked_columns_are_read_in_the_asked_order() -> None:
