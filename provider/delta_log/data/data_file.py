@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, takewhile
 from typing import Any
 
@@ -77,16 +78,18 @@ class _Asked(Struct, frozen=True):
 class ColumnMemory:
     """Remembers the places of a table's columns from one file to the next, since most files have one schema.
 
-    One instance serves reads of one list of columns in one way.
+    One instance serves reads of one list of columns in one way. Threads may share it.
     """
 
     def __init__(self) -> None:
         self._known: tuple[pa.Schema, _Asked] | None = None
 
     def recall(self, schema: pa.Schema, find: Callable[[], _Asked]) -> _Asked:
-        if self._known is None or not self._known[0].equals(schema, check_metadata=True):
-            self._known = schema, find()
-        return self._known[1]
+        # Another thread may put what it has found here at any time.
+        known = self._known
+        if known is None or not known[0].equals(schema, check_metadata=True):
+            known = self._known = schema, find()
+        return known[1]
 
 
 class DataFile:
@@ -187,14 +190,15 @@ class DataFile:
         :raises CorruptLog: the file is gone, or cannot be read.
         """
         is_open = self._opened is not None
-        with _file_errors(self.key, self._storage):
-            source = self._source if is_open else self._source_in_storage()
-            source.seek(0)
-            copied = source.readinto(target)
-            is_whole = copied == len(target) and not source.read(1)
+        source = self._source if is_open else self._source_in_storage()
+        try:
+            with _file_errors(self.key, self._storage):
+                source.seek(0)
+                copied = source.readinto(target)
+                return copied == len(target) and not source.read(1)
+        finally:
             if not is_open:
                 source.close()
-        return is_whole
 
     def close(self) -> None:
         """Close the file until :meth:`read` opens it again. A file that waits for its turn then needs no descriptor."""
@@ -327,24 +331,23 @@ class DataFile:
         return pa.Table.from_arrays(decoded, names=[there.column.physical_name for there in asked.found])
 
     def _decoded(self, asked: _Asked) -> list[pa.ChunkedArray]:
-        """Decode columns. Those with lists in lists are decoded row group by row group, to see where each one's rows end.
+        """Decode columns. Those with lists are decoded row group by row group, to see where each one's rows end.
+
+        Where the items are simple values, their number tells the same, and takes less time.
 
         :raises CorruptLog: a column has other rows in a row group than the footer says.
         """
         parquet, groups = self._parquet, list(range(self.num_row_groups))
         types = {name: self._arrow_schema.field(name).type for name in asked.names}
-        deep = [
-            name for name, kind in types.items() if _depth_of_lists(kind) > int(not pa.types.is_struct(kind))
-        ]
+        simple = {name for name, kind in types.items() if _is_list_of_values(kind)}
+        deep = [name for name, kind in types.items() if name not in simple and _has_list(kind)]
         others = [name for name in asked.names if name not in set(deep)]
         found = {}
         if others:
             flat = parquet.read_row_groups(groups, others, use_threads=False)
             found = dict(zip(flat.column_names, flat.columns, strict=True))
         for name in others:
-            if _depth_of_lists(types[name]) and _values_of_lists(
-                found[name], self._group_ends
-            ) != self._values_in(name):
+            if name in simple and _values_of_lists(found[name], self._group_ends) != self._values_in(name):
                 raise CorruptLog(
                     self.key, f"row groups have other numbers of rows in {name} than the footer says"
                 )
@@ -364,7 +367,7 @@ class DataFile:
         return list(accumulate(metadata.row_group(number).num_rows for number in range(self.num_row_groups)))
 
     def _values_in(self, name: str) -> list[int]:
-        """Return the number of values that the footer gives the first leaf of a column in each row group."""
+        """Return the number of values that the footer gives the only leaf of a column in each row group."""
         columns = takewhile(lambda field: field.name != name, self._arrow_schema)
         leaf = sum(_num_leaves(field.type) for field in columns)
         groups = (self._metadata.row_group(number) for number in range(self.num_row_groups))
@@ -373,11 +376,31 @@ class DataFile:
     def _read_as_dictionaries(self, columns: Sequence[_Found]) -> None:
         fields = [there.field for there in columns if there.field is not None and there.as_it_is]
         # A name with a dot may be the path of another column's member.
-        names = [field.name for field in fields if pa.types.is_string(field.type) and "." not in field.name]
+        texts = [field.name for field in fields if pa.types.is_string(field.type) and "." not in field.name]
+        names = [name for name in texts if not self._has_deltas(name)] if texts else []
         if names != self._dictionaries:
             self._dictionaries = names
             if self._opened is not None:
                 self._opened = self._parquet_of(self._source)
+
+    def _has_deltas(self, name: str) -> bool:
+        """Tell whether texts are encoded in a way that Arrow does not decode to dictionaries.
+
+        :param name: a column without members.
+        """
+        if name not in self._leaf_numbers:
+            return True
+        groups = (self._metadata.row_group(number) for number in range(self.num_row_groups))
+        chunks = (group.column(self._leaf_numbers[name]) for group in groups)
+        return any("DELTA" in encoding for chunk in chunks for encoding in chunk.encodings)
+
+    @cached_property
+    def _leaf_numbers(self) -> dict[str, int]:
+        """The numbers of the leaves by their paths; none of a file without row groups."""
+        if not self.num_row_groups:
+            return {}
+        group = self._metadata.row_group(0)
+        return {group.column(number).path_in_schema: number for number in range(group.num_columns)}
 
     def _in_seconds(self) -> pq.ParquetFile:
         source = self._storage.open_read(self.key)
@@ -448,12 +471,16 @@ class DataFile:
         return array if there.as_it_is else self._conversion.convert(array, there.column.type, physical)
 
 
-def _depth_of_lists(kind: pa.DataType) -> int:
-    """Return how many arrays and maps are within each other in a type."""
-    if not pa.types.is_nested(kind):
-        return 0
-    inner = max((_depth_of_lists(member.type) for member in _members(kind)), default=0)
-    return inner + int(not pa.types.is_struct(kind))
+def _has_list(kind: pa.DataType) -> bool:
+    """Tell whether a type is an array or a map, or has one within it."""
+    if pa.types.is_struct(kind):
+        return any(_has_list(member.type) for member in kind)
+    return bool(pa.types.is_nested(kind))
+
+
+def _is_list_of_values(kind: pa.DataType) -> bool:
+    """Tell whether a type is an array of values that are not nested: a column with one leaf."""
+    return bool(pa.types.is_list(kind)) and not pa.types.is_nested(kind.value_type)
 
 
 def _num_leaves(kind: pa.DataType) -> int:
@@ -467,7 +494,7 @@ def _members(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _values_of_lists(column: pa.ChunkedArray, ends: Sequence[int]) -> list[int]:
-    """Count the values of lists or maps as Parquet does: one that is null or empty counts as one value.
+    """Count the values of lists as Parquet does: one that is null or empty counts as one value.
 
     :param ends: the numbers of rows up to the end of each row group, for which they are counted.
     """

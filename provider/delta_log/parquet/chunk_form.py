@@ -26,6 +26,8 @@ _FILE_PATH, FILE_OFFSET, _META, _CRYPTO, _ENCRYPTED_META = 1, (2,), 3, 8, 9
 OFFSET_INDEX, COLUMN_INDEX = ((4,), (5,)), ((6,), (7,))
 # Fields of ColumnMetaData.
 _TYPE, _ENCODINGS, _PATH, _CODEC, _STATISTICS, _ENCODING_STATS, _SIZES = 1, 2, 3, 4, 12, 13, 16
+#: The bytes of all texts, without those of their lengths.
+TEXT_BYTES = (_META, _SIZES, 1)
 NUM_VALUES, UNCOMPRESSED_BYTES, COMPRESSED_BYTES = (_META, 5), (_META, 6), (_META, 7)
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE = (_META, 9), (_META, 10), (_META, 11)
 BLOOM_FILTER = ((_META, 14), (_META, 15))
@@ -273,7 +275,7 @@ def _field_head(data: bytes, at: int, number: int) -> tuple[int, int, int]:
 
 def _read_value(data: bytes, at: int, kind: int, path: Path, found: list[_Place]) -> int:
     start = at
-    if path in _NUMBERS or path == (_META, _SIZES, 1):
+    if path in _NUMBERS or path == TEXT_BYTES:
         at = _number_end(data, at, kind, path)
         found.append((path, I64, start, at))
     elif path in _BYTES:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
+from delta_log.parquet.chunk_form import TEXT_BYTES
 from delta_log.parquet.footer import (
     END_BYTES,
     MAGIC,
@@ -22,8 +23,8 @@ from delta_log.parquet.footer import (
     RowGroup,
     footer_start,
 )
-from delta_log.parquet.page import has_values, mean_width
-from delta_log.parquet.schema_elements import leaves_of
+from delta_log.parquet.page import has_values, most_text_bytes
+from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.parquet.thrift_fields import encoded_integer
 
 _BYTE_ARRAY = 6
@@ -42,8 +43,8 @@ class FileGatherer(Struct):
     """Makes the footers of gathered files. Threads share it, since most files of a table are written alike."""
 
     _memory: FooterMemory = field(default_factory=FooterMemory)
-    #: Whether each leaf is in a list or a map, by the bytes of the schema.
-    _repeated: dict[bytes, list[bool]] = field(default_factory=dict)
+    #: The leaves of the schema that was met last, by its bytes.
+    _leaves: dict[bytes, list[Leaf]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def end_of(self, content: memoryview, sizes: Sequence[int], most_bytes: int) -> bytes:
@@ -68,11 +69,15 @@ class FileGatherer(Struct):
                 first = first or footer
                 if not footer.is_like(first):
                     raise CannotGather("a file has another schema or other notes than the first one")
-                repeated = self._repeated_leaves(footer)
+                if footer.num_rows != sum(group.num_rows for group in footer.row_groups):
+                    raise CannotGather(
+                        f"its footer says {footer.num_rows} rows, and the row groups have others"
+                    )
+                leaves = self._leaves_of(footer)
                 for group in footer.row_groups:
                     if not group.num_rows:
                         continue
-                    decoded_bytes += _decoded_bytes(file, data_end, group, repeated)
+                    decoded_bytes += _decoded_bytes(file, data_end, group, leaves)
                     if decoded_bytes > most_bytes:
                         raise CannotGather(f"the values may have more than {most_bytes} bytes")
                     chunks = [chunk.moved(start).pages_only() for chunk in group.chunks]
@@ -82,42 +87,55 @@ class FileGatherer(Struct):
             raise CannotGather("there are no files")
         return first.of_row_groups(groups).to_end()
 
-    def _repeated_leaves(self, footer: Footer) -> list[bool]:
-        known = self._repeated.get(footer.schema_bytes)
+    def _leaves_of(self, footer: Footer) -> list[Leaf]:
+        known = self._leaves.get(footer.schema_bytes)
         if known is None:
-            known = [leaf.is_repeated for leaf in leaves_of(footer.schema)]
-            self._repeated = {footer.schema_bytes: known}
+            known = leaves_of(footer.schema)
+            self._leaves = {footer.schema_bytes: known}
         return known
 
 
-def _decoded_bytes(file: memoryview, data_end: int, group: RowGroup, repeated: Sequence[bool]) -> int:
+def _decoded_bytes(file: memoryview, data_end: int, group: RowGroup, leaves: Sequence[Leaf]) -> int:
     """Check a row group, and estimate the bytes of its values.
 
     :raises CannotGather: a column chunk does not have the group's rows, or is not within the file.
     """
     chunks = group.chunks
-    if len(chunks) != len(repeated):
+    if len(chunks) != len(leaves):
         raise CannotGather(
-            f"a row group has {len(chunks)} column chunks, and the schema {len(repeated)} leaves"
+            f"a row group has {len(chunks)} column chunks, and the schema {len(leaves)} leaves"
         )
     num_rows = group.num_rows
     decoded_bytes = 0
-    for chunk, is_repeated in zip(chunks, repeated, strict=True):
+    for chunk, leaf in zip(chunks, leaves, strict=True):
         start, size = chunk.place
+        if chunk.form.physical_type != leaf.physical_type:
+            raise CannotGather("a column chunk has another type than the schema says")
         if not len(MAGIC) <= start < start + size <= data_end:
             raise CannotGather(
                 f"a column chunk ends at {start + size}, and the data of the file at {data_end}"
             )
-        num_values = chunk.num_values if is_repeated else num_rows
+        num_values = chunk.num_values if leaf.is_repeated else num_rows
         if not _has_values(file, chunk, encoded_integer(num_values)):
             raise CannotGather(f"the pages of a column chunk do not have {num_values} values")
-        width = _VALUE_BYTES
+        decoded_bytes += _VALUE_BYTES * num_values
         if chunk.form.physical_type == _BYTE_ARRAY:
-            if not _BOUNDED_ENCODINGS.issuperset(chunk.form.encodings):
-                raise CannotGather("texts may be wider than their pages")
-            width += mean_width(file, start, start + size)
-        decoded_bytes += width * num_values
+            decoded_bytes += _text_bytes(file, chunk, num_values)
     return max(group.uncompressed_bytes, decoded_bytes)
+
+
+def _text_bytes(file: memoryview, chunk: ColumnChunk, num_values: int) -> int:
+    """Return the bytes of the texts of a chunk, or the most that they may have beyond those of their pages.
+
+    :raises CannotGather: nothing limits them.
+    """
+    told = chunk.number(TEXT_BYTES)
+    if told is not None:
+        return max(0, told)
+    if not _BOUNDED_ENCODINGS.issuperset(chunk.form.encodings):
+        raise CannotGather("texts may be wider than their pages")
+    start, size = chunk.place
+    return most_text_bytes(file, start, start + size, num_values)
 
 
 def _has_values(file: memoryview, chunk: ColumnChunk, count: bytes) -> bool:

@@ -122,12 +122,18 @@ def pages_of(file: memoryview, start: int, stop: int) -> Iterator[Page]:
         yield page
 
 
-def mean_width(file: memoryview, start: int, stop: int) -> int:
-    """Return the mean bytes of the values in a dictionary, rounded up; 0 if there is no dictionary page at this offset."""
+def most_text_bytes(file: memoryview, start: int, stop: int, num_values: int) -> int:
+    """Return the most bytes that texts of a dictionary have, if each text of it stands in a row; 0 if there is no dictionary here.
+
+    :param num_values: the number of rows with a text.
+    """
     dictionary = _DICTIONARY_HEADER.match(file, start, stop)
     if dictionary is None:
         return 0
-    return -(-integer(dictionary[1]) // max(1, integer(dictionary[3])))
+    all_bytes, kinds = integer(dictionary[1]), integer(dictionary[3])
+    # The others have four bytes for their length.
+    widest = max(0, all_bytes - 4 * (kinds - 1))
+    return all_bytes + max(0, num_values - kinds) * widest
 
 
 def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:

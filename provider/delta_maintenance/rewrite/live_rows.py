@@ -27,7 +27,7 @@ from delta_maintenance.rewrite.task import RewriteTask
 #: files that these are in.
 _SMALL_BYTES, _AT_ONCE_BYTES = 4 << 20, 16 << 20
 #: How far off such an estimate may be, by what the pages say.
-_MARGIN = 2
+_MARGIN = 4
 
 
 def stored_columns(task: RewriteTask) -> StructType:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_log.data.data_file import DataFile
+from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, UnsupportedFeature
 from delta_log.storage.local import LocalStorage
@@ -333,3 +333,32 @@ def test_a_file_in_memory_is_read_without_its_storage(tmp_path: Path, on_disk: b
     data_file.close()
     with pytest.raises(CorruptLog, match="not there"):
         data_file.content()
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+def test_texts_that_arrow_does_not_decode_to_dictionaries_come_as_texts(encoding: str) -> None:
+    rows = pa.table({"a": ["x", "y", "x", None], "b": ["x", "y", "x", None]})
+    storage = file_of(rows, use_dictionary=["b"], column_encoding={"a": encoding})
+    wanted = fields(("a", "string"), ("b", "string"))
+
+    first, second = DataFile(storage, "f.parquet").read(wanted, dictionaries=["a", "b"])
+
+    assert [pa.types.is_dictionary(array.type) for array in first.arrays] == [False, True]
+    assert [array.to_pylist() for array in first.arrays] == [["x", "y", "x"]] * 2
+    assert [array.to_pylist() for array in second.arrays] == [[None]] * 2
+
+
+def test_what_another_thread_remembers_is_not_returned() -> None:
+    memory: Any = ColumnMemory()
+
+    class Interrupted:
+        """A schema in whose comparison another thread comes first."""
+
+        def equals(self, *_: object, **__: object) -> bool:
+            memory._known = self, "another's"
+            return True
+
+    schema = Interrupted()
+    assert memory.recall(schema, lambda: "ours") == "ours"
+
+    assert memory.recall(schema, lambda: "anew") == "ours"

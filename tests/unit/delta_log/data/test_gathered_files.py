@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.support.repetition import examples
 
 from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.data.gathered_files import GatheredFiles
+from delta_log.parquet.footer import Footer, footer_start
 from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema
 from delta_log.testing import MemoryStorage
 
@@ -248,30 +249,65 @@ def test_a_file_that_is_gone_is_read_alone() -> None:
     assert GatheredFiles(storage, "none").read(files, _COLUMNS, ColumnMemory(), (), 1 << 20) is None
 
 
-_FIRST = table_of([{"id": n, "list": [n] * (n % 4), "text": "ab"[n % 2]} for n in range(20)])
-_SECOND = table_of([{"id": n, "list": [n] * (n % 3), "text": "ba"[n % 2]} for n in range(100, 120)])
+_FIRST, _SECOND = (
+    table_of(
+        [
+            {
+                "id": n,
+                "text": "ab"[n % 2],
+                "list": [n] * (n % 4),
+                "pairs": [(str(m), m) for m in range(n % 3)],
+            }
+            for n in range(start, start + 20)
+        ]
+    ).select(["id", "text", "list", "pairs"])
+    for start in (0, 101)
+)
 _OPTIONS: dict[str, Any] = {"compression": "none", "use_dictionary": ["text"]}
 _BROKEN, _WHOLE = file_of(_FIRST, **_OPTIONS), file_of(_SECOND, **_OPTIONS)
+#: Numbers of leaves: of each column, and the values of the map.
+_LEAVES = range(5)
+_VALUES_OF_MAP = 4
 
 
-def _bytes_of_pages(content: bytes) -> list[int]:
+def _first_bytes_of_pages(leaves: Iterable[int]) -> list[int]:
     """Return the places of the first bytes of each page: its header and its levels."""
-    metadata = pq.read_metadata(io.BytesIO(content))
-    chunks = [metadata.row_group(0).column(leaf) for leaf in (0, 1, 3)]
+    metadata = pq.read_metadata(io.BytesIO(_BROKEN))
+    chunks = [metadata.row_group(0).column(leaf) for leaf in leaves]
     starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
     starts += [chunk.data_page_offset for chunk in chunks]
     return sorted({start + more for start in starts for more in range(56)})
 
 
-@examples(1500)
-@given(st.sampled_from(_bytes_of_pages(_BROKEN)), st.integers(0, 7))
-def test_a_broken_page_reaches_no_row_of_another_file(place: int, bit: int) -> None:
+def _check_whole_file(place: int, bit: int) -> None:
+    """Read a whole file behind one with a flipped bit."""
     content = bytearray(_BROKEN)
     content[place] ^= 1 << bit
-    wanted = columns("id", "text", "list")
-
-    found = gathered([bytes(content), _WHOLE], wanted, ["text"])
-
+    found = gathered([bytes(content), _WHOLE], columns(*_SECOND.column_names), ["text"])
     if found is not None:
         assert found.num_rows == 40
-        assert found.slice(20).to_pylist() == _SECOND.select(["id", "text", "list"]).to_pylist()
+        assert found.slice(20).to_pylist() == _SECOND.to_pylist()
+
+
+@examples(1500)
+@given(st.sampled_from(_first_bytes_of_pages(_LEAVES)), st.integers(0, 7))
+def test_a_broken_page_reaches_no_row_of_another_file(place: int, bit: int) -> None:
+    _check_whole_file(place, bit)
+
+
+def test_broken_levels_of_a_second_leaf_reach_no_row_of_another_file() -> None:
+    for place in _first_bytes_of_pages([_VALUES_OF_MAP]):
+        for bit in range(8):
+            _check_whole_file(place, bit)
+
+
+def test_files_whose_footers_say_other_numbers_of_rows_are_read_alone() -> None:
+    def claiming(rows: int) -> bytes:
+        content = file_of(_FIRST, **_OPTIONS)
+        footer = Footer.from_end(content)
+        footer.fields.put_number(3, rows)
+        return content[: footer_start(content)] + footer.to_end()
+
+    wanted = columns("id", "text")
+    assert gathered([claiming(20), claiming(20)], wanted) is not None
+    assert gathered([claiming(21), claiming(19)], wanted) is None
