@@ -301,6 +301,21 @@ assert "skip_nulls" in pc.sum.__doc__
 """)
 
 
+@pytest.mark.parametrize(
+    ("before", "least", "most"), [(700, 100_000, 1_000_000), (2_000_000,) * 3, (0, 0, 0)]
+)
+def test_a_program_of_ours_seldom_looks_for_cycles_and_never_where_that_is_off(
+    before: int, least: int, most: int
+) -> None:
+    succeed(f"""
+import gc
+gc.set_threshold({before})
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+assert {least} <= gc.get_threshold()[0] <= {most}
+""")
+
+
 def test_a_program_that_has_pandas_keeps_it() -> None:
     succeed("""
 import pandas

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from delta_log.data.conversion import Conversion
 from delta_log.data.legacy_calendar import LegacyCalendar
-from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, plan_reads
+from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, is_within, plan_reads
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log.data_path import is_external
@@ -339,15 +339,16 @@ class DataFile:
         """
         parquet, groups = self._parquet, list(range(self.num_row_groups))
         types = {name: self._arrow_schema.field(name).type for name in asked.names}
-        simple = {name for name, kind in types.items() if _is_list_of_values(kind)}
+        leaves = {name: self._leaves_within(name) for name, kind in types.items() if _is_list_of_values(kind)}
+        simple = {name: numbers[0] for name, numbers in leaves.items() if len(numbers) == 1}
         deep = [name for name, kind in types.items() if name not in simple and _has_list(kind)]
         others = [name for name in asked.names if name not in set(deep)]
         found = {}
         if others:
             flat = parquet.read_row_groups(groups, others, use_threads=False)
             found = dict(zip(flat.column_names, flat.columns, strict=True))
-        for name in others:
-            if name in simple and _values_of_lists(found[name], self._group_ends) != self._values_in(name):
+        for name, leaf in simple.items():
+            if _values_of_lists(found[name], self._group_ends) != self._values_of(leaf):
                 raise CorruptLog(
                     self.key, f"row groups have other numbers of rows in {name} than the footer says"
                 )
@@ -366,12 +367,14 @@ class DataFile:
         metadata = self._metadata
         return list(accumulate(metadata.row_group(number).num_rows for number in range(self.num_row_groups)))
 
-    def _values_in(self, name: str) -> list[int]:
-        """Return the number of values that the footer gives the only leaf of a column in each row group."""
-        columns = takewhile(lambda field: field.name != name, self._arrow_schema)
-        leaf = sum(_num_leaves(field.type) for field in columns)
+    def _values_of(self, leaf: int) -> list[int]:
+        """Return the number of values that the footer gives a leaf in each row group."""
         groups = (self._metadata.row_group(number) for number in range(self.num_row_groups))
         return [group.column(leaf).num_values for group in groups]
+
+    def _leaves_within(self, name: str) -> list[int]:
+        """Return the numbers of the leaves that may be those of a column: a name may contain dots."""
+        return [number for path, number in self._leaf_numbers.items() if is_within(path, {name})]
 
     def _read_as_dictionaries(self, columns: Sequence[_Found]) -> None:
         fields = [there.field for there in columns if there.field is not None and there.as_it_is]
@@ -479,18 +482,8 @@ def _has_list(kind: pa.DataType) -> bool:
 
 
 def _is_list_of_values(kind: pa.DataType) -> bool:
-    """Tell whether a type is an array of values that are not nested: a column with one leaf."""
+    """Tell whether a type is an array of values that are not nested."""
     return bool(pa.types.is_list(kind)) and not pa.types.is_nested(kind.value_type)
-
-
-def _num_leaves(kind: pa.DataType) -> int:
-    return sum(_num_leaves(member.type) for member in _members(kind)) if pa.types.is_nested(kind) else 1
-
-
-def _members(kind: pa.DataType) -> list[pa.Field]:
-    if pa.types.is_map(kind):
-        return [kind.key_field, kind.item_field]
-    return [kind.field(number) for number in range(kind.num_fields)]
 
 
 def _values_of_lists(column: pa.ChunkedArray, ends: Sequence[int]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import pyarrow as pa
@@ -54,46 +55,40 @@ class GatheredFiles:
         :param dictionaries: physical names of texts to return as dictionary arrays.
         :param most_bytes: about the most bytes of the rows.
         """
+        if self._refusals == _MOST_REFUSALS:
+            return None
+        sizes = [size for _, size in files]
+        free = self._take(sum(sizes))
         table = None
-        if self._refusals < _MOST_REFUSALS:
-            table = self._read(files, columns, memory, dictionaries, most_bytes)
-            self._refusals = 0 if table is not None else self._refusals + 1
+        with suppress(CannotGather, CorruptThrift, TableError, pa.ArrowException, OSError):
+            whole = self._whole([data_file for data_file, _ in files], sizes, free, most_bytes)
+            table = whole.read_at_once(columns, memory=memory, dictionaries=dictionaries)
+        # Arrow has copied all values, so others may use the memory.
+        self._free.append(free)
+        self._refusals = 0 if table is not None else self._refusals + 1
         return table
 
-    def _read(
-        self,
-        files: Sequence[tuple[DataFile, int]],
-        columns: Sequence[StructField],
-        memory: ColumnMemory,
-        dictionaries: Collection[str],
-        most_bytes: int,
-    ) -> pa.Table | None:
-        sizes = [size for _, size in files]
-        memory_of_files = self._take(sum(sizes))
-        view = memory_of_files[: sum(sizes)]
+    def _whole(
+        self, files: Sequence[DataFile], sizes: Sequence[int], memory: memoryview, most_bytes: int
+    ) -> DataFile:
+        """Put the bytes of some files behind each other, and open them as one.
+
+        :raises CannotGather: they are no file together, or one of them has another length.
+        """
+        view = memory[: sum(sizes)]
         start = 0
-        try:
-            for data_file, size in files:
-                if not data_file.copy_to(view[start : start + size]):
-                    return None
-                start += size
-            end = MAGIC + self._gatherer.end_of(view, sizes, most_bytes)
-            metadata = pq.read_metadata(pa.BufferReader(end))
-            content = pa.py_buffer(view)
-            whole = DataFile(self._storage, files[0][0].key, self._mapping_mode, (content, metadata))
-            return whole.read_at_once(columns, memory=memory, dictionaries=dictionaries)
-        except (CannotGather, CorruptThrift, TableError, pa.ArrowException, OSError):
-            return None
-        finally:
-            # Arrow has copied all values, so others may use the memory.
-            self._free.append(memory_of_files)
+        for data_file, size in zip(files, sizes, strict=True):
+            if not data_file.copy_to(view[start : start + size]):
+                raise CannotGather(f"{data_file.key} does not have {size} bytes")
+            start += size
+        end = MAGIC + self._gatherer.end_of(view, sizes, most_bytes)
+        metadata = pq.read_metadata(pa.BufferReader(end))
+        return DataFile(self._storage, files[0].key, self._mapping_mode, (pa.py_buffer(view), metadata))
 
     def _take(self, num_bytes: int) -> memoryview:
         """Return memory for the bytes of some files: a process pays for each page of memory that it uses for the first time."""
-        try:
+        with suppress(IndexError):
             free = self._free.pop()
             if len(free) >= num_bytes:
                 return free
-        except IndexError:
-            pass
         return memoryview(mmap(-1, max(num_bytes, _USUAL_BYTES), MAP_PRIVATE | MAP_ANONYMOUS))

@@ -15,7 +15,6 @@ batch is larger than it should be; the batches after it are not.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -23,9 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from delta_log.parquet.metadata import number_of
-from delta_log.parquet.thrift_compact import CorruptThrift, ThriftStruct
-from delta_log.parquet.thrift_fields import integer
+from delta_log.parquet.dictionary_page import HEADER_BYTES, Dictionary, dictionary_of_header
 
 #: The most rows of a batch: enough for vectorised work, and little memory even with many columns.
 BATCH_ROWS = 1 << 16
@@ -36,8 +33,6 @@ _BATCH_BYTES = 16 << 20
 _HARMLESS_BYTES = 32 << 20
 #: About the bytes of a number in Arrow, or of a text's offset and validity.
 _VALUE_BYTES = 8
-#: The length before each text of a dictionary.
-_LENGTH_BYTES = 4
 #: Where widths are in doubt: the rows of the first batch if the mean width of texts is known, and if it is not; the most
 #: rows of any batch.
 _FIRST_ROWS_BY_MEAN, _FIRST_ROWS, _MOST_ROWS = 1 << 12, 1 << 8, 1 << 14
@@ -46,18 +41,6 @@ _GROWTH, _END_ROWS = 4, 64
 
 #: Reads some bytes of the file, given their number and their start.
 ReadAt = Callable[[int, int], bytes]
-
-#: Fields of ``PageHeader`` and of ``DictionaryPageHeader`` in ``parquet.thrift``.
-_PAGE_TYPE, _UNCOMPRESSED_BYTES, _DICTIONARY_HEADER, _NUM_VALUES = 1, 2, 7, 1
-_DICTIONARY_PAGE = 2
-#: A header as most writers write it: the page's type, its bytes without and with compression, perhaps a checksum, and the number
-#: of values. It is decoded without a look at the other fields, since a table has very many of them.
-_PLAIN_HEADER = re.compile(
-    rb"\x15\x04\x15(?P<bytes>[\x80-\xff]{0,3}[\x00-\x7f])\x15[\x80-\xff]{0,4}[\x00-\x7f]"
-    rb"(?:\x15[\x80-\xff]{0,4}[\x00-\x7f]\x3c|\x4c)\x15(?P<values>[\x80-\xff]{0,3}[\x00-\x7f])"
-)
-#: The header of a dictionary page is shorter than this.
-_PAGE_HEADER_BYTES = 64
 
 
 class Leaves(Struct, frozen=True):
@@ -78,7 +61,7 @@ class Leaves(Struct, frozen=True):
         :param names: top-level columns of the file.
         """
         columns = [(number, schema.column(number)) for number in range(len(schema))]
-        asked = [(number, column) for number, column in columns if _is_within(column.path, names)]
+        asked = [(number, column) for number, column in columns if is_within(column.path, names)]
         return cls(
             tuple(number for number, _ in asked),
             tuple(number for number, column in asked if column.physical_type == "BYTE_ARRAY"),
@@ -202,19 +185,7 @@ def _texts(chunk: Any, share: float, harmless_bytes: int, read_at: ReadAt | None
     return _Texts(more_bytes, None if harmless else _FIRST_ROWS_BY_MEAN)
 
 
-class _Dictionary(Struct, frozen=True):
-    """The number of values in a column chunk's dictionary, and the bytes of all of them."""
-
-    num_values: int
-    num_bytes: int
-
-    @property
-    def widest_bytes(self) -> int:
-        """The most bytes that one value may have: the others have four for their length."""
-        return self.num_bytes - _LENGTH_BYTES * (self.num_values - 1)
-
-
-def _dictionary_of(chunk: Any, read_at: ReadAt | None) -> _Dictionary | None:
+def _dictionary_of(chunk: Any, read_at: ReadAt | None) -> Dictionary | None:
     """Read the header of a column chunk's dictionary page; ``None`` if the chunk does not begin with one.
 
     :param chunk: the metadata of a column chunk.
@@ -223,29 +194,10 @@ def _dictionary_of(chunk: Any, read_at: ReadAt | None) -> _Dictionary | None:
         return None
     # Spark before 3.2 writes no offset of the dictionary page: its first data page is the dictionary page.
     start = chunk.dictionary_page_offset or chunk.data_page_offset
-    return dictionary_of_header(read_at(_PAGE_HEADER_BYTES, start))
+    return dictionary_of_header(read_at(HEADER_BYTES, start))
 
 
-def dictionary_of_header(content: bytes) -> _Dictionary | None:
-    """Read the header of a page; ``None`` if it is not that of a dictionary.
-
-    :param content: begins with the header.
-    """
-    plain = _PLAIN_HEADER.match(content)
-    if plain is not None:
-        return _Dictionary(max(1, integer(plain["values"])), max(0, integer(plain["bytes"])))
-    try:
-        page, _ = ThriftStruct.first_of(content)
-        if page.get(_PAGE_TYPE) != _DICTIONARY_PAGE:
-            return None
-        header = page.get(_DICTIONARY_HEADER)
-        num_values = number_of(header, _NUM_VALUES) if isinstance(header, ThriftStruct) else 0
-        return _Dictionary(max(1, num_values), max(0, number_of(page, _UNCOMPRESSED_BYTES)))
-    except CorruptThrift:
-        return None  # the plan is a matter of memory; reading the rows tells what is broken
-
-
-def _is_within(path: str, names: Collection[str]) -> bool:
+def is_within(path: str, names: Collection[str]) -> bool:
     """Tell whether a Parquet column is part of one of these columns. A name may contain dots."""
     if path in names:
         return True

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from delta_log.parquet.chunk_form import TEXT_BYTES
+from delta_log.parquet.dictionary_page import HEADER_BYTES, dictionary_of_header
 from delta_log.parquet.footer import (
     END_BYTES,
     MAGIC,
@@ -23,7 +24,7 @@ from delta_log.parquet.footer import (
     RowGroup,
     footer_start,
 )
-from delta_log.parquet.page import has_values, most_text_bytes
+from delta_log.parquet.page import has_values
 from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.parquet.thrift_fields import encoded_integer
 
@@ -134,8 +135,9 @@ def _text_bytes(file: memoryview, chunk: ColumnChunk, num_values: int) -> int:
         return max(0, told)
     if not _BOUNDED_ENCODINGS.issuperset(chunk.form.encodings):
         raise CannotGather("texts may be wider than their pages")
-    start, size = chunk.place
-    return most_text_bytes(file, start, start + size, num_values)
+    start, _ = chunk.place
+    dictionary = dictionary_of_header(bytes(file[start : start + HEADER_BYTES]))
+    return 0 if dictionary is None else dictionary.most_bytes(num_values)
 
 
 def _has_values(file: memoryview, chunk: ColumnChunk, count: bytes) -> bool:

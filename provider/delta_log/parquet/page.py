@@ -14,6 +14,7 @@ from contextlib import suppress
 import pyarrow as pa
 from msgspec import Struct
 
+from delta_log.parquet import dictionary_page
 from delta_log.parquet.thrift_compact import I32, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, varint
 
@@ -34,11 +35,6 @@ _USUAL_HEADER = re.compile(
 #: The beginning of the header of a data page: kind, sizes, perhaps a checksum, number of values, encodings.
 _DATA_HEADER = re.compile(
     rb"\x15\x00\x15%b\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)(?:\x15[\x00-\x7f]){3}" % ((_NUMBER,) * 4)
-)
-#: The header of a dictionary page: kind, sizes, perhaps a checksum, number of values, encoding, perhaps whether it is sorted.
-_DICTIONARY_HEADER = re.compile(
-    rb"\x15\x04\x15(%b)\x15(%b)(?:\x15%b\x3c|\x4c)\x15(%b)\x15[\x00-\x7f][\x11\x12]?\x00\x00"
-    % ((_NUMBER,) * 4)
 )
 #: A field of the header of a data page: its statistics. Those of numbers have bounds of few widths, counts and marks.
 _STATISTICS = b"\x1c"
@@ -122,20 +118,6 @@ def pages_of(file: memoryview, start: int, stop: int) -> Iterator[Page]:
         yield page
 
 
-def most_text_bytes(file: memoryview, start: int, stop: int, num_values: int) -> int:
-    """Return the most bytes that texts of a dictionary have, if each text of it stands in a row; 0 if there is no dictionary here.
-
-    :param num_values: the number of rows with a text.
-    """
-    dictionary = _DICTIONARY_HEADER.match(file, start, stop)
-    if dictionary is None:
-        return 0
-    all_bytes, kinds = integer(dictionary[1]), integer(dictionary[3])
-    # The others have four bytes for their length.
-    widest = max(0, all_bytes - 4 * (kinds - 1))
-    return all_bytes + max(0, num_values - kinds) * widest
-
-
 def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
     """Tell whether the data pages from one offset to the other have so many values together, nulls included.
 
@@ -145,9 +127,9 @@ def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
     :raises CorruptThrift: statistics of a page are malformed.
     :raises IndexError: they end behind the file.
     """
-    dictionary = _DICTIONARY_HEADER.match(file, start, stop)
+    dictionary = dictionary_page.USUAL_HEADER.match(file, start, stop)
     if dictionary is not None:
-        start = dictionary.end() + integer(dictionary[2])
+        start = dictionary.end() + integer(dictionary["compressed"])
     total = 0
     while start < stop:
         page = _DATA_HEADER.match(file, start, stop)

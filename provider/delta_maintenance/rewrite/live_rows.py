@@ -164,11 +164,11 @@ class LiveRows:
             if group.parts and not (is_small and group.has_room_for(part)):
                 yield group
                 group = group.next()
-            if is_small:
-                group.add(part)
             if not is_small:
                 yield _Together(at_once_bytes, parts=[part])
-            elif group.growth is None:
+                continue
+            group.add(part)
+            if group.growth is None:
                 yield group
                 group = group.next()
         if group.parts:

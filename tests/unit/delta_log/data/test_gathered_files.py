@@ -263,11 +263,11 @@ _FIRST, _SECOND = (
     ).select(["id", "text", "list", "pairs"])
     for start in (0, 101)
 )
-_OPTIONS: dict[str, Any] = {"compression": "none", "use_dictionary": ["text"]}
+# Without statistics, headers are short, and the levels stand among the first bytes of a page.
+_OPTIONS: dict[str, Any] = {"compression": "none", "use_dictionary": ["text"], "write_statistics": False}
 _BROKEN, _WHOLE = file_of(_FIRST, **_OPTIONS), file_of(_SECOND, **_OPTIONS)
-#: Numbers of leaves: of each column, and the values of the map.
-_LEAVES = range(5)
-_VALUES_OF_MAP = 4
+#: Numbers of leaves: all, those in a list or a map.
+_LEAVES, _REPEATED = range(5), (2, 3, 4)
 
 
 def _first_bytes_of_pages(leaves: Iterable[int]) -> list[int]:
@@ -295,8 +295,9 @@ def test_a_broken_page_reaches_no_row_of_another_file(place: int, bit: int) -> N
     _check_whole_file(place, bit)
 
 
-def test_broken_levels_of_a_second_leaf_reach_no_row_of_another_file() -> None:
-    for place in _first_bytes_of_pages([_VALUES_OF_MAP]):
+@pytest.mark.parametrize("leaf", _REPEATED)
+def test_broken_levels_of_lists_and_maps_reach_no_row_of_another_file(leaf: int) -> None:
+    for place in _first_bytes_of_pages([leaf]):
         for bit in range(8):
             _check_whole_file(place, bit)
 

@@ -9,11 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, dictionary_of_header, plan_reads
-from delta_log.parquet.thrift_compact import BOOLEAN, I32, STRUCT, ThriftStruct, Typed
+from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, plan_reads
 
 BATCH_BYTES = 16 << 20
 WIDE_BYTES = 36_000
@@ -208,40 +205,3 @@ def test_the_next_batch_has_fewer_rows_after_a_wide_one_and_slowly_more_after_na
     assert after((2, 20 << 20)) == 1
     # Sorted rows: those that come are like the last.
     assert 400 < after((3000, 1), (64, 40_000)) < 420
-
-
-@given(
-    kind=st.sampled_from([0, 2, 3]),
-    num_bytes=st.integers(-5, 2**31 - 1) | st.integers(0, 1 << 20),
-    compressed=st.integers(-5, 2**31 - 1),
-    checksum=st.none() | st.integers(-(2**31), 2**31 - 1),
-    num_values=st.integers(-5, 2**31 - 1) | st.integers(0, 1 << 17),
-    is_sorted=st.none() | st.booleans(),
-    later=st.booleans(),
-    behind=st.binary(max_size=8),
-)
-def test_any_header_of_a_page_tells_its_dictionary(
-    kind: int,
-    num_bytes: int,
-    compressed: int,
-    checksum: int | None,
-    num_values: int,
-    is_sorted: bool | None,
-    later: bool,
-    behind: bytes,
-) -> None:
-    values = {1: Typed(I32, num_values), 2: Typed(I32, 0)}
-    if is_sorted is not None:
-        values[3] = Typed(BOOLEAN, is_sorted)
-    fields = {1: Typed(I32, kind), 2: Typed(I32, num_bytes), 3: Typed(I32, compressed)}
-    if checksum is not None:
-        fields[4] = Typed(I32, checksum)
-    fields[7] = Typed(STRUCT, ThriftStruct(values))
-    if later:
-        fields[9] = Typed(I32, 5)
-    dictionary = dictionary_of_header(ThriftStruct(fields).to_bytes() + behind)
-    if kind != 2:
-        assert dictionary is None
-    else:
-        assert dictionary is not None
-        assert (dictionary.num_values, dictionary.num_bytes) == (max(1, num_values), max(0, num_bytes))

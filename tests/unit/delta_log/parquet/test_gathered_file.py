@@ -14,7 +14,7 @@ from tests.support.repetition import examples
 
 from delta_log.parquet.footer import Footer
 from delta_log.parquet.gathered_file import CannotGather, FileGatherer
-from delta_log.parquet.page import has_values, most_text_bytes
+from delta_log.parquet.page import has_values
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.parquet.thrift_fields import encoded_integer
 
@@ -125,19 +125,6 @@ def test_files_whose_values_may_be_large_are_not_gathered(table: pa.Table, optio
     assert len(content) < 20_000
     with pytest.raises(CannotGather, match="more than 1048576 bytes"):
         gathered([content])
-
-
-def test_texts_of_a_dictionary_are_as_wide_as_the_widest_where_the_footer_does_not_tell() -> None:
-    texts = [*(str(n) for n in range(10)), *["x" * 1000] * 90]
-    content = file_of(pa.table({"text": texts}), compression="none")
-    start, size = Footer.from_end(content).row_groups[0].chunks[0].place
-
-    found = most_text_bytes(memoryview(content), start, start + size, len(texts))
-
-    assert 90 * 1000 <= found <= 100 * 1100
-    plain = file_of(pa.table({"text": texts}), use_dictionary=False)
-    start, size = Footer.from_end(plain).row_groups[0].chunks[0].place
-    assert most_text_bytes(memoryview(plain), start, start + size, len(texts)) == 0
 
 
 def test_no_files_make_no_footer() -> None:
