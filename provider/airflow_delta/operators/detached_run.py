@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk import TaskInstanceState
+from airflow.sdk.exceptions import AirflowRuntimeError, AirflowTaskTimeout
 
 from airflow_delta.runners.detached import DetachedRunner, JobHandle
 from airflow_delta.runners.job_runner import JobError, JobLost, ProgressListener, TaskLog
@@ -129,12 +130,35 @@ class DetachedRun:
             job = job.with_handle(step)
             remember_job(self.context, job)
             if self.defer is not None:
+                self._cancel_unless_wanted()
                 self.defer(step, _seconds_until(job.deadline_ms))
             for state in self.runner.wait(step):
                 if state.progress is not None:
                     self.on_progress(state.progress)
             step = self.runner.collect(step, self.spec, self.run_key)
         return step
+
+    def _cancel_unless_wanted(self) -> None:
+        """Cancel the job if the task was ended while it submitted the job: by hand, or by the time limit of its DAG run.
+
+        Airflow tells a task so with its process's next heartbeat. If the task asks to be deferred before that, Airflow refuses, no trigger
+        begins, and the process ends without another word to this code: the job would go on with nobody to follow it.
+        """
+        instance: Any = self.context["ti"]
+        try:
+            states = instance.get_task_states(
+                dag_id=instance.dag_id,
+                map_index=instance.map_index,
+                task_ids=[instance.task_id],
+                run_ids=[instance.run_id],
+            )
+        except AirflowRuntimeError as error:
+            self.log.debug("The state of this task is not known: %s", printable(str(error)))
+            return
+        for state in states.get(instance.run_id, {}).values():
+            if state != TaskInstanceState.RUNNING:
+                self.log.info("This task was ended meanwhile (%s). Cancelling its job.", printable(str(state)))
+                self.interrupt()
 
     def _keep(self, step: JobHandle | JobReport) -> None:
         """Keep the handle for :meth:`interrupt`, before anything else is done with it: a signal may come at any moment."""

@@ -23,7 +23,9 @@ def make_context(supervisor: Supervisor) -> Callable[..., dict[str, Any]]:
 
     def make(store: FakeStateStore | None = None, max_tries: int = 0, **instance: Any) -> dict[str, Any]:
         names: dict[str, Any] = {"dag_id": "nightly", "task_id": "optimize", "run_id": "manual__1"}
-        names |= {"xcom_push": lambda key, value: None, **instance}
+        names |= {"xcom_push": lambda key, value: None, "map_index": -1, **instance}
+        states = {names["run_id"]: {names["task_id"]: "running"}}
+        names.setdefault("get_task_states", lambda **_: states)
         return {
             "ti": SimpleNamespace(**names, max_tries=max_tries),
             "task_state_store": store or FakeStateStore(),

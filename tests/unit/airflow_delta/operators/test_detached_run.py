@@ -11,9 +11,12 @@ import pytest
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
+    AirflowRuntimeError,
     AirflowTaskTimeout,
+    ErrorType,
     TaskDeferred,
 )
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_delta.operators import DeltaOptimizeOperator, DeltaVacuumOperator
 from airflow_delta.runners.detached import DetachedRunner
@@ -199,6 +202,51 @@ def test_killing_a_task_while_it_submits_ends_what_has_come_of_it(make_context: 
         run(operator, context)
     assert runner.cancelled == runner.submissions
     assert stored_job(context) == {}
+
+
+@pytest.mark.parametrize("state", ["skipped", "failed", "restarting", None])
+def test_a_task_that_was_ended_while_it_submitted_is_not_deferred_and_ends_its_job(
+    make_context: MakeContext, state: str | None
+) -> None:
+    runner, context = FakeDetachedRunner(committed), make_context(try_number=1)
+    asked = []
+
+    def states(**criteria: Any) -> Any:
+        asked.append(criteria)
+        return {"manual__1": {"optimize_3": state}}
+
+    context["ti"].map_index, context["ti"].get_task_states = 3, states
+    with pytest.raises(AirflowException, match=r"cancelled\.$"):
+        run(Operator(runner=runner, deferrable=True), context)
+    assert runner.cancelled == runner.submissions != []
+    assert asked == [
+        {"dag_id": "nightly", "map_index": 3, "task_ids": ["optimize"], "run_ids": ["manual__1"]}
+    ]
+
+
+def test_a_task_that_was_ended_while_it_found_its_earlier_job_does_not_submit_again(
+    make_context: MakeContext,
+) -> None:
+    runner, store = FakeDetachedRunner(committed, committed, looks=5), FakeStateStore()
+    with pytest.raises(TaskDeferred):
+        run(Operator(runner=runner, deferrable=True), make_context(store, try_number=1))
+    context = make_context(store, try_number=2)
+    context["ti"].get_task_states = lambda **_: {"manual__1": {"optimize": "failed"}}
+    with pytest.raises(AirflowException, match=r"cancelled\.$"):
+        run(Operator(runner=runner, deferrable=True), context)
+    assert runner.cancelled == runner.submissions
+    assert len(runner.submissions) == 1
+
+
+def test_a_task_whose_state_cannot_be_asked_is_deferred(make_context: MakeContext) -> None:
+    def no_answer(**criteria: Any) -> Any:
+        raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+
+    runner, context = FakeDetachedRunner(committed), make_context(try_number=1)
+    context["ti"].get_task_states = no_answer
+    with pytest.raises(TaskDeferred):
+        run(Operator(runner=runner, deferrable=True), context)
+    assert runner.cancelled == []
 
 
 class Prepared(FakeDetachedRunner):
