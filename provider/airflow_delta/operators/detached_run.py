@@ -157,7 +157,9 @@ class DetachedRun:
             return
         for state in states.get(instance.run_id, {}).values():
             if state != TaskInstanceState.RUNNING:
-                self.log.info("This task was ended meanwhile (%s). Cancelling its job.", printable(str(state)))
+                self.log.info(
+                    "This task was ended meanwhile (%s). Cancelling its job.", printable(str(state))
+                )
                 self.interrupt()
 
     def _keep(self, step: JobHandle | JobReport) -> None:

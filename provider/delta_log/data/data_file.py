@@ -26,6 +26,7 @@ from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, is_within, pl
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log.data_path import is_external
+from delta_log.parquet.footer import FileEnd
 from delta_log.parquet.int96 import Int96Check
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField, arrow_field
@@ -98,6 +99,7 @@ class DataFile:
     :param key: relative to the table's root.
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
     :param in_memory: the bytes of the file and its metadata, if these are not to be read from storage.
+    :param end: the end of the file, which the caller has read. The file is opened when its rows are asked for.
     :raises CorruptLog: the file is missing or is not Parquet.
     """
 
@@ -107,8 +109,9 @@ class DataFile:
         key: str,
         mapping_mode: str = "none",
         in_memory: tuple[pa.Buffer, pq.FileMetaData] | None = None,
+        end: FileEnd | None = None,
     ) -> None:
-        self.key = key
+        self.key, self.end = key, end
         if is_external(key):
             raise UnsupportedFeature(("data files outside of the table's directory",), "read", key)
         self._storage = storage
@@ -117,15 +120,12 @@ class DataFile:
         self._dictionaries: list[str] = []
         self._source: Any = None
         self._content: pa.Buffer | None
-        self._metadata: Any
-        self._content, self._metadata = in_memory or (None, None)
-        parquet = self._parquet
-        with _file_errors(key, storage):
-            self._metadata = parquet.metadata
-            self._arrow_schema: pa.Schema = parquet.schema_arrow
-        if len(set(self._arrow_schema.names)) < len(self._arrow_schema.names):
-            raise CorruptLog(key, "two of its columns have one name")
+        self._known_metadata: Any
+        self._content, self._known_metadata = in_memory or (None, None)
+        self._known_schema: pa.Schema | None = None
         self._conversion = Conversion(key, by_id=mapping_mode == "id")
+        if end is None:
+            self._opened = self._open()
 
     @property
     def _parquet(self) -> pq.ParquetFile:
@@ -134,17 +134,35 @@ class DataFile:
             self._opened = self._open()
         return self._opened
 
+    @property
+    def _metadata(self) -> Any:
+        if self._known_metadata is None:
+            self._opened = self._open()
+        return self._known_metadata
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The file's own names and types."""
+        if self._known_schema is None:
+            self._opened = self._open()
+        return self._known_schema
+
     def _open(self) -> pq.ParquetFile:
         source = self._source_in_storage() if self._content is None else pa.BufferReader(self._content)
         with _file_errors(self.key, self._storage):
-            is_to_be_read = self._metadata is not None
+            is_to_be_read = self._known_metadata is not None or self.end is not None
             if is_to_be_read and isinstance(source, pa.OSFile) and source.size() <= _SMALL_BYTES:
                 with source:
                     source = pa.BufferReader(source.read_buffer())
             # Only a local file and a file in memory serve small reads at no cost.
             self._read_at = source.read_at if isinstance(source, pa.NativeFile) else None
             self._source = source
-            return self._parquet_of(source)
+            parquet = self._parquet_of(source)
+            if self._known_schema is None:
+                self._known_metadata, self._known_schema = parquet.metadata, parquet.schema_arrow
+                if len(set(self._known_schema.names)) < len(self._known_schema.names):
+                    raise CorruptLog(self.key, "two of its columns have one name")
+            return parquet
 
     def _source_in_storage(self) -> Any:
         try:
@@ -157,7 +175,7 @@ class DataFile:
         in_memory = isinstance(source, pa.BufferReader)
         return pq.ParquetFile(
             source,
-            metadata=self._metadata,
+            metadata=self._known_metadata,
             read_dictionary=self._dictionaries or None,
             coerce_int96_timestamp_unit="us",
             pre_buffer=self._storage.concurrency > 1 and not in_memory,
@@ -209,20 +227,17 @@ class DataFile:
     @property
     def num_rows(self) -> int:
         """Physical rows, hidden ones included."""
-        return int(self._metadata.num_rows)
+        return int(self._metadata.num_rows) if self.end is None else self.end.footer.num_rows
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        return tuple(self._arrow_schema.names)
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """The file's own names and types."""
-        return self._arrow_schema
+        return tuple(self.arrow_schema.names)
 
     @property
     def bloom_filters(self) -> set[str]:
         """Paths of the leaves that have a Bloom filter in the first row group."""
+        if self.end is not None:
+            return {b".".join(path).decode() for path in self.end.bloom_filters}
         metadata = self._metadata
         columns = range(metadata.num_columns) if metadata.num_row_groups else ()
         chunks = [metadata.row_group(0).column(number) for number in columns]
@@ -230,16 +245,21 @@ class DataFile:
 
     @property
     def num_row_groups(self) -> int:
-        return int(self._metadata.num_row_groups)
+        return int(self._metadata.num_row_groups) if self.end is None else len(self.end.footer.row_groups)
 
     @property
     def row_group_bytes(self) -> list[int]:
         """About the decoded bytes of each row group: its pages without compression, or one word for each value."""
-        metadata = self._metadata
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        return [
-            max(group.total_byte_size, _VALUE_BYTES * group.num_rows * group.num_columns) for group in groups
-        ]
+        if self.end is not None:
+            sizes = [
+                (group.uncompressed_bytes, group.num_rows * len(group.chunks))
+                for group in self.end.footer.row_groups
+            ]
+        else:
+            metadata = self._metadata
+            groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+            sizes = [(group.total_byte_size, group.num_rows * group.num_columns) for group in groups]
+        return [max(num_bytes, _VALUE_BYTES * num_values) for num_bytes, num_values in sizes]
 
     def read(  # noqa: PLR0913 - ways to read, by keyword
         self,
@@ -270,7 +290,7 @@ class DataFile:
             raise CorruptLog(
                 self.key, f"its deletion vector hides row {hidden.max}, but it has {self.num_rows} rows"
             )
-        asked = (memory or ColumnMemory()).recall(self._arrow_schema, lambda: self._asked(columns, physical))
+        asked = (memory or ColumnMemory()).recall(self.arrow_schema, lambda: self._asked(columns, physical))
         found = asked.found
         groups = range(self.num_row_groups) if row_groups is None else row_groups
         position, end = self.first_row(groups.start), self.first_row(groups.stop)
@@ -316,7 +336,7 @@ class DataFile:
         :param dictionaries: physical names of texts to return as dictionary arrays.
         :raises CorruptLog: the file is broken.
         """
-        asked = memory.recall(self._arrow_schema, lambda: self._asked(columns, physical=True))
+        asked = memory.recall(self.arrow_schema, lambda: self._asked(columns, physical=True))
         if not asked.names or not all(there.as_it_is for there in asked.found):
             return None
         self._read_as_dictionaries(
@@ -338,7 +358,7 @@ class DataFile:
         :raises CorruptLog: a column has other rows in a row group than the footer says.
         """
         parquet, groups = self._parquet, list(range(self.num_row_groups))
-        types = {name: self._arrow_schema.field(name).type for name in asked.names}
+        types = {name: self.arrow_schema.field(name).type for name in asked.names}
         leaves = {name: self._leaves_within(name) for name, kind in types.items() if _is_list_of_values(kind)}
         simple = {name: numbers[0] for name, numbers in leaves.items() if len(numbers) == 1}
         deep = [name for name, kind in types.items() if name not in simple and _has_list(kind)]
@@ -460,7 +480,7 @@ class DataFile:
         return _Asked(found, names, Leaves.of(self._parquet.schema, set(names)))
 
     def _found(self, column: StructField, physical: bool) -> _Found:
-        field = self._conversion.find(self._arrow_schema, column)
+        field = self._conversion.find(self.arrow_schema, column)
         target = arrow_field(column, physical=physical).type
         # Members that are found by id may have each other's names.
         by_id = self._conversion.by_id and pa.types.is_nested(target)

@@ -81,7 +81,7 @@ class GatheredFiles:
             if not data_file.copy_to(view[start : start + size]):
                 raise CannotGather(f"{data_file.key} does not have {size} bytes")
             start += size
-        end = MAGIC + self._gatherer.end_of(view, sizes, most_bytes)
+        end = MAGIC + self._gatherer.end_of(view, sizes, most_bytes, [data_file.end for data_file in files])
         metadata = pq.read_metadata(pa.BufferReader(end))
         return DataFile(self._storage, files[0].key, self._mapping_mode, (pa.py_buffer(view), metadata))
 

@@ -30,7 +30,7 @@ from delta_log.parquet.footer import (
     MAGIC,
     OFFSET_INDEX,
     ColumnChunk,
-    EncodedRowGroup,
+    Encoded,
     Footer,
     RowGroup,
     footer_length,
@@ -113,7 +113,7 @@ class AssembledFile:
     like: Footer | None = None
     size_bytes: int = field(default=0, init=False)
     _num_rows: int = 0
-    _groups: list[RowGroup | EncodedRowGroup] = field(default_factory=list)
+    _groups: list[RowGroup | Encoded] = field(default_factory=list)
     #: Chunks of the new file, each with its index.
     _offset_indexes: list[tuple[ColumnChunk, bytes]] = field(default_factory=list)
     _column_indexes: list[tuple[ColumnChunk, bytes]] = field(default_factory=list)
@@ -178,7 +178,7 @@ class AssembledFile:
         complete = group.moved(group.extent[0] + by, chunks)
         # Nothing more is to be put into a row group without indexes, and a file may have very many of them.
         has_indexes = any(chunk.form.names_parts for chunk in chunks)
-        self._groups.append(complete if has_indexes else EncodedRowGroup(complete.to_bytes()))
+        self._groups.append(complete if has_indexes else Encoded(complete.to_bytes()))
 
     def finish(self, key_values: Mapping[str, str]) -> None:
         """Write the rest of the file. The caller closes it.

@@ -16,7 +16,7 @@ import re
 from msgspec import Struct, field
 
 from delta_log.parquet.thrift_compact import BINARY, BOOLEAN, I16, I64, LIST, STRUCT, CorruptThrift
-from delta_log.parquet.thrift_fields import Fields, end_of, list_head, varint
+from delta_log.parquet.thrift_fields import Fields, encoded_integer, end_of, integer, list_head, varint
 
 #: The numbers of fields from ``ColumnChunk`` down to a value.
 Path = tuple[int, ...]
@@ -56,6 +56,8 @@ _TEXTS = 6
 _PLAIN, _OLD_DICTIONARY = 0, 2
 #: One number, and a header of a field with the number.
 _NUMBER = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
+
+ZERO = encoded_integer(0)
 
 Values = list[bytes]
 _Place = tuple[Path, int, int, int]
@@ -172,6 +174,26 @@ class ChunkForm(Struct, frozen=True, eq=False):
         parts[1::2] = values
         return b"".join(parts)
 
+    def pages_moved(self, values: Values, by: int) -> bytes:
+        """Return the bytes of a chunk whose pages lie ``by`` bytes further on. They say what a reader of all pages needs, and no more.
+
+        :param values: of a chunk of this form. They stay what they are.
+        """
+        form, kept = self.edited("pages only", values)
+        form.move(kept, by)
+        return form.to_bytes(kept)
+
+    def move(self, values: Values, by: int) -> None:
+        """Put the pages ``by`` bytes further on."""
+        for offset in self.offsets:
+            # Some writers say 0 where there is no dictionary.
+            if values[offset] != ZERO:
+                values[offset] = encoded_integer(integer(values[offset]) + by)
+        # Deprecated: writers should say 0.
+        place = self.places.get(FILE_OFFSET)
+        if place is not None:
+            values[place] = ZERO
+
     def edited(self, edit: str, values: Values) -> tuple[ChunkForm, Values]:
         """Return the form and the values of a chunk after one of the edits below. ``values`` have this form."""
         known = self._edited.get(edit)
@@ -211,7 +233,7 @@ def _pages_only(chunk: Fields) -> None:
     meta = chunk.struct(_META)
     assert meta is not None
     _without_indexes(chunk)
-    meta.drop(_STATISTICS, *(path[1] for path in BLOOM_FILTER))
+    meta.drop(_STATISTICS, _ENCODING_STATS, _SIZES, *(path[1] for path in BLOOM_FILTER))
 
 
 _EDITS = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -38,15 +37,13 @@ OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER = form.OFFSET_INDEX, form.COLUMN_INDEX,
 _FORMAT_VERSION = 2
 #: The order of values that their type defines, for one leaf.
 _TYPE_ORDER = b"\x1c\0\0"
-_ZERO = encoded_integer(0)
 #: The encodings of the physical types FLOAT and DOUBLE.
 FLOAT_CODES = {4: "<f", 5: "<d"}
 #: Forms that the chunks of one leaf may have before the oldest are forgotten.
 _MOST_FORMS = 16
 
 
-@dataclass(slots=True)
-class ColumnChunk:
+class ColumnChunk(Struct):
     """The values of one leaf in one row group.
 
     :param form: what the chunk says but for its numbers and bounds.
@@ -54,7 +51,7 @@ class ColumnChunk:
 
     form: ChunkForm
     values: Values
-    _place: tuple[int, int] | None = field(default=None, compare=False)
+    _place: tuple[int, int] | None = None
 
     def number(self, path: Path) -> int | None:
         """Return the number of a field; ``None`` if it is absent."""
@@ -171,13 +168,7 @@ class ColumnChunk:
     def moved(self, by: int) -> ColumnChunk:
         """Return the chunk for a file in which its pages lie ``by`` bytes further on."""
         values = self.values.copy()
-        for offset in self.form.offsets:
-            if values[offset] != _ZERO:
-                values[offset] = encoded_integer(integer(values[offset]) + by)
-        # Deprecated: writers should say 0.
-        place = self.form.places.get(form.FILE_OFFSET)
-        if place is not None:
-            values[place] = _ZERO
+        self.form.move(values, by)
         return ColumnChunk(self.form, values)
 
     def without_indexes(self) -> ColumnChunk:
@@ -198,10 +189,6 @@ class ColumnChunk:
         parquet-java looks a value up in the dictionary if ``encoding_stats`` says that all pages use it.
         """
         return self._edited("without membership")
-
-    def pages_only(self) -> ColumnChunk:
-        """Return the chunk without statistics and without the places of page indexes and Bloom filter."""
-        return self._edited("pages only")
 
     def _edited(self, edit: str) -> ColumnChunk:
         return ColumnChunk(*self.form.edited(edit, self.values))
@@ -243,7 +230,7 @@ class RowGroup(Struct, frozen=True):
             raise CorruptThrift(0, f"a row group would begin at {start} and end at {end}")
         return start, end
 
-    def moved(self, start: int, chunks: Iterable[ColumnChunk]) -> RowGroup:
+    def moved(self, start: int, chunks: Iterable[ColumnChunk | Encoded]) -> RowGroup:
         """Return the row group for another file.
 
         :param start: the offset of its first page.
@@ -261,8 +248,8 @@ class RowGroup(Struct, frozen=True):
         return self.fields.to_bytes()
 
 
-class EncodedRowGroup(Struct, frozen=True):
-    """A row group to which nothing is added any more, as bytes, which take the least memory."""
+class Encoded(Struct, frozen=True):
+    """A row group or a column chunk to which nothing is added any more, as bytes, which take the least memory."""
 
     content: bytes
 
@@ -389,7 +376,7 @@ class Footer(Struct, frozen=True):
         return _ENCRYPTION in self.fields
 
     def with_row_groups(
-        self, groups: Sequence[RowGroup | EncodedRowGroup], num_rows: int, key_values: Mapping[str, str]
+        self, groups: Sequence[RowGroup | Encoded], num_rows: int, key_values: Mapping[str, str]
     ) -> Footer:
         """Return a footer of the same schema for other row groups.
 
@@ -430,6 +417,45 @@ class Footer(Struct, frozen=True):
             return self.fields.structs(number)
         alone = Fields({number: (kind, raw)})
         return Fields.from_bytes(alone.to_bytes(), {number: {}}).structs(number)
+
+
+class FileEnd(Struct, frozen=True):
+    """The end of a file, as it was read.
+
+    :param content: the bytes from the footer on.
+    """
+
+    footer: Footer
+    content: bytes
+
+    @classmethod
+    def of(cls, tail: bytes, memory: FooterMemory) -> FileEnd:
+        """Read the footer from the last bytes of a file.
+
+        :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
+        """
+        content = tail[footer_start(tail) :]
+        return cls(Footer.from_bytes(content[:-END_BYTES], memory), content)
+
+    @property
+    def bloom_filters(self) -> list[tuple[bytes, ...]]:
+        """The paths of the leaves that have a Bloom filter in the first row group."""
+        groups = self.footer.row_groups
+        chunks = groups[0].chunks if groups else ()
+        return [chunk.form.leaf for chunk in chunks if BLOOM_FILTER[0] in chunk.form.places]
+
+
+def footer_of(file: memoryview, data_end: int, memory: FooterMemory, end: FileEnd | None = None) -> Footer:
+    """Read the footer of a file in memory.
+
+    :param data_end: where the footer begins.
+    :param end: of the file, if it was read before. It counts if the file still ends so.
+    :raises CorruptThrift: the bytes are no footer.
+    """
+    content = bytes(file[data_end:])
+    if end is not None and end.content == content:
+        return end.footer
+    return Footer.from_bytes(content[:-END_BYTES], memory)
 
 
 def with_wide_zeros(physical_type: int, low: bytes, high: bytes) -> tuple[bytes, bytes]:

@@ -16,12 +16,14 @@ from msgspec import Struct, field
 from delta_log.parquet.chunk_form import TEXT_BYTES
 from delta_log.parquet.dictionary_page import HEADER_BYTES, dictionary_of_header
 from delta_log.parquet.footer import (
-    END_BYTES,
     MAGIC,
     ColumnChunk,
+    Encoded,
+    FileEnd,
     Footer,
     FooterMemory,
     RowGroup,
+    footer_of,
     footer_start,
 )
 from delta_log.parquet.page import has_values
@@ -48,7 +50,13 @@ class FileGatherer(Struct):
     _leaves: dict[bytes, list[Leaf]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def end_of(self, content: memoryview, sizes: Sequence[int], most_bytes: int) -> bytes:
+    def end_of(
+        self,
+        content: memoryview,
+        sizes: Sequence[int],
+        most_bytes: int,
+        known: Sequence[FileEnd | None] | None = None,
+    ) -> bytes:
         """Return the end of a file that consists of some files: the footer, its length and the magic number.
 
         The footer has no statistics, page indexes and Bloom filters.
@@ -56,6 +64,7 @@ class FileGatherer(Struct):
         :param content: the bytes of the files behind each other.
         :param sizes: the length of each file.
         :param most_bytes: about the most bytes that all values may have, once they are decoded.
+        :param known: the ends of the files, so far as they were read before.
         :raises CannotGather: the files differ in more than their row groups, or contradict themselves, or have too many bytes.
         :raises CorruptThrift: a footer is malformed.
         """
@@ -63,10 +72,10 @@ class FileGatherer(Struct):
         groups: list[RowGroup] = []
         start = decoded_bytes = 0
         with self._lock:
-            for size in sizes:
+            for size, end in zip(sizes, known or [None] * len(sizes), strict=True):
                 file = content[start : start + size]
                 data_end = footer_start(file)
-                footer = Footer.from_bytes(bytes(file[data_end:-END_BYTES]), self._memory)
+                footer = footer_of(file, data_end, self._memory, end)
                 first = first or footer
                 if not footer.is_like(first):
                     raise CannotGather("a file has another schema or other notes than the first one")
@@ -81,7 +90,7 @@ class FileGatherer(Struct):
                     decoded_bytes += _decoded_bytes(file, data_end, group, leaves)
                     if decoded_bytes > most_bytes:
                         raise CannotGather(f"the values may have more than {most_bytes} bytes")
-                    chunks = [chunk.moved(start).pages_only() for chunk in group.chunks]
+                    chunks = [Encoded(chunk.form.pages_moved(chunk.values, start)) for chunk in group.chunks]
                     groups.append(group.moved(start, chunks))
                 start += size
         if first is None:

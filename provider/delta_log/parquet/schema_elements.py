@@ -25,7 +25,7 @@ from delta_log.parquet.thrift_fields import Fields
 _TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, FIELD_ID, _LOGICAL = (
     range(1, 11)
 )
-_INT32, _INT64, FLOAT, DOUBLE = 1, 2, 4, 5
+_INT32, _INT64, INT96, FLOAT, DOUBLE = 1, 2, 3, 4, 5
 _REPEATED = 2
 #: Converted types.
 _MAP_KEY_VALUE, _DECIMAL = 2, 5

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -352,10 +354,27 @@ def _min_max(values: pa.Array | pa.ChunkedArray) -> tuple[Any, Any]:
 
 def _float_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[Any, Any] | None:
     # Arrow ignores NaN and Spark orders it above all numbers. JSON has neither NaN nor infinities.
-    low, high = _min_max(values)
-    if not (math.isfinite(low) and math.isfinite(high)) or pc.any(pc.is_nan(values)).as_py():
-        return None
-    return low, high
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    ends: list[float] = []
+    for chunk in chunks:
+        if chunk.null_count < len(chunk):
+            numbers = _without_nulls(chunk)
+            # Where a value is NaN, so are NumPy's extremes. They take a tenth of the time of Arrow's.
+            with np.errstate(invalid="ignore"):
+                found = numbers.min().item(), numbers.max().item()
+            if not all(map(math.isfinite, found)):
+                return None
+            ends += found
+    return min(ends), max(ends)
+
+
+def _without_nulls(chunk: pa.Array) -> npt.NDArray[Any]:
+    """Return the values of a chunk, with one of them in the place of each null."""
+    if chunk.null_count:
+        # Leaving the nulls out takes three times as long.
+        chunk = pc.fill_null(chunk, chunk[pc.index(pc.is_valid(chunk), True).as_py()])
+    numbers: npt.NDArray[Any] = chunk.to_numpy()
+    return numbers
 
 
 def _date_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[int, int] | None:

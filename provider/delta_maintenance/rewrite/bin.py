@@ -114,7 +114,9 @@ def rewrite_bin(
     copied_files = None
     if task.rewrite != "encode" and task.layout is None:
         settings, copied_files = copied_files_of(task, storage, live.schema, live.num_row_ids, settings)
-    sources = Sources(task, storage, copied_files)
+    # Rows that are tracked, sorted or divided are read file by file.
+    opens_late = task.layout is None and task.num_outputs == 1 and not live.num_row_ids
+    sources = Sources(task, storage, copied_files, opens_late)
     with nullcontext(pool) if pool is not None else SegmentPool() as encoding:
         outputs = write_outputs(task, sources, live, settings, encoding, on_progress)
     manifest = BinManifest(

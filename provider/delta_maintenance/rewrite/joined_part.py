@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.assembled_group import AssembledGroup
-from delta_log.parquet.footer import END_BYTES, ColumnChunk, Footer, FooterMemory, RowGroup, footer_start
+from delta_log.parquet.footer import ColumnChunk, FooterMemory, RowGroup, footer_of, footer_start
 from delta_log.parquet.joined_chunk import JoinedChunk
 from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
@@ -141,7 +141,7 @@ class Joining:
             try:
                 data_end = footer_start(view)
                 with self._lock:
-                    footer = Footer.from_bytes(bytes(view[data_end:-END_BYTES]), self._footers)
+                    footer = footer_of(view, data_end, self._footers, opened.data_file.end)
                     joinable = self.rules.joinable_leaves(footer, data_end)
             except CorruptThrift:
                 return {}

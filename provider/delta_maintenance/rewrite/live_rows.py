@@ -20,12 +20,11 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED
 from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema, storable
-from delta_maintenance.rewrite.sources import SourceSlice
+from delta_maintenance.rewrite.sources import SMALL_BYTES, SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
 
-#: The most bytes of a file that is read together with others, and about the most bytes of the rows that are read at once, and of the
-#: files that these are in.
-_SMALL_BYTES, _AT_ONCE_BYTES = 4 << 20, 16 << 20
+#: About the most bytes of the rows that are read at once, and of the files that these are in.
+_AT_ONCE_BYTES = 16 << 20
 #: How far off such an estimate may be, by what the pages say.
 _MARGIN = 4
 
@@ -78,7 +77,7 @@ def _is_small(part: SourceSlice) -> bool:
         part.row_groups is None
         and opened.decoded is not None
         and opened.hidden is None
-        and opened.source.size_bytes <= _SMALL_BYTES
+        and opened.source.size_bytes <= SMALL_BYTES
     )
 
 

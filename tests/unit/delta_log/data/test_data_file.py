@@ -14,6 +14,7 @@ import pytest
 from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, UnsupportedFeature
+from delta_log.parquet.footer import FileEnd, FooterMemory
 from delta_log.storage.local import LocalStorage
 from delta_log.storage.remote import opened
 from delta_log.storage.storage import Storage
@@ -333,6 +334,53 @@ def test_a_file_in_memory_is_read_without_its_storage(tmp_path: Path, on_disk: b
     data_file.close()
     with pytest.raises(CorruptLog, match="not there"):
         data_file.content()
+
+
+class Counting(MemoryStorage):
+    """Counts the files that are opened."""
+
+    opened = 0
+
+    def open_read(self, key: str) -> Any:
+        self.opened += 1
+        return super().open_read(key)
+
+
+def test_a_file_whose_end_was_read_is_opened_for_its_rows_alone() -> None:
+    table = pa.table({"n": pa.array(range(10), pa.int64()), "text": [f"text {n}" for n in range(10)]})
+    bloom_filters = {"text": {"ndv": 10, "fpp": 0.1}}
+    storage = Counting()
+    content = file_of(table, bloom_filter_options=bloom_filters).read("f.parquet")
+    storage.put("f.parquet", content)
+    opened = DataFile(storage, "f.parquet")
+    late = DataFile(storage, "f.parquet", end=FileEnd.of(content[-len(content) // 2 :], FooterMemory()))
+    assert storage.opened == 1
+    assert (late.num_rows, late.num_row_groups) == (opened.num_rows, opened.num_row_groups) == (10, 4)
+    assert late.row_group_bytes == opened.row_group_bytes
+    assert late.bloom_filters == opened.bloom_filters == {"text"}
+    late.close()
+    assert storage.opened == 1
+    wanted = fields(("n", "long"), ("text", "string"))
+    found = [[array.to_pylist() for array in rows.arrays] for rows in late.read(wanted)]
+    assert found == [[array.to_pylist() for array in rows.arrays] for rows in opened.read(wanted)]
+    assert (late.column_names, late.arrow_schema) == (opened.column_names, opened.arrow_schema)
+    assert late.first_row(late.num_row_groups) == 10
+    assert storage.opened == 2
+
+
+def test_what_is_wrong_with_a_file_is_told_when_it_is_opened_late() -> None:
+    content = file_of(pa.table([[1], [2]], names=["a", "a"])).read("f.parquet")
+    end = FileEnd.of(content, FooterMemory())
+    storage = MemoryStorage()
+    with pytest.raises(CorruptLog, match="not there"):
+        DataFile(storage, "f.parquet", end=end).column_names  # noqa: B018
+    storage.put("f.parquet", content[:-1])
+    with pytest.raises(CorruptLog, match="cannot be read"):
+        list(DataFile(storage, "f.parquet", end=end).read(fields(("a", "long"))))
+    storage.delete(["f.parquet"])
+    storage.put("f.parquet", content)
+    with pytest.raises(CorruptLog, match="one name"):
+        list(DataFile(storage, "f.parquet", end=end).read(fields(("a", "long"))))
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])

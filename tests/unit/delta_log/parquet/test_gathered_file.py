@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.repetition import examples
 
-from delta_log.parquet.footer import Footer
+from delta_log.parquet.footer import FileEnd, Footer, FooterMemory
 from delta_log.parquet.gathered_file import CannotGather, FileGatherer
 from delta_log.parquet.page import has_values
 from delta_log.parquet.thrift_compact import CorruptThrift
@@ -54,6 +54,19 @@ def gathered(contents: list[bytes]) -> pq.ParquetFile:
     end = FileGatherer().end_of(memoryview(content), list(map(len, contents)), 1 << 20)
     metadata = pq.read_metadata(io.BytesIO(b"PAR1" + end))
     return pq.ParquetFile(pa.BufferReader(content), metadata=metadata)
+
+
+def test_an_end_that_was_read_before_counts_only_while_the_file_has_it() -> None:
+    contents = [file_of(rows(first, 4)) for first in (0, 10)]
+    memory = FooterMemory()
+    content, sizes = memoryview(b"".join(contents)), list(map(len, contents))
+    fresh = FileGatherer().end_of(content, sizes, 1 << 20)
+    ends = [FileEnd.of(content, memory) for content in contents]
+    misled = FileEnd(ends[1].footer.of_row_groups(()), ends[1].content)
+    other = FileEnd.of(file_of(rows(50, 9)), memory)
+    for known in (ends, [None, ends[1]], [other, None]):
+        assert FileGatherer().end_of(content, sizes, 1 << 20, known) == fresh
+    assert FileGatherer().end_of(content, sizes, 1 << 20, [None, misled]) != fresh
 
 
 _OPTIONS = st.fixed_dictionaries(

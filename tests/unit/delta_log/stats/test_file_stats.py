@@ -7,7 +7,7 @@ import math
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -197,6 +197,37 @@ def test_zero_is_bounded_from_both_sides(zeros: list[float]) -> None:
     collector = StatsCollector([StatsColumn(("c",), PrimitiveType("float"))])
     collector.update(pa.table({"c": pa.array(zeros, pa.float32())}))
     assert '"minValues":{"c":-0.0},"maxValues":{"c":0.0}' in collector.finish()
+
+
+@st.composite
+def float_chunks(draw: st.DrawFn, kind: Any) -> pa.Array:
+    """Part of an array whose nulls have anything in their places."""
+    width: Literal[32, 64] = 32 if kind == pa.float32() else 64
+    values = draw(st.lists(st.floats(width=width, allow_nan=False, allow_infinity=False), max_size=20))
+    nulls = [draw(st.booleans()) for _ in values]
+    hidden = st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1e30])
+    filled = [draw(hidden) if null else value for value, null in zip(values, nulls, strict=True)]
+    whole = pa.array(filled, kind)
+    validity = pa.array([not null for null in nulls]).buffers()[1] if values else None
+    array = pa.Array.from_buffers(kind, len(values), [validity if any(nulls) else None, whole.buffers()[1]])
+    return array.slice(draw(st.integers(0, 3)))
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@given(st.data())
+def test_numbers_are_bounded_whatever_lies_in_the_places_of_nulls(kind: Any, data: st.DataObject) -> None:
+    chunks = data.draw(st.lists(float_chunks(kind), max_size=4))
+    column = StatsColumn(("c",), PrimitiveType("float" if kind == pa.float32() else "double"))
+    collector = StatsCollector([column])
+    values = pa.chunked_array(chunks, kind)
+    collector.update(pa.table({"c": values}))
+    known = [value for value in values.to_pylist() if value is not None]
+    stats = parse_stats(collector.finish(), [column])
+    assert stats.null_count == {column.path: len(values) - len(known)}
+    if known:
+        assert (stats.min_values, stats.max_values) == ({column.path: min(known)}, {column.path: max(known)})
+    else:
+        assert (stats.min_values, stats.max_values) == ({}, {})
 
 
 def test_years_that_readers_lack_have_no_bounds() -> None:
