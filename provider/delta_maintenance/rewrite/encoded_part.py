@@ -23,7 +23,7 @@ from delta_log.stats.file_stats import StatsCollector
 from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
 from delta_maintenance.rewrite.float_leaves import FloatLeaves
 from delta_maintenance.rewrite.footer_stats import FooterStats
-from delta_maintenance.rewrite.part_memory import PartFile, PartMemory
+from delta_maintenance.rewrite.part_file import PartFile
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: About the bytes of the values that Arrow encodes at once. A page ends between two batches, so larger ones make pages too large.
@@ -71,7 +71,6 @@ class PartEncoder:
     :param schema: of the batches.
     :param bloom_filters: paths of the leaves that get a Bloom filter.
     :param hashes_rows: compute the checksum of the rows.
-    :param memory: the memory of other parts, to be used again.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class PartEncoder:
         bloom_filters: Collection[str] = frozenset(),
         *,
         hashes_rows: bool = False,
-        memory: PartMemory | None = None,
     ) -> None:
         self._settings, self._bloom_filters, self._hashes_rows = settings, bloom_filters, hashes_rows
         # All columns are optional, as in the files of every Delta writer: constraints are in the log, not in the files.
@@ -90,7 +88,7 @@ class PartEncoder:
         self._float_leaves = FloatLeaves()
         self._distrust: list[Distrust] = []
         self._footers: list[pq.FileMetaData] = []
-        self._content = PartFile(memory or PartMemory())
+        self._content = PartFile()
         self._writer: pq.ParquetWriter | None = None
         self._read = RowHash()
         self._pending: list[_Rows] = []

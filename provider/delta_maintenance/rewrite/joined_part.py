@@ -41,7 +41,7 @@ from delta_maintenance.rewrite.copied_stats import CopiedStats
 from delta_maintenance.rewrite.copying import LARGE_BYTES, CopyRules
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.live_rows import LiveRows
-from delta_maintenance.rewrite.part_memory import PartFile, PartMemory
+from delta_maintenance.rewrite.part_file import PartFile
 from delta_maintenance.rewrite.segments import Segment
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
@@ -66,7 +66,6 @@ class Joining:
     rules: CopyRules
     live: LiveRows
     settings: WriterSettings
-    memory: PartMemory
     _leaves: list[Leaf] = field(init=False)
     _footers: FooterMemory = field(default_factory=FooterMemory)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -114,7 +113,7 @@ class Joining:
         else:
             batches = self.live.batches(segment, dictionaries=encoder.dictionaries, names=rest.names)
         encoded = encoder.encode(bounded(batches))
-        content = PartFile(self.memory)
+        content = PartFile()
         group, distrust = self._assembled(content, joined, encoded)
         encoded.content.release()
         stats = self.settings.new_stats()
@@ -176,7 +175,7 @@ class Joining:
     def _encoder(self, rest: pa.Schema) -> PartEncoder:
         """Return an encoder of the other columns, which makes one row group."""
         settings = self._settings_of(set(rest.names))
-        return PartEncoder(rest, replace(settings, row_group_bytes=sys.maxsize), memory=self.memory)
+        return PartEncoder(rest, replace(settings, row_group_bytes=sys.maxsize))
 
     def _assembled(
         self, content: PartFile, joined: _Joined, encoded: EncodedPart

@@ -120,7 +120,7 @@ def write_outputs(
 
     joining = None
     if sources.copied_files is not None and task.rewrite == "auto":
-        joining = Joining(sources.copied_files.rules, live, settings, pool.memory)
+        joining = Joining(sources.copied_files.rules, live, settings)
     # A layout has hashed the rows before it moved them.
     hashes_rows = task.verify == "full" and laid_out is None
 
@@ -131,9 +131,7 @@ def write_outputs(
             joined = joining.part(part.segment, hashes_rows=hashes_rows)
             if joined is not None:
                 return joined
-        encoder = PartEncoder(
-            live.schema, settings, part.bloom_filters, hashes_rows=hashes_rows, memory=pool.memory
-        )
+        encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=hashes_rows)
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
     with laid_out or contextlib.nullcontext(), contextlib.ExitStack() as undo:

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import TypeVar
 
-from delta_maintenance.rewrite.part_memory import PartMemory
 from delta_maintenance.rewrite.row_memory import RowMemory
 
 _In = TypeVar("_In")
@@ -20,14 +19,13 @@ _Out = TypeVar("_Out")
 
 
 class SegmentPool:
-    """A number of threads, and the memory of the parts that they encode. The threads end with the context.
+    """A number of threads, which end with the context.
 
     :param row_memory: for decoded rows that a layout sorts.
     """
 
     def __init__(self, threads: int = 1, row_memory: RowMemory | None = None) -> None:
         self.threads = threads
-        self.memory = PartMemory()
         self.row_memory = row_memory or RowMemory()
         self._executor = ThreadPoolExecutor(threads)
 
