@@ -4,11 +4,12 @@
    and remembers the answer. The import takes longer than all that a small job does, and no code of this package holds a
    Series. So that first conversion is made here, while pandas cannot be found.
 2. When pyarrow's functions are loaded, their help texts are put together from those of their options, which takes half of the
-   time. A program shows none of them.
+   time. NumPy gives its functions their help texts when it is loaded. A program shows none of them.
 3. NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
 4. Arrow's own allocator has twice the memory that is in use, and gives free memory back to the system each second, to pay for each
    page anew a moment later. That of the GNU C library needs less, and is told here to keep what it has.
 5. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
+   The command line says so before it loads its own modules (:func:`collect_rarely`).
 
 Only programs that are ours from their first line call this: the command line, the entry point of a job on one machine, a
 worker. A process of someone else that imports this package, and a Spark driver, stay as they are. Other libraries of the
@@ -39,6 +40,10 @@ _TRIM_BYTES, _MMAP_BYTES = 1 << 30, 32 << 20
 _OBJECTS = 200_000
 #: The module by which pyarrow reads the help texts of options.
 _READER_OF_HELP = "pyarrow.vendored.docscrape"
+#: The modules of NumPy that only give help texts to its functions.
+_HELP_OF_NUMPY = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
+#: Packages that pyarrow looks for when it converts the first list, for values of their types.
+_NOT_NEEDED = ("pandas", "dateutil")
 
 
 def load_lean_arrow() -> None:
@@ -48,14 +53,19 @@ def load_lean_arrow() -> None:
     """
     if "pyarrow" in sys.modules:
         return
-    first, *others = gc.get_threshold()
-    if first:  # 0 turns it off
-        gc.set_threshold(max(_OBJECTS, first), *others)
+    collect_rarely()
     with _environment(_ALGEBRA | (_SYSTEM_POOL if _keeps_free_memory() else {})):
         _convert_first()
     # This is about a private module of pyarrow. Where it has changed, the functions are loaded in full, when they are needed.
     with _no_help_texts(), suppress(Exception):
         import pyarrow.compute  # noqa: F401
+
+
+def collect_rarely() -> None:
+    """Have Python look for unused cycles of objects less often."""
+    first, *others = gc.get_threshold()
+    if first:  # 0 turns it off
+        gc.set_threshold(max(_OBJECTS, first), *others)
 
 
 def prepare_spark_worker() -> None:
@@ -65,30 +75,43 @@ def prepare_spark_worker() -> None:
 
 
 def _convert_first() -> None:
-    import pyarrow as pa
+    with _no_help_in_numpy():
+        import pyarrow as pa
 
     if "pandas" not in sys.modules:
-        with _pandas_hidden():
+        with _others_hidden():
             # Without a type, since the inference of types looks for pandas once more.
             pa.array([None])
 
 
-class _HidesPandas:
+class _HidesOthers:
     """A finder of modules. It has no base class, since the module of that class is slow to import."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not needed here", name=name)
+        if name in _NOT_NEEDED:
+            raise ModuleNotFoundError(f"{name} is not needed here", name=name)
 
 
 @contextmanager
-def _pandas_hidden() -> Iterator[None]:
-    finder = _HidesPandas()
+def _others_hidden() -> Iterator[None]:
+    finder = _HidesOthers()
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextmanager
+def _no_help_in_numpy() -> Iterator[None]:
+    """Put empty modules in the place of NumPy's help texts. A process that has loaded NumPy has them."""
+    empty = [] if "numpy" in sys.modules else [ModuleType(name) for name in _HELP_OF_NUMPY]
+    sys.modules.update({module.__name__: module for module in empty})
+    try:
+        yield
+    finally:
+        for module in empty:
+            del sys.modules[module.__name__]
 
 
 @contextmanager

@@ -42,6 +42,7 @@ LIBRARIES = {
     "hypothesis",
     "importlib.resources",
     "multiprocessing",
+    "numpy.ma",
     "pandas",
     "pyarrow.acero",
     "pyarrow.dataset",

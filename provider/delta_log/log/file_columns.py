@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.log.actions import MAX_ROW_ID, Add, Remove
 from delta_log.log.struct_stats import stats_of_struct
 
@@ -177,7 +178,7 @@ def _map_array(maps: Sequence[dict[str, Any] | None]) -> pa.MapArray:
     texts = [value if value is None or isinstance(value, str) else str(value) for value in values]
     ends = np.cumsum([0, *(len(entries) if entries else 0 for entries in maps)], dtype=np.int32)
     missing = np.array([entries is None for entries in maps])
-    nulls = pa.array(missing) if missing.any() else None
+    nulls = arrow_array(missing) if missing.any() else None
     return pa.MapArray.from_arrays(
-        pa.array(ends), pa.array(keys, pa.string()), pa.array(texts, pa.string()), mask=nulls
+        arrow_array(ends), pa.array(keys, pa.string()), pa.array(texts, pa.string()), mask=nulls
     )

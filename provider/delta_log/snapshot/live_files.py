@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from delta_log.arrow.key_prefilter import KeyMarks
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.errors import CorruptLog
 from delta_log.log.action_columns import action_table, identities_in, identities_of, keys_in
 from delta_log.log.data_path import decode_paths
@@ -194,8 +195,8 @@ class CachedColumns(Struct, frozen=True):
         for batch in table.to_batches():
             first, last = np.searchsorted(rows, (start, start + batch.num_rows))
             if first < last:
-                few = batch.take(pa.array(rows[first:last] - start))
-                yield few.take(pa.array(lookup.rows(few.column("key"), few)))
+                few = batch.take(arrow_array(rows[first:last] - start))
+                yield few.take(arrow_array(lookup.rows(few.column("key"), few)))
             start += batch.num_rows
 
 
@@ -227,12 +228,12 @@ class _Lookup(Struct, frozen=True):
         rows = KeyMarks.of(pa.chunked_array([keys])).possible_matches(self.marks)
         if not len(rows):
             return _NO_ROWS
-        at = pa.array(rows)
+        at = arrow_array(rows)
         paths = keys.take(at)
         identities = identities_of(paths, files.column("deletion_vector").take(at))
         superseded = pc.is_in(identities, value_set=self.identities)
         exactly: npt.NDArray[np.bool_] = superseded.to_numpy(zero_copy_only=False)
-        for path in paths.filter(pa.array(~exactly)).to_pylist():
+        for path in paths.filter(pc.invert(superseded)).to_pylist():
             if path in self.live:
                 raise CorruptLog(path, "two live adds name this file, under different deletion vectors")
         return rows[exactly]
@@ -263,7 +264,7 @@ def _without(batch: pa.RecordBatch, rows: npt.NDArray[np.int64], in_place: bool)
     if len(rows) and (not in_place or len(rows) > _FEW * batch.num_rows):
         keep = np.ones(batch.num_rows, np.bool_)
         keep[rows] = False
-        batch, rows = batch.filter(pa.array(keep)), _NO_ROWS
+        batch, rows = batch.filter(arrow_array(keep)), _NO_ROWS
     start = 0
     for row in [*rows.tolist(), batch.num_rows]:
         if row > start:

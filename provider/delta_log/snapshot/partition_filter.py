@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.errors import InvalidRequest
 from delta_log.table_config.partition_values import parse_column
 from delta_log.table_config.schema import PrimitiveType, StructType
@@ -53,7 +54,7 @@ def rows_where(values: pa.Table, where: pc.Expression, num_rows: int) -> pa.Bool
     # Imported here, since most commands have no predicate, and a dataset brings Parquet and all file systems of Arrow.
     import pyarrow.dataset as ds
 
-    rows = pa.array(np.arange(num_rows))
+    rows = arrow_array(np.arange(num_rows))
     numbered = pa.table([rows, *values.columns], [_ROW, *values.column_names])
     kept = ds.dataset(numbered).to_table([_ROW], filter=where).column(0)
     return pc.is_in(rows, value_set=kept.combine_chunks())

@@ -47,18 +47,24 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. Try: {self.prog} --help")
 
 
-def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """The parser; its result has the function of the chosen command as ``command``."""
+def make_parser(commands: Mapping[str, Command], only: str | None = None) -> argparse.ArgumentParser:
+    """The parser; its result has the function of the chosen command as ``command``.
+
+    :param only: the one command that it has to know, as the first argument names it; by default, all.
+    """
     parser = _Parser(prog="delta-maintenance", description="Look after Delta Lake tables.")
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {VERSION}", help="print it and exit"
     )
     group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, summary in _READING.items():
-        _add_reading_options(_add_command(group, name, commands[name], summary), name)
+        if only in (None, name):
+            _add_reading_options(_add_command(group, name, commands[name], summary), name)
     for name, operation in {**READINGS, **OPERATIONS}.items():
-        _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
-    _add_doctor(group, commands["doctor"])
+        if only in (None, name):
+            _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
+    if only in (None, "doctor"):
+        _add_doctor(group, commands["doctor"])
     return parser
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.snapshot.deletion_ratio import predicate_of
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.version_checksum import VersionChecksum
@@ -112,7 +113,7 @@ def _merged_sizes(plan: OptimizePlan) -> dict[int, FileTotal]:
     is_merged = np.zeros(plan.num_files, bool)
     for planned in plan.bins:
         is_merged[planned.start : planned.end] = planned.num_files > 1
-    files = plan.files.filter(pa.array(is_merged))
+    files = plan.files.filter(arrow_array(is_merged))
     nothing = pa.nulls(files.num_rows, pa.int64())
     return in_classes(FileHistogram.of(files.column("size"), nothing))
 

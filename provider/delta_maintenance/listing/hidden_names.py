@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.log.data_path import escape_hive
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.listing.key_columns import may_begin, may_contain
@@ -67,7 +68,7 @@ class HiddenNames:
         """Apply :meth:`hides` to a column of files."""
         starts = b"_.m" if self.hides_metadata else b"_."
         if not may_contain(keys, (b"/_", b"/.")) and not may_begin(keys, starts):
-            return pa.array(np.zeros(len(keys), bool))
+            return arrow_array(np.zeros(len(keys), bool))
         suspicious = pc.or_(pc.match_substring(keys, "/_"), pc.match_substring(keys, "/."))
         for start in ("_", ".", *([ICEBERG_METADATA] if self.hides_metadata else [])):
             suspicious = pc.or_(suspicious, pc.starts_with(keys, start))
@@ -75,8 +76,8 @@ class HiddenNames:
         rows = np.flatnonzero(found)
         if len(rows):
             found = found.copy()
-            found[rows] = [self.hides(key) for key in keys.take(pa.array(rows)).to_pylist()]
-        return pa.array(found, pa.bool_())
+            found[rows] = [self.hides(key) for key in keys.take(arrow_array(rows)).to_pylist()]
+        return arrow_array(found)
 
     def _hides_name(self, name: str) -> bool:
         return name[:1] in ("_", ".") and not name.startswith((*_VISIBLE, *self.partition_prefixes))

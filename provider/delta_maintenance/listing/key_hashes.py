@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.arrow.row_hash import hashes_of_texts
 
 #: Rows that are hashed together, so that intermediate results fit into the cache of a core.
@@ -44,7 +45,7 @@ class KeyHashes(Struct, frozen=True, eq=False):
             at = np.searchsorted(self.hashes, wanted)
             at[at == len(self.hashes)] = 0
             absent = wanted[self.hashes[at] != wanted]
-        return pc.is_in(pa.array(hashes), value_set=pa.array(absent))
+        return pc.is_in(arrow_array(hashes), value_set=arrow_array(absent))
 
 
 def _hashed(keys: pa.ChunkedArray) -> _Hashes:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.storage.storage import Storage, TreePage
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
 from delta_maintenance.listing.key_columns import directories_of, may_contain, names_beginning
@@ -181,7 +182,7 @@ class ListingCollector:
         self.num_files += len(keys)
         self._counts.update(runs)
         starts = b"_.m" if self._hidden.hides_metadata else b"_."
-        odd = pa.array(names_beginning(keys, runs, starts))
+        odd = arrow_array(names_beginning(keys, runs, starts))
         hidden = [self._hidden.hides(key) for key in keys.take(odd).to_pylist()]
         if any(hidden):
             gone = odd.filter(pa.array(hidden))
@@ -190,7 +191,7 @@ class ListingCollector:
             self._counts.subtract(left_out)
             kept = np.ones(len(keys), bool)
             kept[gone.to_numpy()] = False
-            keys = keys.filter(pa.array(kept))
+            keys = keys.filter(arrow_array(kept))
         unknown = pa.nulls(len(keys), pa.int64())
         self._keep(pa.record_batch([keys, unknown, unknown], schema=LISTING_SCHEMA))
 
@@ -260,7 +261,7 @@ def listing_from_rows(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> L
     if rows.num_rows:
         keys = rows.column("key").combine_chunks()
         again = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
-        rows = rows.filter(pa.array(np.concatenate([[True], ~again])))
+        rows = rows.filter(arrow_array(np.concatenate([[True], ~again])))
     return Listing(
         rows,
         num_directories=listing.num_directories,

@@ -12,10 +12,10 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import parse_schema, storable
@@ -65,7 +65,7 @@ def copy_forecast(plan: OptimizePlan, tasks: Sequence[RewriteTask], storage: Sto
         decoded[reason] += int(sizes[found].sum())
     asked = np.flatnonzero(whole & ~has_vector & ~is_small)
     decoded[NOT_LOOKED_AT] += int(sizes[asked[_MOST_FOOTERS:]].sum())
-    rows = plan.files.take(pa.array(asked[:_MOST_FOOTERS])).to_pylist()
+    rows = plan.files.take(arrow_array(asked[:_MOST_FOOTERS])).to_pylist()
     sources = tuple(source_of(row, -1) for row in rows)
     if sources:
         files = _copied_files(replace(tasks[0], sources=sources, num_outputs=1), storage)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.table_config.partition_values import parse_column
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType
 
@@ -32,7 +33,7 @@ def partition_groups(partition_values: pa.ChunkedArray, partition_schema: Struct
         texts = pc.map_lookup(partition_values, pa.scalar(column.physical_name), "first")
         member, count = _codes(texts, column)
         # Numbered anew after each column, so that the product of the counts cannot overflow.
-        combined = pa.array(codes * count + member).dictionary_encode()
+        combined = arrow_array(codes * count + member).dictionary_encode()
         codes = combined.indices.to_numpy().astype(np.int64)
     return codes
 

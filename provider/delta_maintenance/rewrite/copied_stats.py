@@ -18,7 +18,6 @@ from decimal import Decimal
 from itertools import count
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from delta_log.parquet.assembled_file import Distrust
@@ -26,7 +25,8 @@ from delta_log.parquet.footer import RowGroup
 from delta_log.stats.file_stats import StatsCollector, StatsColumn
 from delta_maintenance.rewrite.footer_stats import file_leaves
 
-_FIXED = {1: ("<i4", 4), 2: ("<i8", 8), 4: ("<f4", 4), 5: ("<f8", 8)}
+#: The types of the physical types INT32, INT64, FLOAT and DOUBLE.
+_FIXED = {1: pa.int32(), 2: pa.int64(), 4: pa.float32(), 5: pa.float64()}
 
 
 class CopiedStats:
@@ -135,13 +135,13 @@ class _Gathered:
         if self.physical_type not in _FIXED:
             numbers = [int.from_bytes(value, "big", signed=True) for value in raw]
             return self._decimals(numbers)
-        form, width = _FIXED[self.physical_type]
-        if any(len(value) != width for value in raw):
+        stored = _FIXED[self.physical_type]
+        if any(8 * len(value) != stored.bit_width for value in raw):
             raise ValueError("a bound has another width than its type")
-        values = np.frombuffer(b"".join(raw), form)
+        values = pa.Array.from_buffers(stored, len(raw), [None, pa.py_buffer(b"".join(raw))])
         if pa.types.is_decimal(kind):
-            return self._decimals(values.tolist())
-        return pa.array(values).cast(kind)
+            return self._decimals(values.to_pylist())
+        return values.cast(kind)
 
     def _decimals(self, numbers: list[int]) -> pa.Array:
         ends: list[Any] = [Decimal(f"{number}E{-self.kind.scale}") for number in (min(numbers), max(numbers))]

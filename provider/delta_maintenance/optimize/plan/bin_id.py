@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.log.action_columns import deletion_vector_ids
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.optimize.plan.rewrite_tag import digest
@@ -53,7 +54,7 @@ class BinIds:
 
     def __init__(self, files: pa.Table, order: Int64s, tag: str) -> None:
         self._seed = f"{tag}\0".encode()
-        rows = files.select(_IDENTITY).take(pa.array(order)).combine_chunks()
+        rows = files.select(_IDENTITY).take(arrow_array(order)).combine_chunks()
         paths = rows.column("path").cast(pa.large_string())
         sources = pc.binary_join_element_wise(
             deletion_vector_ids(rows.column("deletion_vector"), pa.large_string()), _row_ids(rows), _text("")

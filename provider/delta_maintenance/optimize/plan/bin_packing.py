@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from delta_log.arrow.numpy_values import arrow_array
+
 Int64s = npt.NDArray[np.int64]
 
 
@@ -100,7 +102,7 @@ def _order(
     tied[:-1] |= same
     runs = np.cumsum(np.append(True, ~same))[tied]
     members = order[tied]
-    table = pa.table({"run": runs, "path": paths.take(pa.array(members))})
+    table = pa.table({"run": arrow_array(runs), "path": paths.take(arrow_array(members))})
     by_path = pc.sort_indices(table, sort_keys=[("run", "ascending"), ("path", "ascending")]).to_numpy()
     order[tied] = members[by_path]
     return order

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.data.deletion_vector import vector_location
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import DeletionVector
@@ -248,7 +249,7 @@ def _row_counts(snapshot: Snapshot, files: pa.Table, where: pc.Expression | None
     with_vector = np.flatnonzero(pc.is_valid(vectors).to_numpy(zero_copy_only=False))
     if len(with_vector) == 0:
         return records, deleted.astype(np.int64)
-    keys = files.column("key").take(pa.array(with_vector)).combine_chunks()
+    keys = files.column("key").take(arrow_array(with_vector)).combine_chunks()
     for batch in snapshot.file_batches(["key", "stats", "deletion_vector"], where):
         wanted = pc.and_(pc.is_valid(batch.column("deletion_vector")), pc.is_valid(batch.column("stats")))
         chosen = batch.filter(wanted)

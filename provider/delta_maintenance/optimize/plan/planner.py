@@ -21,10 +21,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
+from delta_log.arrow.numpy_values import arrow_array
 from delta_log.errors import InvalidRequest
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG
@@ -99,7 +99,7 @@ def plan_optimize(
         target_size_bytes=target,
         min_file_size_bytes=minimum,
         rewrite_tag=tag,
-        files=candidates.files.take(pa.array(rows, pa.int64())),
+        files=candidates.files.take(arrow_array(rows)),
         num_records=candidates.num_records[rows],
         bins=_renumbered(kept),
         considered_files=candidates.files.num_rows,
@@ -174,7 +174,7 @@ class _Packing(Struct, frozen=True, eq=False):
         files, groups, cubes = candidates.files, candidates.groups, candidates.cubes
         chosen = np.flatnonzero(candidates.reasons)
         alone = candidates.reasons[chosen] > SMALL  # chosen for more than its size
-        paths = files.column("path").take(pa.array(chosen))
+        paths = files.column("path").take(arrow_array(chosen))
         together, live = groups[chosen], candidates.live[chosen]
         hot = hot_groups(snapshot, files, groups, options.quiet_minutes, now_ms)[together]
         if layout is not None:
@@ -230,7 +230,7 @@ class _Packing(Struct, frozen=True, eq=False):
         starts, ends = bins.starts.tolist(), bins.ends.tolist()
         bytes_until = np.concatenate([[0], np.cumsum(candidates.sizes[order])])
         live_until = np.concatenate([[0], np.cumsum(candidates.live[order])])
-        partitions = candidates.files.column("partition_values").take(pa.array(order[bins.starts]))
+        partitions = candidates.files.column("partition_values").take(arrow_array(order[bins.starts]))
         are_hot = self.hot[bins.order[bins.starts]].tolist()
         return [
             PlannedBin(
