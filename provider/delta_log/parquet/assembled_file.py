@@ -188,8 +188,12 @@ class AssembledFile:
         assert self.like is not None
         # All column indexes stand before the first offset index, as other writers have them.
         for place, indexes in ((COLUMN_INDEX, self._column_indexes), (OFFSET_INDEX, self._offset_indexes)):
+            at = self.size_bytes
             for chunk, content in indexes:
-                self._put(chunk, place, content)
+                _name(chunk, place, at, len(content))
+                at += len(content)
+            # There may be very many, of a few bytes each.
+            self._write(b"".join(content for _, content in indexes))
         self._write(self.like.with_row_groups(self._groups, self._num_rows, key_values).to_end())
 
     def _keep(self, chunk: ColumnChunk, moved: ColumnChunk, by: int, small: _SmallParts) -> None:
@@ -204,15 +208,20 @@ class AssembledFile:
 
     def _put(self, chunk: ColumnChunk, place: _Place, content: bytes) -> None:
         """Write a part, and put its place into the chunk that names it."""
-        offset, length = place
-        chunk.put_number(offset, self.size_bytes)
-        if length in chunk.form.places:
-            chunk.put_number(length, len(content))
+        _name(chunk, place, self.size_bytes, len(content))
         self._write(content)
 
     def _write(self, data: bytes) -> None:
         self.sink.write(data)
         self.size_bytes += len(data)
+
+
+def _name(chunk: ColumnChunk, place: _Place, start: int, size: int) -> None:
+    """Have a chunk name the place of a part."""
+    offset, length = place
+    chunk.put_number(offset, start)
+    if length in chunk.form.places:
+        chunk.put_number(length, size)
 
 
 def _adjacent(groups: Sequence[RowGroup]) -> list[tuple[int, int, list[int]]]:
@@ -255,16 +264,19 @@ class _SmallParts:
         self._parts: dict[_Range, bytes] = {}
         #: The lengths of Bloom filters that the footer does not tell, by offset.
         self._lengths: dict[int, int] = {}
-        ranges = {
-            self._range(chunk, place)
+        #: By the identity of the chunk. The row groups keep them alive.
+        self._ranges: dict[tuple[int, _Place], _Range] = {
+            (id(chunk), place): self._range(chunk, place)
             for group in groups
             if group.num_rows
             for chunk in group.chunks
+            if chunk.form.names_parts
             for place in (OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER)
             if place[0] in chunk.form.places
         }
+        self._groups = groups
         together: list[_Range] = []
-        for part in sorted(ranges):
+        for part in sorted(set(self._ranges.values())):
             if together and part[0] - _end(together) > _GAP_BYTES:
                 self._read(together)
                 together = []
@@ -283,7 +295,7 @@ class _SmallParts:
 
     def of(self, chunk: ColumnChunk, place: _Place) -> bytes:
         """Return the part that two fields of a chunk name."""
-        return self._parts[self._range(chunk, place)]
+        return self._parts[self._ranges[id(chunk), place]]
 
     def _range(self, chunk: ColumnChunk, place: _Place) -> _Range:
         start, length = chunk.required_number(place[0]), chunk.number(place[1])

@@ -145,7 +145,8 @@ class ColumnChunk(Struct):
     @property
     def has_nan_bound(self) -> bool:
         """Whether a bound is a NaN. parquet-java sorts it above all numbers, and takes no notice of such bounds when it reads."""
-        code, bounds = FLOAT_CODES.get(self.form.physical_type), self.bounds
+        code = FLOAT_CODES.get(self.form.physical_type)
+        bounds = None if code is None else self.bounds
         if code is None or bounds is None:
             return False
         width = struct.calcsize(code)
