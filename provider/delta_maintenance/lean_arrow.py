@@ -24,7 +24,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import ModuleType
 
@@ -104,14 +104,23 @@ def _others_hidden() -> Iterator[None]:
 
 @contextmanager
 def _no_help_in_numpy() -> Iterator[None]:
-    """Put empty modules in the place of NumPy's help texts. A process that has loaded NumPy has them."""
-    empty = [] if "numpy" in sys.modules else [ModuleType(name) for name in _HELP_OF_NUMPY]
-    sys.modules.update({module.__name__: module for module in empty})
+    """Put modules that do nothing in the place of NumPy's help texts. A process that has loaded NumPy has them."""
+    names = () if "numpy" in sys.modules else _HELP_OF_NUMPY
+    for name in names:
+        sys.modules[name] = ModuleType(name)
+        # Another release of NumPy may call functions of these modules.
+        sys.modules[name].__getattr__ = _does_nothing  # type: ignore[method-assign]
     try:
         yield
     finally:
-        for module in empty:
-            del sys.modules[module.__name__]
+        for name in names:
+            del sys.modules[name]
+
+
+def _does_nothing(name: str) -> Callable[..., None]:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return lambda *_, **__: None
 
 
 @contextmanager

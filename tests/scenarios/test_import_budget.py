@@ -242,6 +242,48 @@ assert NumpyDocString("Sum.\\n\\nParameters\\n----------\\nx : int\\n    A numbe
 """)
 
 
+def test_numpy_works_without_its_help_texts() -> None:
+    succeed("""
+import sys
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+import numpy as np
+assert np.array([1, 2]).sum() == 3 and np.ma.masked_array([1, 2], [True, False]).sum() == 2
+assert not np.array.__doc__ and "numpy._core._add_newdocs" not in sys.modules
+import numpy._core._add_newdocs
+assert "Create an array" in np.array.__doc__
+""")
+
+
+def test_a_numpy_that_calls_its_help_texts_otherwise_is_loaded() -> None:
+    succeed("""
+from delta_maintenance.lean_arrow import _no_help_in_numpy
+with _no_help_in_numpy():
+    from numpy._core._add_newdocs import anything
+    assert anything("array", doc="Creates one.") is None
+""")
+
+
+def test_a_program_that_has_numpy_keeps_its_help_texts() -> None:
+    succeed("""
+import sys, numpy as np
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+assert "Create an array" in np.array.__doc__ and "numpy._core._add_newdocs" in sys.modules
+""")
+
+
+def test_pandas_and_dateutil_work_as_ever_where_they_are_loaded_later() -> None:
+    succeed("""
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+import pandas, pyarrow as pa
+from dateutil.relativedelta import relativedelta
+assert pandas.Timestamp("2024-01-31") + relativedelta(months=1) == pandas.Timestamp("2024-02-29")
+assert pa.table({"t": pandas.to_datetime(["2024-01-31"])}).to_pandas()["t"][0] == pandas.Timestamp("2024-01-31")
+""")
+
+
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="the allocator of another C library stays as it is"
 )
