@@ -1,8 +1,8 @@
 """Loads pyarrow into a program of this package without what it brings and the program does not need.
 
-1. The first time that pyarrow converts a Python list, it tries to import pandas, so that it knows a Series when it gets one,
-   and remembers the answer. The import takes longer than all that a small job does, and no code of this package holds a
-   Series. So that first conversion is made here, while pandas cannot be found.
+1. The first time that pyarrow converts a Python list, it tries to import pandas and dateutil, so that it knows a Series or a
+   relativedelta when it gets one, and remembers the answer. Importing pandas takes longer than all that a small job does, and no
+   code of this package holds either. So that first conversion is made here, while they cannot be found.
 2. When pyarrow's functions are loaded, their help texts are put together from those of their options, which takes half of the
    time. NumPy gives its functions their help texts when it is loaded. A program shows none of them.
 3. NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
@@ -79,13 +79,13 @@ def _convert_first() -> None:
         import pyarrow as pa
 
     if "pandas" not in sys.modules:
-        with _others_hidden():
+        with _not_needed_hidden():
             # Without a type, since the inference of types looks for pandas once more.
             pa.array([None])
 
 
-class _HidesOthers:
-    """A finder of modules. It has no base class, since the module of that class is slow to import."""
+class _HidesNotNeeded:
+    """A finder of modules that finds none of :data:`_NOT_NEEDED`. It has no base class, since the module of that class is slow to import."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name in _NOT_NEEDED:
@@ -93,8 +93,8 @@ class _HidesOthers:
 
 
 @contextmanager
-def _others_hidden() -> Iterator[None]:
-    finder = _HidesOthers()
+def _not_needed_hidden() -> Iterator[None]:
+    finder = _HidesNotNeeded()
     sys.meta_path.insert(0, finder)
     try:
         yield

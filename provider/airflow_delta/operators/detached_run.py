@@ -143,6 +143,9 @@ class DetachedRun:
 
         Airflow tells a task so with its process's next heartbeat. If the task asks to be deferred before that, Airflow refuses, no trigger
         begins, and the process ends without another word to this code: the job would go on with nobody to follow it.
+
+        A gap remains, in which Airflow tells nobody: whoever ends the task after this, and before the trigger has begun, does not end
+        the job.
         """
         instance: Any = self.context["ti"]
         try:
@@ -155,12 +158,12 @@ class DetachedRun:
         except AirflowRuntimeError as error:
             self.log.debug("The state of this task is not known: %s", printable(str(error)))
             return
-        for state in states.get(instance.run_id, {}).values():
-            if state != TaskInstanceState.RUNNING:
-                self.log.info(
-                    "This task was ended meanwhile (%s). Cancelling its job.", printable(str(state))
-                )
-                self.interrupt()
+        # The answer about a task that is not mapped also tells of the instances that it had while it was.
+        name = instance.task_id if instance.map_index < 0 else f"{instance.task_id}_{instance.map_index}"
+        state = states.get(instance.run_id, {}).get(name, TaskInstanceState.RUNNING)
+        if state != TaskInstanceState.RUNNING:
+            self.log.info("This task was ended meanwhile (%s). Cancelling its job.", printable(str(state)))
+            self.interrupt()
 
     def _keep(self, step: JobHandle | JobReport) -> None:
         """Keep the handle for :meth:`interrupt`, before anything else is done with it: a signal may come at any moment."""

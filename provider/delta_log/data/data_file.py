@@ -100,7 +100,7 @@ class DataFile:
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
     :param in_memory: the bytes of the file and its metadata, if these are not to be read from storage.
     :param end: the end of the file, which the caller has read. The file is opened when its rows are asked for.
-    :raises CorruptLog: the file is missing or is not Parquet.
+    :raises CorruptLog: the file is missing or is not Parquet. With ``end``, this is told when the file is opened.
     """
 
     def __init__(
@@ -159,10 +159,22 @@ class DataFile:
             self._source = source
             parquet = self._parquet_of(source)
             if self._known_schema is None:
-                self._known_metadata, self._known_schema = parquet.metadata, parquet.schema_arrow
-                if len(set(self._known_schema.names)) < len(self._known_schema.names):
-                    raise CorruptLog(self.key, "two of its columns have one name")
+                self._learn(parquet)
             return parquet
+
+    def _learn(self, parquet: pq.ParquetFile) -> None:
+        """Keep what the file says of itself.
+
+        :raises CorruptLog: it cannot be read so, or it is not the file whose end was read.
+        """
+        metadata, schema = parquet.metadata, parquet.schema_arrow
+        if len(set(schema.names)) < len(schema.names):
+            raise CorruptLog(self.key, "two of its columns have one name")
+        if self.end is not None:
+            now = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+            if now != [group.num_rows for group in self.end.footer.row_groups]:
+                raise CorruptLog(self.key, "another file has taken its place since its end was read")
+        self._known_metadata, self._known_schema = metadata, schema
 
     def _source_in_storage(self) -> Any:
         try:
@@ -237,7 +249,7 @@ class DataFile:
     def bloom_filters(self) -> set[str]:
         """Paths of the leaves that have a Bloom filter in the first row group."""
         if self.end is not None:
-            return {b".".join(path).decode() for path in self.end.bloom_filters}
+            return {b".".join(path).decode("utf-8", "replace") for path in self.end.bloom_filters}
         metadata = self._metadata
         columns = range(metadata.num_columns) if metadata.num_row_groups else ()
         chunks = [metadata.row_group(0).column(number) for number in columns]

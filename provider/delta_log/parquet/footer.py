@@ -450,7 +450,7 @@ def footer_of(file: memoryview, data_end: int, memory: FooterMemory, end: FileEn
     """Read the footer of a file in memory.
 
     :param data_end: where the footer begins.
-    :param end: of the file, if it was read before. It counts if the file still ends so.
+    :param end: of the file, if it was read before. It counts if the file still ends so; its footer is returned, no copy.
     :raises CorruptThrift: the bytes are no footer.
     """
     content = bytes(file[data_end:])

@@ -77,7 +77,7 @@ class HiddenNames:
         if len(rows):
             found = found.copy()
             found[rows] = [self.hides(key) for key in keys.take(arrow_array(rows)).to_pylist()]
-        return arrow_array(found)
+        return pa.array(found, pa.bool_())
 
     def _hides_name(self, name: str) -> bool:
         return name[:1] in ("_", ".") and not name.startswith((*_VISIBLE, *self.partition_prefixes))

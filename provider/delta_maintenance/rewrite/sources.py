@@ -34,7 +34,7 @@ SMALL_BYTES = 4 << 20
 class OpenedSource(Struct, frozen=True):
     """A source, its rows, and its deleted rows.
 
-    :param decoded: the open data file; ``None``: all of it is copied.
+    :param decoded: the data file, which opens itself when it is read; ``None``: all of it is copied.
     :param copied: ``None``: all of it is decoded.
     :param wanted: consecutive row groups, if others read the rest of them; ``None``: all.
     """
@@ -175,11 +175,18 @@ class Sources(Struct):
 
 
 def _may_be_gathered(footer: Footer) -> bool:
-    """Tell whether a file makes sense, and has no timestamps that have to be checked."""
+    """Tell whether a footer makes sense, and has no timestamps that have to be checked.
+
+    :raises CorruptThrift: it lacks what is asked of it before the file is opened.
+    """
     groups = footer.row_groups
-    rows = [group.num_rows for group in groups]
+    numbers = [(group.num_rows, group.uncompressed_bytes) for group in groups]
     kinds = {chunk.form.physical_type for group in groups for chunk in group.chunks}
-    return INT96 not in kinds and min(rows, default=0) >= 0 and footer.num_rows == sum(rows)
+    return (
+        INT96 not in kinds
+        and all(rows >= 0 and num_bytes >= 0 for rows, num_bytes in numbers)
+        and footer.num_rows == sum(rows for rows, _ in numbers)
+    )
 
 
 def _check_records(opened: OpenedSource) -> None:

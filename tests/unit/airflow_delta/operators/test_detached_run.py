@@ -224,6 +224,18 @@ def test_a_task_that_was_ended_while_it_submitted_is_not_deferred_and_ends_its_j
     ]
 
 
+@pytest.mark.parametrize("answer", [{"optimize": "running"}, {}])
+def test_what_became_of_other_instances_of_a_task_ends_no_job(
+    make_context: MakeContext, answer: dict[str, str]
+) -> None:
+    runner, context = FakeDetachedRunner(committed), make_context(try_number=1)
+    # Of the time when the task was mapped.
+    context["ti"].get_task_states = lambda **_: {"manual__1": {"optimize_0": "success", **answer}}
+    with pytest.raises(TaskDeferred):
+        run(Operator(runner=runner, deferrable=True), context)
+    assert runner.cancelled == []
+
+
 def test_a_task_that_was_ended_while_it_found_its_earlier_job_does_not_submit_again(
     make_context: MakeContext,
 ) -> None:

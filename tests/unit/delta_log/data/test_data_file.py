@@ -379,8 +379,33 @@ def test_what_is_wrong_with_a_file_is_told_when_it_is_opened_late() -> None:
         list(DataFile(storage, "f.parquet", end=end).read(fields(("a", "long"))))
     storage.delete(["f.parquet"])
     storage.put("f.parquet", content)
-    with pytest.raises(CorruptLog, match="one name"):
-        list(DataFile(storage, "f.parquet", end=end).read(fields(("a", "long"))))
+    data_file = DataFile(storage, "f.parquet", end=end)
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="one name"):
+            list(data_file.read(fields(("a", "long"))))
+
+
+@pytest.mark.parametrize("rows", [range(1), range(3), range(7)])
+def test_a_file_that_has_taken_the_place_of_another_is_named(tmp_path: Path, rows: range) -> None:
+    before, now = (file_of(pa.table({"n": pa.array(n, pa.int64())})) for n in (range(5), rows))
+    end = FileEnd.of(before.read("f.parquet"), FooterMemory())
+    storage = LocalStorage(str(tmp_path))
+    storage.put("f.parquet", now.read("f.parquet"))
+    data_file = DataFile(storage, "f.parquet", end=end)
+    assert data_file.num_rows == 5
+    with pytest.raises(CorruptLog, match=r"f\.parquet .* another file has taken its place"):
+        list(data_file.read(fields(("n", "long"))))
+
+
+def test_a_small_file_on_a_disk_that_is_opened_late_is_read_whole(tmp_path: Path) -> None:
+    content = file_of(pa.table({"n": pa.array(range(5), pa.int64())})).read("f.parquet")
+    storage = LocalStorage(str(tmp_path))
+    storage.put("f.parquet", content)
+    data_file = DataFile(storage, "f.parquet", end=FileEnd.of(content, FooterMemory()))
+    reading = data_file.read(fields(("n", "long")))
+    found = next(reading).arrays[0].to_pylist()
+    storage.delete(["f.parquet"])
+    assert found + [value for rows in reading for value in rows.arrays[0].to_pylist()] == list(range(5))
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])

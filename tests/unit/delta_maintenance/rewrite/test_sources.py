@@ -15,6 +15,7 @@ from tests.support.runs.maintenance_runs import enable_deletion_vectors, mark_de
 
 from delta_log import Table
 from delta_log.errors import CorruptLog
+from delta_log.parquet.footer import END_BYTES, Footer, footer_start
 from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.errors import TaskFailed
@@ -124,6 +125,19 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path, content: bytes | Non
     else:
         (tmp_path / source.key).write_bytes(content)
     with pytest.raises(CorruptLog, match=source.key):
+        opened(task, storage)
+
+
+def test_a_footer_without_what_is_asked_first_is_named(tmp_path: Path) -> None:
+    task, storage = task_of(tmp_path, *(rows(10 * n) for n in range(3)))
+    key = task.sources[1].key
+    content = (tmp_path / key).read_bytes()
+    data_end = footer_start(content)
+    footer = Footer.from_bytes(content[data_end:-END_BYTES])
+    for group in footer.row_groups:
+        group.fields.drop(2)  # total_byte_size
+    task = replaced(tmp_path, task, 1, content[:data_end] + footer.to_end())
+    with pytest.raises(CorruptLog, match=key):
         opened(task, storage)
 
 
