@@ -92,7 +92,8 @@ def test_ten_kills_cost_less_than_a_batch_each(tmp_path: Path, rewrite: str) -> 
     redone = len(begun.read_text().splitlines()) - BINS
     assert 0 < redone <= BINS_AT_ONCE * KILLS, "the bins that were being written, for each kill"
     batches = [entry for entry in Table(str(table)).history() if entry.get("operation") == "OPTIMIZE"]
-    assert len(batches) == report["num_batches"] >= BINS // BINS_OF_A_BATCH
+    # A try that takes over a full batch commits it with its own first bin, and the bins that were finished meanwhile.
+    assert len(batches) == report["num_batches"] >= BINS // (2 * BINS_OF_A_BATCH)
     assert [("txnId" in b, "delta-maintenance.transaction" in b["tags"]) for b in batches] == [
         (True, number == 0) for number in range(len(batches))
     ]
