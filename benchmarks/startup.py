@@ -6,19 +6,19 @@ c. ``optimize`` that finds nothing to do, against delta-rs that compacts the sam
 d. c. as a job, as the operator starts it.
 
 Each contender is a program of its own, from the start of Python to its end; memory is its peak. Modules are compiled before, as
-they are after an installation with pip. ``pyarrow`` is a program that imports Arrow's functions and its Parquet and ends: what
-ours cannot go below.
+they are after an installation with pip. ``pyarrow`` is a program that imports Arrow's functions and its Parquet as they are, help texts
+included, and ends.
 
-2026-11-23, 2 quiet cores, medians, pyarrow 26.0.1, deltalake 1.6.6:
+2026-11-26, 2 quiet cores, medians, pyarrow 26.0.1, deltalake 1.6.6:
 
 ====================  ======  ==========  ====  ======
 case                  ours s  delta-rs s  time  memory
 ====================  ======  ==========  ====  ======
-a inspect               0.19        0.06   0.3     1.8
-b inspect, checkpoint   0.21        0.06   0.3     1.9
-c optimize              0.27        0.07   0.3     1.8
-d a job                 0.26        0.06   0.2     1.8
-pyarrow                 0.16
+a inspect               0.18        0.07   0.4     1.7
+b inspect, checkpoint   0.20        0.07   0.4     1.8
+c optimize              0.24        0.07   0.3     1.7
+d a job                 0.24        0.07   0.3     1.7
+pyarrow                 0.20
 ====================  ======  ==========  ====  ======
 
 Before pandas, sqlglot and the other operations were left out, a. took twice as long, and so did c. By ``-X importtime``,
