@@ -144,8 +144,8 @@ class DetachedRun:
         Airflow tells a task so with its process's next heartbeat. If the task asks to be deferred before that, Airflow refuses, no trigger
         begins, and the process ends without another word to this code: the job would go on with nobody to follow it.
 
-        A gap remains, in which Airflow tells nobody: whoever ends the task after this, and before the trigger has begun, does not end
-        the job.
+        After this check, and until the triggerer has begun the trigger, Airflow tells nobody that the task was ended. The job then goes
+        on to its end.
         """
         instance: Any = self.context["ti"]
         try:

@@ -435,8 +435,7 @@ class FileEnd(Struct, frozen=True):
 
         :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
         """
-        content = tail[footer_start(tail) :]
-        return cls(Footer.from_bytes(content[:-END_BYTES], memory), content)
+        return cls(Footer.from_end(tail, memory), tail[footer_start(tail) :])
 
     @property
     def bloom_filters(self) -> list[tuple[bytes, ...]]:
