@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delta_log.catalog.lookup import locate, without_catalogs
 from delta_log.errors import DeltaLogError, StorageError
@@ -18,13 +18,15 @@ from delta_log.runtime import Runtime
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
-from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.engines import Engines
 from delta_maintenance.errors import error_report, log_failure
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
+
+if TYPE_CHECKING:
+    from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@
 2. When pyarrow's functions are loaded, their help texts are put together from those of their options, which takes half of the
    time. NumPy gives its functions their help texts when it is loaded. A program shows none of them.
 3. NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
-4. Arrow's own allocator has twice the memory that is in use, and gives free memory back to the system each second, to pay for each
+4. pyarrow's file systems for object stores, and the certificates for them, are not loaded: this package goes to stores by fsspec.
+5. Arrow's own allocator has twice the memory that is in use, and gives free memory back to the system each second, to pay for each
    page anew a moment later. That of the GNU C library needs less, and is told here to keep what it has.
-5. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
+6. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
    The command line says so before it loads its own modules (:func:`collect_rarely`).
 
 Only programs that are ours from their first line call this: the command line, the entry point of a job on one machine, a
@@ -24,9 +25,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 #: Set to 1 in the Python workers of a Spark application that is ours.
 OWN_WORKERS_VARIABLE = "DELTA_MAINTENANCE_OWN_WORKERS"
@@ -42,6 +43,8 @@ _OBJECTS = 200_000
 _READER_OF_HELP = "pyarrow.vendored.docscrape"
 #: The modules of NumPy that only give help texts to its functions.
 _HELP_OF_NUMPY = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
+#: The file systems of pyarrow that are left out. That of HDFS stays, since fsspec uses it.
+_STORES = ("pyarrow._s3fs", "pyarrow._gcsfs", "pyarrow._azurefs")
 #: Packages that pyarrow looks for when it converts the first list, for values of their types.
 _NOT_NEEDED = ("pandas", "dateutil")
 
@@ -56,6 +59,8 @@ def load_lean_arrow() -> None:
     collect_rarely()
     with _environment(_ALGEBRA | (_SYSTEM_POOL if _keeps_free_memory() else {})):
         _convert_first()
+    with _no_stores(), suppress(Exception):
+        import pyarrow.fs
     # This is about a private module of pyarrow. Where it has changed, the functions are loaded in full, when they are needed.
     with _no_help_texts(), suppress(Exception):
         import pyarrow.compute  # noqa: F401
@@ -79,27 +84,47 @@ def _convert_first() -> None:
         import pyarrow as pa
 
     if "pandas" not in sys.modules:
-        with _not_needed_hidden():
+        with _hidden(_NOT_NEEDED):
             # Without a type, since the inference of types looks for pandas once more.
             pa.array([None])
 
 
-class _HidesNotNeeded:
-    """A finder of modules that finds none of :data:`_NOT_NEEDED`. It has no base class, since the module of that class is slow to import."""
+class _Hides:
+    """A finder of modules that finds none of some. It has no base class, since the module of that class is slow to import."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name in _NOT_NEEDED:
+        if name in self._names:
             raise ModuleNotFoundError(f"{name} is not needed here", name=name)
 
 
 @contextmanager
-def _not_needed_hidden() -> Iterator[None]:
-    finder = _HidesNotNeeded()
+def _hidden(names: Collection[str]) -> Iterator[None]:
+    finder = _Hides(names)
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextmanager
+def _no_stores() -> Iterator[None]:
+    """Hide the file systems of object stores. pyarrow asks for certificates for them in any case, and gets none."""
+    if "ssl" in sys.modules:
+        with _hidden(_STORES):
+            yield
+        return
+    sys.modules["ssl"] = certificates = ModuleType("ssl")
+    none = SimpleNamespace(cafile=None, capath=None)
+    certificates.get_default_verify_paths = lambda: none  # type: ignore[attr-defined]
+    try:
+        with _hidden(_STORES):
+            yield
+    finally:
+        del sys.modules["ssl"]
 
 
 @contextmanager

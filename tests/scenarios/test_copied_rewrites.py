@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,6 +105,36 @@ def test_a_copied_file_is_copied_again_with_its_bounds(tmp_path: Path) -> None:
     # Only this provider's own file says that a chunk with a NaN would have none.
     assert sorted(bounds) == [False, True]
     assert metadata.num_rows == 200
+
+
+@pytest.mark.parametrize("bound", [0.0, -0.0, 7.5])
+def test_bounds_of_floats_without_nan_are_kept(tmp_path: Path, bound: float) -> None:
+    """The file of another writer tells too little of a NaN, and its page index too little of zeros."""
+    numbers = [bound, *(n / 4 + 8 for n in range(LARGE_ROWS - 1))]
+    sound = pa.table({"x": numbers, "y": pa.array(numbers, pa.float32()), "nan": [math.nan, *numbers[1:]]})
+    writer = deltalake.WriterProperties(statistics_truncate_length=None)
+    deltalake.write_deltalake(str(tmp_path), sound, writer_properties=writer)
+    deltalake.write_deltalake(str(tmp_path), sound.slice(0, 10), mode="append")
+    report = run(tmp_path, rewrite="auto", verify="full")
+    assert report.metrics["numCopiedBytes"] > 0
+    (path,) = files_of(tmp_path)
+    check_added_files(tmp_path, 2)
+    metadata = pq.ParquetFile(path).metadata
+    copied = next(
+        group
+        for n in range(metadata.num_row_groups)
+        if (group := metadata.row_group(n)).num_rows >= LARGE_ROWS
+    )
+    for number in (0, 1):
+        found = copied.column(number)
+        assert (found.statistics.min, found.statistics.max) == (min(numbers), max(numbers))
+        assert math.copysign(1, found.statistics.min) == (1 if bound > 0 else -1)
+        assert not found.has_column_index
+    assert not copied.column(2).statistics.has_min_max
+    stats = Table(str(tmp_path)).snapshot().files(columns=["stats"])["stats"].to_pylist()
+    said = json.loads(stats[0])
+    assert said["minValues"] == {"x": bound, "y": bound}
+    assert said["maxValues"] == {"x": max(numbers), "y": max(numbers)}
 
 
 @pytest.fixture(scope="module")

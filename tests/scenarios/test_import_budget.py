@@ -46,11 +46,14 @@ LIBRARIES = {
     "pandas",
     "pyarrow.acero",
     "pyarrow.dataset",
+    "pyarrow._gcsfs",
+    "pyarrow._s3fs",
     "pyarrow.json",
     "pyspark",
     "s3fs",
     "secrets",
     "sqlglot",
+    "ssl",
     "unittest",
     "urllib.request",
     "xml",
@@ -67,12 +70,14 @@ OURS = {
     "delta_maintenance.bundle",
     "delta_maintenance.engine.local",
     "delta_maintenance.engine.spark",
+    "delta_maintenance.engine.spark_session",
     "delta_maintenance.job",
     "delta_maintenance.listing",
     "delta_maintenance.log_upkeep.plan",
     "delta_maintenance.optimize.plan",
     "delta_maintenance.partitions.predicate",
     "delta_maintenance.rewrite.bin",
+    "delta_maintenance.rewrite.laid_out_rows",
     "delta_maintenance.vacuum.plan",
 }
 WATCHED = LIBRARIES | PARQUET | OURS
@@ -395,3 +400,21 @@ from delta_maintenance.cli.main import main
 assert main(["inspect", {compact!r}]) == 0
 assert "pandas" in sys.modules
 """)
+
+
+def test_what_is_left_out_of_pyarrow_is_not_missed() -> None:
+    """Certificates are asked for by other libraries, and files go through pyarrow's file systems."""
+    code = """
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+import io, ssl
+import pyarrow as pa, pyarrow.fs, pyarrow.parquet as pq
+assert ssl.create_default_context().check_hostname and ssl.get_default_verify_paths().openssl_cafile
+sink = io.BytesIO()
+pq.write_table(pa.table({"x": [1.5]}), sink)
+assert pq.read_table(sink).num_rows == 1
+assert pyarrow.fs.LocalFileSystem().get_file_info("/").is_file is False
+assert pyarrow.fs.HadoopFileSystem
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

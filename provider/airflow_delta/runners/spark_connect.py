@@ -32,8 +32,9 @@ from delta_log.errors import DeltaLogError
 from delta_log.printable import printable_logger
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.connect_server import ConnectServer, cancel, import_client
+from delta_maintenance.engine.connect_sessions import is_connect_address
 from delta_maintenance.engine.detached_rewrite import DETACHED_REWRITE_VARIABLE, DetachedRewrite
-from delta_maintenance.engine.spark_session import is_connect_address, user_of
+from delta_maintenance.engine.spark_session import user_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

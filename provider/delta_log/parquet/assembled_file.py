@@ -16,11 +16,10 @@ footer                           the end
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from delta_log.parquet.chunk_form import Path
 from delta_log.parquet.footer import (
@@ -89,7 +88,8 @@ def footer_at_end(source: Source, size_bytes: int) -> Footer:
 class Distrust(Struct, frozen=True):
     """Statements about leaves of a row group that the new file must leave out, since they would mislead readers.
 
-    :param bounds: numbers of the leaves whose bounds are wrong.
+    :param bounds: numbers of the leaves whose bounds are wrong, those of pages included.
+    :param page_bounds: numbers of the leaves of which only the bounds of pages are.
     :param membership: numbers of the leaves whose dictionary and Bloom filter do not tell which values there are.
     :param is_foreign: another writer may have written them. Bounds of the deprecated form are left out unless they are those of
         the present form, too. The bounds of floats hold zeros of both signs, and are left out if one is a NaN.
@@ -98,10 +98,10 @@ class Distrust(Struct, frozen=True):
     bounds: Collection[int] = frozenset()
     membership: Collection[int] = frozenset()
     is_foreign: bool = False
+    page_bounds: Collection[int] = frozenset()
 
 
-@dataclass(slots=True)
-class AssembledFile:
+class AssembledFile(Struct):
     """A new file. Call :meth:`append` for each source in order, then :meth:`finish`.
 
     :param like: a footer with the columns of all sources, for what the new footer says of the file; by default that of the
@@ -111,7 +111,7 @@ class AssembledFile:
 
     sink: Sink
     like: Footer | None = None
-    size_bytes: int = field(default=0, init=False)
+    size_bytes: int = 0
     _num_rows: int = 0
     _groups: list[RowGroup | Encoded] = field(default_factory=list)
     #: Chunks of the new file, each with its index.
@@ -129,13 +129,14 @@ class AssembledFile:
         self,
         source: Source,
         footer: Footer,
-        distrust: Sequence[Distrust] = (),
+        distrust: Callable[[], Sequence[Distrust]] = tuple,
         row_groups: range | None = None,
     ) -> None:
         """Copy row groups of a file.
 
         :param footer: of the file. All files have the same columns.
-        :param distrust: for each of these row groups; empty: everything is trusted.
+        :param distrust: returns what is distrusted of each of these row groups; none: everything is trusted. It is called
+            after the pages were copied, so that others may look at them meanwhile.
         :param row_groups: consecutive row groups; by default all. Those without rows are left out.
         :raises CorruptThrift: the footer is wrong about the places of parts.
         """
@@ -145,13 +146,14 @@ class AssembledFile:
         if row_groups is not None:
             groups = groups[row_groups.start : row_groups.stop]
         small = _SmallParts(source, groups)
+        moved: list[tuple[int, int]] = []
         for start, end, numbers in _adjacent(groups):
-            by = self.size_bytes - start
+            moved += [(number, self.size_bytes - start) for number in numbers]
             source.copy_to(self.sink, start, end - start)
             self.size_bytes += end - start
-            for number in numbers:
-                leave_out = distrust[number] if distrust else Distrust()
-                self._take(groups[number], by, leave_out, small)
+        leave_out = distrust()
+        for number, by in moved:
+            self._take(groups[number], by, leave_out[number] if leave_out else Distrust(), small)
 
     def _take(self, group: RowGroup, by: int, leave_out: Distrust, small: _SmallParts) -> None:
         """Add a row group whose pages are copied.
@@ -163,6 +165,8 @@ class AssembledFile:
             moved = chunk.moved(by)
             if leaf in leave_out.bounds:
                 moved = moved.without_bounds()
+            if leaf in leave_out.page_bounds:
+                moved = moved.without_column_index()
             if leaf in leave_out.membership:
                 moved = moved.without_membership()
             if leave_out.is_foreign:

@@ -216,6 +216,10 @@ def _without_old_bounds(chunk: Fields) -> None:
 
 def _without_bounds(chunk: Fields) -> None:
     _drop_statistics(chunk, *_OLD_BOUNDS, *_BOUNDS, *_EXACT)
+    _without_column_index(chunk)
+
+
+def _without_column_index(chunk: Fields) -> None:
     chunk.drop(*(path[0] for path in COLUMN_INDEX))
 
 
@@ -241,6 +245,7 @@ _EDITS = {
     "without indexes": _without_indexes,
     "without old bounds": _without_old_bounds,
     "without bounds": _without_bounds,
+    "without column index": _without_column_index,
     "without membership": _without_membership,
 }
 

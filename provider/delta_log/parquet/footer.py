@@ -184,6 +184,10 @@ class ColumnChunk(Struct):
         """Return the chunk without bounds and column index, so that no reader skips it for its values."""
         return self._edited("without bounds")
 
+    def without_column_index(self) -> ColumnChunk:
+        """Return the chunk without its column index, so that no reader skips pages for their values."""
+        return self._edited("without column index")
+
     def without_membership(self) -> ColumnChunk:
         """Return the chunk without what tells a reader that the dictionary or the Bloom filter covers all values.
 

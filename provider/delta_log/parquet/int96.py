@@ -18,11 +18,11 @@ Arrow reads day 0 as the epoch; the two cannot be told apart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from delta_log.arrow.leaves import leaves
 from delta_log.errors import UnsupportedFeature
@@ -34,8 +34,7 @@ _MAX_SECONDS = (1 << 63) // 1_000_000
 _BATCH_ROWS = 1 << 14
 
 
-@dataclass(slots=True)
-class Int96Check:
+class Int96Check(Struct):
     """Checks the batches of one file.
 
     :param paths: of the leaves that are stored as INT96.
@@ -45,7 +44,7 @@ class Int96Check:
     key: str
     paths: tuple[str, ...]
     open_in_seconds: Callable[[], pq.ParquetFile]
-    _is_proved: bool = field(default=False, init=False)
+    _is_proved: bool = False
 
     @staticmethod
     def paths_in(parquet: pq.ParquetFile) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ _KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _CHECKSUM, _DATA = 1, 2, 3, 4, 5
 # Fields of DataPageHeader.
 _NUM_VALUES, _ENCODING, _DEFINITION_ENCODING = 1, 2, 3
 _SHAPE: Shape = {_DATA: {}}
-_DATA_PAGE, _RLE = 0, 3
+_DATA_PAGE, _PLAIN, _RLE = 0, 0, 3
 #: The length that most headers do not reach, and the longest, which may hold bounds of texts.
-_SHORT_HEADER_BYTES, _HEADER_BYTES = 256, 1 << 16
+_SHORT_HEADER_BYTES, HEADER_BYTES = 256, 1 << 16
 _NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
 #: A header without statistics: kind, sizes, perhaps a checksum, number of values, encodings of values and of both levels.
 _USUAL_HEADER = re.compile(
@@ -47,6 +47,8 @@ _NUMBER_STATISTICS = re.compile(
 _END = b"\0\0"
 #: Numbers of ``CompressionCodec``. The content tells its length without compression.
 UNCOMPRESSED, SNAPPY, ZSTD = 0, 1, 6
+_NAMES = {UNCOMPRESSED: "none", SNAPPY: "snappy", ZSTD: "zstd"}
+_OTHER_LENGTH = "a page has another length than its header says"
 
 
 class Page(Struct, frozen=True):
@@ -90,19 +92,36 @@ class Page(Struct, frozen=True):
         """
         if self.checksum is not None and zlib.crc32(self.content) != self.checksum & 0xFFFF_FFFF:
             raise CorruptThrift(self.start, "a page has another checksum than its header says")
-        length = self.uncompressed_bytes
-        if codec == UNCOMPRESSED:
-            length = len(self.content)
-        elif codec == SNAPPY:
-            length, _ = varint(bytes(self.content[:10]) + b"\0", 0)
-        if length != self.uncompressed_bytes:
-            raise CorruptThrift(self.start, "a page has another length than its header says")
         if codec == ZSTD or (codec == SNAPPY and self.checksum is None):
-            try:
-                # Snappy's decompressor does not compare the lengths, as zstd's does.
-                pa.decompress(self.content, length, "zstd" if codec == ZSTD else "snappy")
-            except (pa.ArrowException, OSError) as error:
-                raise CorruptThrift(self.start, f"a page cannot be decompressed ({error})") from error
+            decompressed(self, codec)
+        elif _told_bytes(self, codec) != self.uncompressed_bytes:
+            raise CorruptThrift(self.start, _OTHER_LENGTH)
+
+
+def decompressed(page: Page, codec: int) -> memoryview:
+    """Return the content of a page without its compression.
+
+    :param codec: a number of ``CompressionCodec``.
+    :raises CorruptThrift: the content is not what was written, or the codec is none of this module's.
+    """
+    # Snappy's decompressor does not compare the lengths, as zstd's does.
+    if codec not in _NAMES or _told_bytes(page, codec) != page.uncompressed_bytes:
+        raise CorruptThrift(
+            page.start, _OTHER_LENGTH if codec in _NAMES else f"codec {codec} is not read here"
+        )
+    if codec == UNCOMPRESSED:
+        return page.content
+    try:
+        return memoryview(pa.decompress(page.content, page.uncompressed_bytes, _NAMES[codec]))
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptThrift(page.start, f"a page cannot be decompressed ({error})") from error
+
+
+def _told_bytes(page: Page, codec: int) -> int:
+    """Return the length without compression that the content tells, else that of the header."""
+    if codec == SNAPPY:
+        return varint(bytes(page.content[:10]) + b"\0", 0)[0]
+    return len(page.content) if codec == UNCOMPRESSED else page.uncompressed_bytes
 
 
 def pages_of(file: memoryview, start: int, stop: int) -> Iterator[Page]:
@@ -111,7 +130,7 @@ def pages_of(file: memoryview, start: int, stop: int) -> Iterator[Page]:
     :raises CorruptThrift: a page is no data page of the first version, a header is malformed, or the pages end elsewhere.
     """
     while start < stop:
-        page = _page_at(file, start)
+        page = page_at(file, start)
         start = page.stop
         if start > stop:
             raise CorruptThrift(stop, f"a page claims {start - stop} bytes behind its column chunk")
@@ -149,7 +168,26 @@ def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
     return start == stop and encoded_integer(total) == count
 
 
-def _page_at(file: memoryview, start: int) -> Page:
+def dictionary_at(file: memoryview, start: int) -> Page | None:
+    """Return the dictionary page that begins at an offset; ``None`` if there is none with a usual header.
+
+    Its values are plain, and it has no checksum here. It may claim more bytes than there are.
+    """
+    usual = dictionary_page.USUAL_HEADER.match(file, start)
+    if usual is None:
+        return None
+    uncompressed, compressed, values = (integer(usual[name]) for name in ("bytes", "compressed", "values"))
+    if uncompressed < 0 or compressed < 0:
+        raise CorruptThrift(start, f"a dictionary claims {compressed} bytes")
+    stop = usual.end() + compressed
+    return Page(start, stop, file[usual.end() : stop], uncompressed, values, _PLAIN, None)
+
+
+def page_at(file: memoryview, start: int) -> Page:
+    """Return the page that begins at an offset. It may claim more bytes than there are.
+
+    :raises CorruptThrift: it is no data page of the first version, or its header is malformed.
+    """
     usual = _USUAL_HEADER.match(file, start)
     if usual is not None:
         length = usual.end() - start
@@ -174,7 +212,7 @@ def _header(file: memoryview, start: int) -> tuple[Fields, int]:
     """Read a header of any form, and return it with its length."""
     with suppress(CorruptThrift):
         return Fields.first_of(bytes(file[start : start + _SHORT_HEADER_BYTES]), _SHAPE)
-    return Fields.first_of(bytes(file[start : start + _HEADER_BYTES]), _SHAPE)
+    return Fields.first_of(bytes(file[start : start + HEADER_BYTES]), _SHAPE)
 
 
 def _number(fields: Fields, number: int) -> int:

@@ -26,7 +26,7 @@ _TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISI
     range(1, 11)
 )
 _INT32, _INT64, INT96, FLOAT, DOUBLE = 1, 2, 3, 4, 5
-_REPEATED = 2
+_OPTIONAL, _REPEATED = 1, 2
 #: Converted types.
 _MAP_KEY_VALUE, _DECIMAL = 2, 5
 _Struct = dict[int, Any]
@@ -76,11 +76,13 @@ class Leaf(Struct, frozen=True):
 
     :param path: names from the top down.
     :param is_repeated: it is in a list or a map.
+    :param is_optional: it, or what it is in, may be null.
     """
 
     path: tuple[bytes, ...]
     physical_type: int
     is_repeated: bool
+    is_optional: bool = True
 
 
 def columns_of(schema: list[Fields]) -> list[tuple[Any, ...]]:
@@ -116,17 +118,18 @@ def leaves_of(schema: list[Fields]) -> list[Leaf]:
     leaves: list[Leaf] = []
     elements = iter(schema[1:])
 
-    def read(path: tuple[bytes, ...], is_repeated: bool) -> None:
+    def read(path: tuple[bytes, ...], repetitions: frozenset[int | None]) -> None:
         element = next(elements)
         path = (*path, element.binary(_NAME) or b"")
-        is_repeated = is_repeated or element.number(_REPETITION) == _REPEATED
+        repetitions |= {element.number(_REPETITION)}
         if _TYPE in element:
-            leaves.append(Leaf(path, element.required_number(_TYPE), is_repeated))
+            kind = element.required_number(_TYPE)
+            leaves.append(Leaf(path, kind, _REPEATED in repetitions, _OPTIONAL in repetitions))
         for _ in range(element.number(_CHILDREN) or 0):
-            read(path, is_repeated)
+            read(path, repetitions)
 
     for _ in range(schema[0].required_number(_CHILDREN)):
-        read((), False)
+        read((), frozenset())
     return leaves
 
 

@@ -20,7 +20,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
@@ -28,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec import Struct, field
 
 from delta_log.errors import CorruptLog
 from delta_log.table_config.partition_values import parse
@@ -179,8 +178,7 @@ class _Gathered(Struct):
         self.high = high if self.high is None or high > self.high else self.high
 
 
-@dataclass(slots=True)
-class StatsCollector:
+class StatsCollector(Struct):
     """Gathers the statistics of one data file while its rows are written.
 
     :param string_prefix_length: see :func:`string_prefix_length`.
@@ -190,8 +188,8 @@ class StatsCollector:
     columns: Sequence[StatsColumn]
     string_prefix_length: int = DEFAULT_STRING_PREFIX_LENGTH
     tight_bounds: bool | None = None
-    num_records: int = field(default=0, init=False)
-    _gathered: list[_Gathered] = field(init=False)
+    num_records: int = 0
+    _gathered: list[_Gathered] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._gathered = [_Gathered(_kind(column.type) in _BOUNDS) for column in self.columns]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_maintenance.engine.spark_session import is_connect_address
+from delta_maintenance.engine.connect_sessions import is_connect_address
 from delta_maintenance.errors import ClusterIncomplete
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from delta_log.storage.ambient_options import AmbientOptions, ambient_options
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.engine.application_name import application_name
 from delta_maintenance.engine.choice import EngineChoice, choose_engine, choose_lister
-from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.connect_sessions import end_connect_sessions
 from delta_maintenance.engine.engine import Engine
-from delta_maintenance.engine.spark_session import end_connect_sessions
 
 if TYPE_CHECKING:
+    from delta_maintenance.engine.detached_rewrite import DetachedRewrite
     from delta_maintenance.engine.spark import DetachedSparkEngine, SparkEngine
     from delta_maintenance.progress import ProgressReporter
     from delta_maintenance.rewrite.manifest_file import RunKey

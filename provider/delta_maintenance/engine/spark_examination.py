@@ -7,12 +7,11 @@ import os
 from msgspec import Struct
 
 from delta_maintenance.engine.cluster_check import ClusterVersions, check_cluster
+from delta_maintenance.engine.connect_sessions import end_connect_sessions, is_connect_address
 from delta_maintenance.engine.executors import TIMEOUT_PROPERTY, with_executors
 from delta_maintenance.engine.spark_failure import spark_errors
 from delta_maintenance.engine.spark_session import (
     application_of,
-    end_connect_sessions,
-    is_connect_address,
     spark_session,
 )
 from delta_maintenance.progress import ProgressReporter

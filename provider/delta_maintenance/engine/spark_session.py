@@ -17,7 +17,9 @@ from urllib.parse import quote, unquote
 from delta_log.errors import InvalidRequest
 from delta_maintenance.engine import embedded_spark
 from delta_maintenance.engine.connect_server import ConnectServer
+from delta_maintenance.engine.connect_sessions import is_connect_address, note_session
 from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.spark_driver import is_spark_driver
 from delta_maintenance.engine.spark_failure import spark_errors
 from delta_maintenance.engine.task_secrets import Secrets
 from delta_maintenance.lean_arrow import OWN_WORKERS_VARIABLE
@@ -36,18 +38,6 @@ _EMBEDDED = {
 }
 
 _PROCESSORS_OF_A_SERVER = 16
-#: Sessions on Spark Connect servers that this process has opened for its job: address, ids, session.
-_OPENED: list[tuple[str, DetachedRewrite, SparkSession]] = []
-
-
-def is_spark_driver() -> bool:
-    """Tell whether spark-submit started this process. It then sets the master and the configuration."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def is_connect_address(address: str) -> bool:
-    """Tell whether an address is that of a Spark Connect server, and not a master."""
-    return address.startswith("sc://")
 
 
 def connect_session(remote: str, rewrite: DetachedRewrite) -> SparkSession:
@@ -64,24 +54,6 @@ def connect_session(remote: str, rewrite: DetachedRewrite) -> SparkSession:
     with ConnectServer(remote, rewrite) as server:
         server.require_answer()
     return SparkSession.builder.remote(_with_ids(remote, rewrite)).create()
-
-
-def end_connect_sessions() -> bool:
-    """End the sessions that this process has opened on Spark Connect servers, with what still runs in them.
-
-    A server keeps a session for an hour after its client is gone, and what runs in it for some minutes.
-
-    :return: whether there were some.
-    :raises SparkUnreachable: a server does not answer.
-    """
-    had_some = bool(_OPENED)
-    while _OPENED:
-        remote, ids, session = _OPENED.pop()
-        # Not by PySpark alone, which would ask a server that is gone for ten minutes.
-        with ConnectServer(remote, ids) as server:
-            server.release()
-        session.stop()
-    return had_some
 
 
 def user_of(remote: str) -> str:
@@ -124,7 +96,7 @@ def spark_session(master: str | None, app_name: str) -> SparkSession:
     if remote is not None and is_connect_address(remote):
         ids = DetachedRewrite.named(uuid.uuid4().hex, user_of(remote))
         session = connect_session(remote, ids)
-        _OPENED.append((remote, ids, session))
+        note_session(remote, ids, session)
         return session
     # Nobody else uses the workers of an application that begins here.
     builder = SparkSession.builder.appName(app_name).config(f"spark.executorEnv.{OWN_WORKERS_VARIABLE}", "1")

@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     text: str = parsed.spec
     _watch_parent(parsed.status_id is not None)
     from delta_maintenance.contract import ErrorReport
-    from delta_maintenance.engine.spark_session import is_spark_driver
+    from delta_maintenance.engine.spark_driver import is_spark_driver
     from delta_maintenance.entrypoint.job_log import log_to
     from delta_maintenance.lean_arrow import load_lean_arrow
 
@@ -102,7 +102,7 @@ def _take_nonce() -> str | None:
 def _run(text: str, nonce: str | None, parsed: argparse.Namespace) -> JobReport:
     from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
-    from delta_maintenance.engine.spark_session import is_spark_driver
+    from delta_maintenance.engine.spark_driver import is_spark_driver
     from delta_maintenance.errors import refusal_report
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import ProgressLines

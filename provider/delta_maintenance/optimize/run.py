@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -31,7 +31,6 @@ from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED, PRESERVED_TAG
 from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_COLUMNS, MAX_DROPPED, JobReport, JobSpec
-from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.errors import (
     BadManifest,
@@ -68,6 +67,9 @@ from delta_maintenance.rewrite.manifest_file import check_outputs
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 from delta_maintenance.text.plan import rewrite_lines
 from delta_maintenance.text.selection import taken_over_text
+
+if TYPE_CHECKING:
+    from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 
 #: How many commits a forecast searches for earlier runs.
 _HISTORY = 50

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
-from delta_log.parquet.assembled_file import AssembledFile
-from delta_log.parquet.footer import RowGroup
+from delta_log.parquet.assembled_file import AssembledFile, Distrust
+from delta_log.parquet.float_pages import lacks_nan
+from delta_log.parquet.footer import ColumnChunk, RowGroup
+from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.stats.file_stats import StatsCollector
-from delta_maintenance.rewrite.copied_files import CopiedFile
+from delta_maintenance.rewrite.copied_files import CopiedFile, StoredFile
 from delta_maintenance.rewrite.copied_stats import CopiedStats
 from delta_maintenance.rewrite.sources import SourceSlice
 
@@ -18,10 +23,12 @@ class ReadOfCopied(Struct, frozen=True):
 
     :param rows: the checksum of their rows, if it was asked for.
     :param floats: the bounds of the float columns that were read, since the footer's are not trusted.
+    :param true_floats: numbers of the float leaves whose bounds in the footer are true after all: there is no NaN.
     """
 
     rows: RowHash
     floats: StatsCollector | None = None
+    true_floats: frozenset[int] = frozenset()
 
 
 class CopiedPart(Struct, frozen=True):
@@ -38,15 +45,42 @@ class CopiedPart(Struct, frozen=True):
         extents = [group.extent for group in self._row_groups if group.num_rows]
         return sum(end - start for start, end in extents)
 
-    def append_to(self, file: AssembledFile) -> None:
-        """Put the row groups behind those of a new file."""
-        copied, groups = self._copied, self._row_groups
-        file.append(
-            copied.file, copied.footer, (copied.copies.distrust,) * len(groups), self.slice.row_groups
-        )
+    def append_to(self, file: AssembledFile, read: Callable[[], ReadOfCopied]) -> None:
+        """Put the row groups behind those of a new file.
+
+        :param read: returns what was read of them. It is called after the bytes were copied.
+        """
+
+        def distrust() -> list[Distrust]:
+            return [self._distrust(read())] * len(self._row_groups)
+
+        file.append(self._copied.file, self._copied.footer, distrust, self.slice.row_groups)
 
     def add_stats_to(self, stats: CopiedStats, read: ReadOfCopied) -> None:
-        stats.add(self._row_groups, self._copied.copies.distrust, read.floats)
+        stats.add(self._row_groups, self._distrust(read), read.floats)
+
+    def true_floats(self, numbers: Iterable[int]) -> frozenset[int]:
+        """Return the float leaves whose bounds in the footer are true, since their pages hold no NaN.
+
+        :param numbers: of float leaves outside of lists and maps.
+        """
+        copied = self._copied
+        if not copied.footer.has_type_orders:
+            return frozenset()
+        leaves = leaves_of(copied.footer.schema)
+        chunks = [group.chunks for group in self._row_groups if group.num_rows]
+        return frozenset(
+            number
+            for number in numbers
+            if all(_has_true_bounds(copied.file, of_group[number], leaves[number]) for of_group in chunks)
+        )
+
+    def _distrust(self, read: ReadOfCopied) -> Distrust:
+        """Say what the new file leaves out. Writers differ in the zeros of page indexes, which are copied as they are."""
+        said = self._copied.copies.distrust
+        if not read.true_floats:
+            return said
+        return replace(said, bounds=set(said.bounds) - read.true_floats, page_bounds=read.true_floats)
 
     @property
     def _copied(self) -> CopiedFile:
@@ -58,3 +92,9 @@ class CopiedPart(Struct, frozen=True):
         groups = self.slice.row_groups
         assert groups is not None
         return self._copied.footer.row_groups[groups.start : groups.stop]
+
+
+def _has_true_bounds(file: StoredFile, chunk: ColumnChunk, leaf: Leaf) -> bool:
+    if chunk.is_null:
+        return True
+    return chunk.bounds is not None and not chunk.has_nan_bound and lacks_nan(file, chunk, leaf)

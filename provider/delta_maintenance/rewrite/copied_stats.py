@@ -92,16 +92,14 @@ class CopiedStats:
 
 def unknown_floats(
     columns: Sequence[StatsColumn], schema: pa.Schema, distrust: Distrust
-) -> list[StatsColumn]:
-    """Return the float columns with statistics whose bounds a new file leaves out."""
-    leaves = {path: (number, kind) for path, number, kind in file_leaves(list(schema), (), count())}
-    return [
-        column
-        for column in columns
-        if column.path in leaves
-        and pa.types.is_floating(leaves[column.path][1])
-        and leaves[column.path][0] in distrust.bounds
-    ]
+) -> dict[int, StatsColumn]:
+    """Return the float columns with statistics whose bounds a footer does not tell for sure, by the numbers of their leaves."""
+    by_path = {column.path: column for column in columns}
+    return {
+        number: by_path[path]
+        for path, number, kind in file_leaves(list(schema), (), count())
+        if path in by_path and pa.types.is_floating(kind) and number in distrust.bounds
+    }
 
 
 class _Gathered:

@@ -20,7 +20,9 @@ of files that do not say how values compare         never
 of the deprecated form                              where the present form says the same
 zeros of float and double leaves                    as -0.0 below and 0.0 above
 of float and double leaves                          from this provider, which gives none where there is
-                                                    a NaN, and from parquet-java, unless one is a NaN
+                                                    a NaN, and from parquet-java, unless one is a NaN;
+                                                    from others, without those of pages, where ``auto``
+                                                    has found no NaN in their pages
 claims of dictionaries and Bloom filters of these   from this provider: others may take 0.0 and
                                                     -0.0 for two values
 ==================================================  ==============================================
@@ -30,11 +32,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from delta_log.data.legacy_calendar import may_be_julian
 from delta_log.parquet.assembled_file import Distrust
@@ -104,7 +104,7 @@ class Copies(Struct, frozen=True):
     """
 
     reasons: tuple[str | None, ...]
-    distrust: Distrust = msgspec.field(default_factory=Distrust)
+    distrust: Distrust = field(default_factory=Distrust)
 
     @property
     def is_whole(self) -> bool:
@@ -112,8 +112,7 @@ class Copies(Struct, frozen=True):
         return not any(self.reasons)
 
 
-@dataclass(slots=True)
-class CopyRules:
+class CopyRules(Struct):
     """Judges the sources of one task.
 
     :param mode: ``auto`` or ``copy``.
@@ -126,8 +125,8 @@ class CopyRules:
     like: Footer
     codec: int | None = None
     num_row_ids: int = 0
-    _leaves: list[Leaf] = field(init=False)
-    _floats: frozenset[int] = field(init=False)
+    _leaves: list[Leaf] = field(default_factory=list)
+    _floats: frozenset[int] = frozenset()
     #: Whether columns are right, by the bytes of the schema.
     _schemas: dict[bytes, bool] = field(default_factory=dict)
     _chunks: dict[tuple[int, ChunkForm], str | None] = field(default_factory=dict)

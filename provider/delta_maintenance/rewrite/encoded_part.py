@@ -61,7 +61,7 @@ class EncodedPart(Struct, frozen=True):
 
     def append_to(self, file: AssembledFile) -> None:
         """Put the row groups behind those of a new file. The part's memory is free afterwards."""
-        file.append(self.content, self.content.footer(), self.distrust)
+        file.append(self.content, self.content.footer(), lambda: self.distrust)
         self.content.release()
 
 

@@ -23,10 +23,10 @@ import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from operator import attrgetter
 
 import pyarrow as pa
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
@@ -56,8 +56,7 @@ class _TooLarge(Exception):
     """The other columns of a segment would need more memory than a row group may."""
 
 
-@dataclass(slots=True)
-class Joining:
+class Joining(Struct):
     """Makes parts with joined columns. Several threads may do so at once.
 
     :param rules: judge the sources.
@@ -66,7 +65,7 @@ class Joining:
     rules: CopyRules
     live: LiveRows
     settings: WriterSettings
-    _leaves: list[Leaf] = field(init=False)
+    _leaves: list[Leaf] = field(default_factory=list)
     _footers: FooterMemory = field(default_factory=FooterMemory)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

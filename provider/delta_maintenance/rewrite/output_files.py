@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import groupby
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -35,9 +35,7 @@ from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
 from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.joined_part import Joining
-from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
 from delta_maintenance.rewrite.live_rows import LiveRows
-from delta_maintenance.rewrite.received_file import ReceivedFile
 from delta_maintenance.rewrite.row_map import RowMapWriter
 from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.segments import Segment, segments
@@ -45,6 +43,10 @@ from delta_maintenance.rewrite.sources import Sources, SourceSlice
 from delta_maintenance.rewrite.spark_metadata import spark_metadata
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask, RowMap
 from delta_maintenance.rewrite.writer_settings import WriterSettings
+
+if TYPE_CHECKING:
+    from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
+    from delta_maintenance.rewrite.received_file import ReceivedFile
 
 #: Called with the bytes of each source after its rows were written.
 OnProgress = Callable[[int], None]
@@ -113,16 +115,15 @@ def write_outputs(
     bytes_copied = 0
     written: list[tuple[str, int, StatsCollector]] = []
     read = RowHash()
-    laid_out: LaidOutRows | ReceivedFile | None = received
-    if received is None and task.layout is not None:
-        laid_out = LaidOutRows(task, sources, live, settings.row_group_bytes, pool)
-    work, ahead = _work_of(task, sources, live, settings, pool, laid_out, on_progress)
+    laid_out = _laid_out_rows(task, sources, live, settings, pool) if received is None else None
+    work, ahead = _work_of(task, sources, live, settings, pool, received, laid_out, on_progress)
 
     joining = None
     if sources.copied_files is not None and task.rewrite == "auto":
         joining = Joining(sources.copied_files.rules, live, settings)
     # A layout has hashed the rows before it moved them.
-    hashes_rows = task.verify == "full" and laid_out is None
+    moved = received or laid_out
+    hashes_rows = task.verify == "full" and moved is None
 
     def encoded(part: _Work) -> _Result:
         if part.copied is not None:
@@ -134,7 +135,7 @@ def write_outputs(
         encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=hashes_rows)
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
-    with laid_out or contextlib.nullcontext(), contextlib.ExitStack() as undo:
+    with moved or contextlib.nullcontext(), contextlib.ExitStack() as undo:
         # Closed here, not when an error of the bin is forgotten, since threads open sources for it.
         undo.enter_context(contextlib.closing(work))
         parts = undo.enter_context(contextlib.closing(pool.begun_in_order(encoded, work, ahead)))
@@ -149,20 +150,20 @@ def write_outputs(
             with storage.open_write(key) as file:
                 target = AssembledFile(file, like)
                 for done, part, result in of_one_file:
-                    part.append_to(target)
-                    if done.numbers is not None:
-                        row_map.add(done.numbers())
                     if isinstance(part, CopiedPart):
-                        # The threads have read while the bytes were copied.
-                        found = result.result()
-                        assert isinstance(found, ReadOfCopied)
+                        # The threads read while the bytes are copied.
+                        part.append_to(target, partial(_as_read, result))
+                        found = _as_read(result)
                         bytes_copied += part.num_bytes
                         part.add_stats_to(copied, found)
                         read = read.plus(found.rows)
                     else:
+                        part.append_to(target)
                         bytes_copied += part.bytes_copied
                         stats.include(part.stats)
                         read = read.plus(part.read)
+                    if done.numbers is not None:
+                        row_map.add(done.numbers())
                 target.finish(key_values)
             stats.include(copied.finish())
             written.append((key, target.size_bytes, stats))
@@ -170,8 +171,19 @@ def write_outputs(
         files = tuple(_output(task, storage, *file) for file in written)
         undo.pop_all()
     rows = sum(stats.num_records for *_, stats in written)
-    hashed = read if laid_out is None else laid_out.read
+    hashed = read if moved is None else moved.read
     return Outputs(files, rows, hashed, bytes_copied, where_rows_went)
+
+
+def _laid_out_rows(
+    task: RewriteTask, sources: Sources, live: LiveRows, settings: WriterSettings, pool: SegmentPool
+) -> LaidOutRows | None:
+    if task.layout is None:
+        return None
+    # Imported here: most bins have no layout.
+    from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
+
+    return LaidOutRows(task, sources, live, settings.row_group_bytes, pool)
 
 
 def _work_of(
@@ -180,13 +192,14 @@ def _work_of(
     live: LiveRows,
     settings: WriterSettings,
     pool: SegmentPool,
-    laid_out: LaidOutRows | ReceivedFile | None,
+    received: ReceivedFile | None,
+    laid_out: LaidOutRows | None,
     on_progress: OnProgress | None,
 ) -> tuple[Generator[_Work, None, None], int]:
     """Return the work for the threads, and how many parts are begun before the first one is asked for."""
     ahead = pool.threads + _PARTS_AHEAD
-    if isinstance(laid_out, ReceivedFile):
-        return _received(laid_out), ahead
+    if received is not None:
+        return _received(received), ahead
     if laid_out is not None:
         return _laid_out(laid_out, on_progress), ahead
     if task.num_outputs > 1:
@@ -207,20 +220,24 @@ def _read_of_copied(
     if task.verify == "full":
         for batch in batches():
             found = found.plus(RowHash.of(batch))
-    # Who asks for copies whatever their size wants them cheap, and has no bounds of these columns.
-    return ReadOfCopied(found, _floats(part, live, settings) if task.rewrite == "auto" else None)
-
-
-def _floats(part: SourceSlice, live: LiveRows, settings: WriterSettings) -> StatsCollector | None:
-    """Find the bounds of the float columns whose footer is not trusted."""
+    if task.rewrite != "auto":
+        # Who asks for copies whatever their size wants them cheap, and has no bounds of these columns.
+        return ReadOfCopied(found)
     assert part.opened.copied is not None
     distrust = part.opened.copied.copies.distrust
-    columns = unknown_floats(settings.stats_columns, live.schema, distrust) if distrust.bounds else []
-    if not columns:
-        return None
-    found = StatsCollector(columns)
-    for batch in live.columns_of(part, {column.path[0] for column in columns}):
-        found.update(batch)
+    unknown = unknown_floats(settings.stats_columns, live.schema, distrust) if distrust.bounds else {}
+    true_floats = CopiedPart(part).true_floats(unknown)
+    columns = [column for number, column in unknown.items() if number not in true_floats]
+    floats = StatsCollector(columns) if columns else None
+    if floats is not None:
+        for batch in live.columns_of(part, {column.path[0] for column in columns}):
+            floats.update(batch)
+    return ReadOfCopied(found, floats, true_floats)
+
+
+def _as_read(result: Future[_Result]) -> ReadOfCopied:
+    found = result.result()
+    assert isinstance(found, ReadOfCopied)
     return found
 
 

@@ -95,7 +95,8 @@ def _assembled(contents: list[bytes], distrust: Distrust | None = None) -> bytes
     target = AssembledFile(sink)
     for content in contents:
         footer = Footer.from_end(content, memory)
-        target.append(BufferSource(content), footer, [distrust] * len(footer.row_groups) if distrust else ())
+        leave_out = [distrust] * len(footer.row_groups) if distrust else []
+        target.append(BufferSource(content), footer, leave_out.copy)
     target.finish({"writer": "a test", "é": "\0"})
     assert target.size_bytes == len(sink.getvalue())
     return sink.getvalue()

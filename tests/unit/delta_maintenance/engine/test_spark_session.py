@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from delta_maintenance.engine.spark_session import is_connect_address, user_of
+from delta_maintenance.engine.spark_session import user_of
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,3 @@ def test_a_session_of_a_process_without_a_user_has_one_too(monkeypatch: pytest.M
     for name in ("SPARK_USER", "USER"):
         monkeypatch.delenv(name, raising=False)
     assert user_of("sc://host") == "delta-maintenance"
-
-
-def test_addresses_of_servers_are_told_from_masters() -> None:
-    assert is_connect_address("sc://host:15002")
-    assert not any(map(is_connect_address, ("local[2]", "spark://host:7077", "yarn", "")))
