@@ -26,6 +26,7 @@ from delta_log.parquet.footer import (
     BLOOM_FILTER,
     COLUMN_INDEX,
     END_BYTES,
+    FLOAT_CODES,
     MAGIC,
     OFFSET_INDEX,
     ColumnChunk,
@@ -170,10 +171,11 @@ class AssembledFile(Struct):
             if leaf in leave_out.membership:
                 moved = moved.without_membership()
             if leave_out.is_foreign:
-                moved.widen_zeros()
-                if moved.has_nan_bound:
-                    moved = moved.without_bounds()
-                if moved.has_own_old_bounds:
+                if moved.form.physical_type in FLOAT_CODES:
+                    moved.widen_zeros()
+                    if moved.has_nan_bound:
+                        moved = moved.without_bounds()
+                if moved.form.has_old_bounds and moved.has_own_old_bounds:
                     moved = moved.without_old_bounds()
             if moved.form.names_parts:
                 self._keep(chunk, moved, by, small)

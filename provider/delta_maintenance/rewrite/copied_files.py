@@ -96,12 +96,13 @@ class CopiedFiles(Struct):
     """Opens the sources of a task. Several threads may do so at once.
 
     :param rules: judge the footers.
+    :param memory: of footers that were read before.
     """
 
     task: RewriteTask
     storage: Storage
     rules: CopyRules
-    _memory: FooterMemory = field(default_factory=FooterMemory)
+    memory: FooterMemory
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -124,7 +125,7 @@ class CopiedFiles(Struct):
             if tail is None:
                 return OTHER_SIZE
             with self._lock:
-                footer = Footer.from_end(tail, self._memory)
+                footer = Footer.from_end(tail, self.memory)
                 data_end = source.size_bytes - footer_length(tail[-END_BYTES:]) - END_BYTES
                 copies = self.rules.judge(footer, data_end)
         except (CorruptThrift, FileNotFoundError):
@@ -142,19 +143,19 @@ def copied_files_of(
     :param schema: of the new file.
     :param num_row_ids: how many of its last columns keep row ids and versions.
     """
-    like = empty_footer(schema, settings)
+    like, memory = empty_footer(schema, settings), FooterMemory()
     with suppress(CorruptThrift):
-        footer = _example(task, storage)
+        footer = _example(task, storage, memory)
         if footer is not None and not stores_alike(footer, like):
             # Another way to store decimals is worth it only if row groups can be copied then.
             others = replace(settings, decimals_as_integers=False)
             other = empty_footer(schema, others)
             if stores_alike(footer, other):
                 settings, like = others, other
-    return settings, CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids))
+    return settings, CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids), memory)
 
 
-def _example(task: RewriteTask, storage: Storage) -> Footer | None:
+def _example(task: RewriteTask, storage: Storage, memory: FooterMemory) -> Footer | None:
     """Read the footer of the largest file that may be copied; ``None`` if there is none.
 
     :raises CorruptThrift: it is malformed.
@@ -169,7 +170,7 @@ def _example(task: RewriteTask, storage: Storage) -> Footer | None:
         tail = read_tail(storage, largest)
     except FileNotFoundError:
         return None
-    return None if tail is None else Footer.from_end(tail)
+    return None if tail is None else Footer.from_end(tail, memory)
 
 
 def read_tail(storage: Storage, source: SourceFile) -> bytes | None:

@@ -129,7 +129,8 @@ class CopyRules(Struct):
     _floats: frozenset[int] = frozenset()
     #: Whether columns are right, by the bytes of the schema.
     _schemas: dict[bytes, bool] = field(default_factory=dict)
-    _chunks: dict[tuple[int, ChunkForm], str | None] = field(default_factory=dict)
+    #: The forms of the chunks of the row group before, and what is against them.
+    _last_forms: tuple[tuple[ChunkForm, ...], str | None] = ((), None)
     #: The leaves of columns that are right and all leaves of the file, by the bytes of the schema.
     _alike: dict[bytes, tuple[dict[int, int], list[Leaf]]] = field(default_factory=dict)
     #: Whether chunks of a form may be joined, by the path of their leaf.
@@ -255,13 +256,13 @@ class CopyRules(Struct):
     def _against_group(self, group: RowGroup) -> str | None:
         if not group.num_rows:
             return None
-        for number, chunk in enumerate(group.chunks):
-            key = number, chunk.form
-            if key not in self._chunks:
-                self._chunks[key] = self._against_form(self._leaves[number], chunk.form)
-            against = self._chunks[key]
-            if against is not None:
-                return against
+        forms = tuple(chunk.form for chunk in group.chunks)
+        # Most files of a table are written alike.
+        if forms != self._last_forms[0]:
+            found = map(self._against_form, self._leaves, forms)
+            self._last_forms = forms, next((against for against in found if against is not None), None)
+        if self._last_forms[1] is not None:
+            return self._last_forms[1]
         if self.num_row_ids and any(chunk.null_count != 0 for chunk in group.chunks[-self.num_row_ids :]):
             return ROW_IDS
         if self.mode == "auto" and group.num_rows < LARGE_ROWS:

@@ -135,10 +135,13 @@ def write_outputs(
         encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=hashes_rows)
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
+    def is_little(part: _Work) -> bool:
+        return part.copied is not None and not _reads_copied(task)
+
     with moved or contextlib.nullcontext(), contextlib.ExitStack() as undo:
         # Closed here, not when an error of the bin is forgotten, since threads open sources for it.
         undo.enter_context(contextlib.closing(work))
-        parts = undo.enter_context(contextlib.closing(pool.begun_in_order(encoded, work, ahead)))
+        parts = undo.enter_context(contextlib.closing(pool.begun_in_order(encoded, work, ahead, is_little)))
         row_map = undo.enter_context(
             RowMapWriter(storage, task.run_id, task.bin_id, uuid4().hex, sources.source_rows)
         )
@@ -217,6 +220,8 @@ def _read_of_copied(
 ) -> ReadOfCopied:
     """Read what is needed beside the bytes of row groups: a checksum of the rows, and the bounds of floats."""
     found = RowHash()
+    if not _reads_copied(task):
+        return ReadOfCopied(found)
     if task.verify == "full":
         for batch in batches():
             found = found.plus(RowHash.of(batch))
@@ -233,6 +238,10 @@ def _read_of_copied(
         for batch in live.columns_of(part, {column.path[0] for column in columns}):
             floats.update(batch)
     return ReadOfCopied(found, floats, true_floats)
+
+
+def _reads_copied(task: RewriteTask) -> bool:
+    return task.verify == "full" or task.rewrite == "auto"
 
 
 def _as_read(result: Future[_Result]) -> ReadOfCopied:

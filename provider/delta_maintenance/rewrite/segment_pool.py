@@ -49,16 +49,26 @@ class SegmentPool:
                 yield item, result.result()
 
     def begun_in_order(
-        self, function: Callable[[_In], _Out], items: Iterable[_In], ahead: int
+        self,
+        function: Callable[[_In], _Out],
+        items: Iterable[_In],
+        ahead: int,
+        is_little: Callable[[_In], bool] = lambda _: False,
     ) -> Generator[tuple[_In, Future[_Out]], None, None]:
-        """Yield the same as :meth:`in_order`, but do not wait for a result: the caller may have other work until it needs it."""
+        """Yield the same as :meth:`in_order`, but do not wait for a result: the caller may have other work until it needs it.
+
+        :param is_little: tells which items are less work than handing them to another thread. The caller's thread does them.
+        """
         begun: deque[tuple[_In, Future[_Out]]] = deque()
         try:
             for item in items:
                 while len(begun) >= ahead:
                     yield begun[0]
                     begun.popleft()
-                begun.append((item, self._executor.submit(function, item)))
+                if is_little(item):
+                    begun.append((item, _done(function(item))))
+                else:
+                    begun.append((item, self._executor.submit(function, item)))
             while begun:
                 yield begun[0]
                 begun.popleft()
@@ -66,3 +76,9 @@ class SegmentPool:
             for _, unwanted in begun:
                 unwanted.cancel()
             wait([unwanted for _, unwanted in begun])
+
+
+def _done(result: _Out) -> Future[_Out]:
+    future = Future[_Out]()
+    future.set_result(result)
+    return future
