@@ -9,7 +9,8 @@
 4. pyarrow's file systems for object stores, and the certificates for them, are not loaded: this package goes to stores by fsspec.
 5. Arrow's own allocator has twice the memory that is in use, and gives free memory back to the system each second, to pay for each
    page anew a moment later. That of the GNU C library needs less, and is told here to keep what it has.
-6. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
+6. msgspec takes from typing_extensions what Python has itself since 3.11.
+7. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
    The command line says so before it loads its own modules (:func:`collect_rarely`).
 
 Only programs that are ours from their first line call this: the command line, the entry point of a job on one machine, a
@@ -45,6 +46,8 @@ _READER_OF_HELP = "pyarrow.vendored.docscrape"
 _HELP_OF_NUMPY = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
 #: The file systems of pyarrow that are left out. That of HDFS stays, since fsspec uses it.
 _STORES = ("pyarrow._s3fs", "pyarrow._gcsfs", "pyarrow._azurefs")
+#: What Python has itself.
+_PRESENT = ("typing_extensions",)
 #: Packages that pyarrow looks for when it converts the first list, for values of their types.
 _NOT_NEEDED = ("pandas", "dateutil")
 
@@ -57,6 +60,8 @@ def load_lean_arrow() -> None:
     if "pyarrow" in sys.modules:
         return
     collect_rarely()
+    with _hidden(_PRESENT), suppress(ImportError):
+        import msgspec  # noqa: F401
     with _environment(_ALGEBRA | (_SYSTEM_POOL if _keeps_free_memory() else {})):
         _convert_first()
     with _no_stores(), suppress(Exception):

@@ -81,21 +81,24 @@ def _pages_of(source: Source, start: int, size: int) -> Iterator[tuple[Page, boo
     """
     stop, is_first, wanted = start + size, True, _PIECE_BYTES
     while start < stop:
-        piece = memoryview(source.read(start, min(wanted, stop - start)))
-        is_end, at = start + len(piece) == stop, 0
+        piece, at = memoryview(source.read(start, min(wanted, stop - start))), 0
+        if len(piece) < min(wanted, stop - start):
+            raise CorruptThrift(start, "the file ends within a column chunk")
+        # A header that is cut comes whole with a longer piece.
+        wanted *= 4
         while at < len(piece):
             try:
                 dictionary = dictionary_at(piece, at) if is_first else None
                 page = dictionary or page_at(piece, at)
             except (CorruptThrift, IndexError):
-                if is_end or len(piece) - at >= HEADER_BYTES:
+                if start + len(piece) == stop or len(piece) - at >= HEADER_BYTES:
                     raise
-                break  # the header may be cut
+                break
+            if start + page.stop > stop:
+                raise CorruptThrift(start, "a page claims more bytes than its column chunk has")
             if page.stop > len(piece):
+                wanted = max(_PIECE_BYTES, page.stop - at)
                 break
             yield page, dictionary is not None
-            is_first, at = False, page.stop
-        if not at and (is_end or len(piece) < wanted):
-            raise CorruptThrift(start, "a page claims more bytes than its column chunk has")
-        # A page that is longer than the piece comes whole with the next one.
-        start, wanted = start + at, _PIECE_BYTES if at else 4 * wanted
+            is_first, at, wanted = False, page.stop, _PIECE_BYTES
+        start += at

@@ -192,7 +192,10 @@ class StatsCollector(Struct):
     _gathered: list[_Gathered] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._gathered = [_Gathered(_kind(column.type) in _BOUNDS) for column in self.columns]
+        # A copy of a collector has them.
+        self._gathered = self._gathered or [
+            _Gathered(_kind(column.type) in _BOUNDS) for column in self.columns
+        ]
 
     def update(
         self, rows: pa.Table | pa.RecordBatch, columns: Collection[tuple[str, ...]] | None = None

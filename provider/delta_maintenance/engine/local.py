@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import queue
-import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -263,6 +262,9 @@ class _Worker(_Tasks):
         answers: _Answers,
     ) -> None:
         super().__init__()
+        # Imported here: most jobs need no further process.
+        import subprocess
+
         self._process = subprocess.Popen(
             [sys.executable, "-m", "delta_maintenance.engine.local_worker"],
             stdin=subprocess.PIPE,
@@ -277,10 +279,12 @@ class _Worker(_Tasks):
         return self
 
     def __exit__(self, *_: object) -> None:
+        from subprocess import TimeoutExpired
+
         self.end()
         try:
             self._process.wait(_SECONDS_TO_END)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             self._process.kill()
             self._process.wait()
 

@@ -7,7 +7,8 @@ ways, and the larger file of the bin decides which of them the new file takes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: Bytes from the end of a file on a disk that are read at once; most footers are smaller.
 _TAIL_BYTES = 32 << 10
+#: Over a network: the bytes that are read at once, and the most between two wanted parts that are read with them.
+_AHEAD_BYTES, _GAP_BYTES = 8 << 20, 1 << 20
 
 
 class StoredFile(Struct, frozen=True):
@@ -82,6 +85,31 @@ class StoredFile(Struct, frozen=True):
             raise CorruptLog(
                 self.key, "the log names this data file, but it was deleted meanwhile"
             ) from error
+
+
+class ReadAhead:
+    """Reads parts of a file in their order with few requests. Parts with little between them are read together.
+
+    :param parts: offset and length of each.
+    """
+
+    def __init__(self, file: StoredFile, parts: Iterable[tuple[int, int]]) -> None:
+        self._file = file
+        #: The ends of parts behind which much lies that is not wanted.
+        self._ends: list[int] = []
+        for start, length in sorted(parts):
+            if self._ends and start - self._ends[-1] <= _GAP_BYTES:
+                self._ends.pop()
+            self._ends.append(start + length)
+        self._start, self._content = 0, b""
+
+    def read(self, start: int, length: int) -> bytes:
+        offset = start - self._start
+        if not 0 <= offset <= len(self._content) - length:
+            end = self._ends[bisect_left(self._ends, start + length)]
+            self._content = self._file.read(start, max(length, min(_AHEAD_BYTES, end - start)))
+            self._start, offset = start, 0
+        return self._content[offset : offset + length]
 
 
 class CopiedFile(Struct, frozen=True):

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import AssembledFile, Distrust
-from delta_log.parquet.float_pages import lacks_nan
+from delta_log.parquet.float_pages import Source, lacks_nan
 from delta_log.parquet.footer import ColumnChunk, RowGroup
 from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.stats.file_stats import StatsCollector
-from delta_maintenance.rewrite.copied_files import CopiedFile, StoredFile
+from delta_maintenance.rewrite.copied_files import CopiedFile, ReadAhead
 from delta_maintenance.rewrite.copied_stats import CopiedStats
 from delta_maintenance.rewrite.sources import SourceSlice
 
@@ -67,13 +67,14 @@ class CopiedPart(Struct, frozen=True):
         copied = self._copied
         if not copied.footer.has_type_orders:
             return frozenset()
-        leaves = leaves_of(copied.footer.schema)
-        chunks = [group.chunks for group in self._row_groups if group.num_rows]
-        return frozenset(
-            number
-            for number in numbers
-            if all(_has_true_bounds(copied.file, of_group[number], leaves[number]) for of_group in chunks)
-        )
+        leaves, true = leaves_of(copied.footer.schema), frozenset(numbers)
+        groups = [group.chunks for group in self._row_groups if group.num_rows]
+        file: Source = copied.file
+        if copied.file.storage.concurrency > 1:
+            file = ReadAhead(copied.file, [chunks[number].place for chunks in groups for number in true])
+        for chunks in groups:
+            true = frozenset(n for n in sorted(true) if _has_true_bounds(file, chunks[n], leaves[n]))
+        return true
 
     def _distrust(self, read: ReadOfCopied) -> Distrust:
         """Say what the new file leaves out. Writers differ in the zeros of page indexes, which are copied as they are."""
@@ -94,7 +95,7 @@ class CopiedPart(Struct, frozen=True):
         return self._copied.footer.row_groups[groups.start : groups.stop]
 
 
-def _has_true_bounds(file: StoredFile, chunk: ColumnChunk, leaf: Leaf) -> bool:
+def _has_true_bounds(file: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
     if chunk.is_null:
         return True
     return chunk.bounds is not None and not chunk.has_nan_bound and lacks_nan(file, chunk, leaf)

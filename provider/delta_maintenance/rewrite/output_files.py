@@ -231,7 +231,7 @@ def _read_of_copied(
     assert part.opened.copied is not None
     distrust = part.opened.copied.copies.distrust
     unknown = unknown_floats(settings.stats_columns, live.schema, distrust) if distrust.bounds else {}
-    true_floats = CopiedPart(part).true_floats(unknown)
+    true_floats = CopiedPart(part).true_floats(unknown) if unknown else frozenset()
     columns = [column for number, column in unknown.items() if number not in true_floats]
     floats = StatsCollector(columns) if columns else None
     if floats is not None:

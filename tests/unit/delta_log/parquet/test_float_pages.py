@@ -139,3 +139,14 @@ def test_a_file_that_was_cut_has_no_answer() -> None:
     assert lacks_nan(Bytes(content), chunk, leaves[0])
     for end in range(start, start + size, 7):
         assert not lacks_nan(Bytes(content[:end]), chunk, leaves[0])
+
+
+def test_a_page_that_is_longer_than_a_piece_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"x": [n / 7 for n in range(50_000)]})
+    content = written(
+        rows, compression="none", use_dictionary=False, data_page_size=80_000, write_batch_size=64
+    )
+    monkeypatch.setattr(float_pages, "_PIECE_BYTES", 20_000)
+    footer, file = Footer.from_end(content), Bytes(content)
+    assert lacks_nan(file, footer.row_groups[0].chunks[0], leaves_of(footer.schema)[0])
+    assert 80_000 <= file.most_bytes < 90_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from datetime import date, datetime, timedelta, timezone
@@ -454,3 +455,9 @@ def test_statistics_of_some_columns_are_taken_from_collectors_of_the_same_rows()
         part.update(rows)
         parts.take(part)
     assert parts.finish() == whole.finish()
+
+
+def test_a_copy_of_a_collector_has_what_it_gathered() -> None:
+    collector = StatsCollector([StatsColumn(("c",), PrimitiveType("double"))])
+    collector.update(pa.table({"c": [1.5, None]}))
+    assert copy.deepcopy(collector).finish() == collector.finish()
