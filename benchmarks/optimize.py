@@ -22,23 +22,23 @@ l. c. on four times as many files: only our memory.
 
 All write Snappy, and rows are compared afterwards.
 
-2026-11-26, 2 cores, files in memory, pyarrow 26.0.1, deltalake 1.6.6, Polars 2.1, medians of 5 rounds. The floor is that of
-``--floor``: Polars in a. to d., copying in e. and f.
+2026-11-27, 2 cores, files in memory, pyarrow 26.0.1, deltalake 1.6.6, Polars 2.1, medians of 5 rounds, of 9 in e. and f. The floor
+is that of ``--floor``: Polars in a. to d., copying in e. and f.
 
 ====  ===============  ===============  =====  =================  ==========
 case  ours: s, s CPU   delta-rs         time   memory in MB       floor: s
 ====  ===============  ===============  =====  =================  ==========
-a     0.98, 1.54       1.05, 1.52       1.1    307 against 241    0.76
-b     1.91, 3.34       2.84, 3.96       1.5    338 against 954    1.39
-c     10.6, 19.8       11.4, 21.8       1.1    406 against 1,572  7.7
-d     1.84, 2.80       2.76, 3.85       1.5    362 against 952    1.34
-e     0.70, 0.96       5.74, 7.83       8.3    163 against 1,611  0.36
-f     0.56, 0.63       2.78, 3.79       4.9    100 against 952    0.21
-g     1.97, 3.38       10.8, 20.4       5.5    364 against 2,313
+a     1.06, 1.72       1.28, 1.85       1.2    294 against 238    0.87
+b     3.01, 5.21       4.53, 6.56       1.5    332 against 951    2.20
+c     13.3, 24.7       13.5, 26.0       1.0    402 against 1,570  9.0
+d     2.12, 3.22       3.38, 4.83       1.6    357 against 950    1.45
+e     0.75, 0.82       7.35, 10.2       9.9    108 against 1,698  0.41
+f     0.67, 0.77       3.31, 4.60       4.9    94 against 949     0.23
+g     1.93, 3.11       11.3, 21.4       5.9    356 against 2,332
 ====  ===============  ===============  =====  =================  ==========
 
-The machine's pace changes within minutes: a was 1.1 to 1.3, b 1.4 to 1.5, e 7.1 to 8.3 and f 4.4 to 5.0 within two hours. Start-up takes
-0.22 s of each. In d, three quarters of the bytes are copied in pages.
+The machine's pace changes within minutes: the day before, b was 1.91 against 2.84, and c 10.6 against 11.4. Start-up takes
+0.20 s of each. In d, three quarters of the bytes are copied in pages.
 
 Where the time of b. goes, for 32 of its files in one thread: decoding 0.12 s, encoding 0.13 s. Four columns of texts that hardly repeat
 take 0.10 s of it, 0.05 s of which are Snappy's compression: their lengths, four bytes before each text, are all that it finds again.
@@ -46,8 +46,8 @@ In a., 48 files take 0.05 s and 0.06 s. In c., Python takes a tenth of the proce
 
 Tried without gain: Polars as the codec of segments (a. and b.); texts that hardly repeat read as dictionaries; dictionaries of
 unique values turned into plain pages (unique texts are rare in these tables); a thread of its own that copies, beside the one
-that works on footers (Python's lock is handed over too rarely, e. and f.); a shorter switch interval, a sink of Arrow's own for
-encoded parts, views instead of texts, decimals read as bytes (b. and c.).
+that works on footers (e. and f.), also with a shorter switch interval; a sink of Arrow's own for encoded parts, views instead of
+texts, decimals read as bytes (b. and c.).
 """
 
 from __future__ import annotations
