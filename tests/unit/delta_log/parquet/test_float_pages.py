@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.repetition import examples
 
 from delta_log.parquet import float_pages
+from delta_log.parquet.chunk_form import COMPRESSED_BYTES, DATA_PAGE, DICTIONARY_PAGE, NUM_VALUES
 from delta_log.parquet.float_pages import lacks_nan
 from delta_log.parquet.footer import Footer
 from delta_log.parquet.schema_elements import leaves_of
@@ -150,3 +151,22 @@ def test_a_page_that_is_longer_than_a_piece_is_read_once_more(monkeypatch: pytes
     footer, file = Footer.from_end(content), Bytes(content)
     assert lacks_nan(file, footer.row_groups[0].chunks[0], leaves_of(footer.schema)[0])
     assert 80_000 <= file.most_bytes < 90_000
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_pages_with_another_number_of_values_have_no_answer(difference: int) -> None:
+    content = written(pa.table({"x": [n / 7 for n in range(500)]}))
+    footer = Footer.from_end(content)
+    (chunk,), leaves = footer.row_groups[0].chunks, leaves_of(footer.schema)
+    chunk.put_number(NUM_VALUES, 500 + difference)
+    assert not lacks_nan(Bytes(content), chunk, leaves[0])
+
+
+def test_indexes_without_a_dictionary_have_no_answer() -> None:
+    content = written(pa.table({"x": [n / 7 for n in range(500)]}))
+    footer = Footer.from_end(content)
+    (chunk,), leaves = footer.row_groups[0].chunks, leaves_of(footer.schema)
+    dictionary, data = chunk.required_number(DICTIONARY_PAGE), chunk.required_number(DATA_PAGE)
+    chunk.put_number(COMPRESSED_BYTES, chunk.required_number(COMPRESSED_BYTES) - (data - dictionary))
+    chunk.put_number(DICTIONARY_PAGE, data)
+    assert not lacks_nan(Bytes(content), chunk, leaves[0])
