@@ -52,10 +52,11 @@ class Int96Check(Struct):
         metadata = parquet.metadata
         if not metadata.num_row_groups:
             return ()
-        # The metadata and the schema that is asked of them hold each other, and use memory until Python looks for cycles.
-        group = metadata.row_group(0)
-        columns = (group.column(number) for number in range(group.num_columns))
-        return tuple(column.path_in_schema for column in columns if column.physical_type == "INT96")
+        # The schema that the metadata give and they hold each other, and use memory until Python looks for cycles. A column chunk
+        # is not asked, since pyarrow ends the process where its description is broken.
+        schema = pq.ParquetSchema(metadata)
+        columns = (schema.column(number) for number in range(len(schema)))
+        return tuple(column.path for column in columns if column.physical_type == "INT96")
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Check the timestamps of a batch, as Arrow read them.

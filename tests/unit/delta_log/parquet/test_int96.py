@@ -13,6 +13,7 @@ from tests.support.checks.parquet_edits import edited, footer_bytes
 from delta_log.data.data_file import DataFile
 from delta_log.errors import UnsupportedFeature
 from delta_log.parquet import metadata as parquet
+from delta_log.parquet.int96 import Int96Check
 from delta_log.parquet.thrift_compact import ThriftStruct
 from delta_log.storage.local import LocalStorage
 from delta_log.table_config.schema import parse_schema
@@ -73,3 +74,13 @@ def test_timestamps_of_every_day_that_arrow_knows_are_read_as_they_are(tmp_path:
 def test_a_timestamp_that_arrow_misreads_is_refused(tmp_path: Path, value: int) -> None:
     with pytest.raises(UnsupportedFeature, match="INT96 timestamps before 4713 BC.*holds one in t"):
         read(tmp_path, [0, value])
+
+
+def test_a_chunk_that_contradicts_the_schema_does_not_end_the_process() -> None:
+    """pyarrow ends it when it is asked for a chunk with more counts of levels than the schema has levels."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"x": [1, None]}), sink, store_schema=False)
+    optional, required = b"\x25\x02\x18\x01x", b"\x25\x00\x18\x01x"
+    assert sink.getvalue().count(optional) == 1
+    broken = io.BytesIO(sink.getvalue().replace(optional, required))
+    assert Int96Check.paths_in(pq.ParquetFile(broken)) == ()
