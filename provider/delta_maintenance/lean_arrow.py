@@ -118,18 +118,16 @@ def _hidden(names: Collection[str]) -> Iterator[None]:
 @contextmanager
 def _no_stores() -> Iterator[None]:
     """Hide the file systems of object stores. pyarrow asks for certificates for them in any case, and gets none."""
-    if "ssl" in sys.modules:
-        with _hidden(_STORES):
-            yield
-        return
-    sys.modules["ssl"] = certificates = ModuleType("ssl")
+    before, certificates = sys.modules.get("ssl"), ModuleType("ssl")
     none = SimpleNamespace(cafile=None, capath=None)
     certificates.get_default_verify_paths = lambda: none  # type: ignore[attr-defined]
+    sys.modules["ssl"] = before or certificates
     try:
         with _hidden(_STORES):
             yield
     finally:
-        del sys.modules["ssl"]
+        if before is None:
+            del sys.modules["ssl"]
 
 
 @contextmanager
