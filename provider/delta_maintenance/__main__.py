@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
+from typing import NoReturn
 
 from delta_maintenance.lean_arrow import collect_rarely
+from delta_maintenance.program_end import end_program
 
 
-def run() -> int:
-    """Run the command that the arguments of the process name; returns the exit code."""
+def run() -> NoReturn:
+    """Run the command that the arguments of the process name, and end the process."""
     collect_rarely()
     # Imported here, since loading it makes very many objects.
     from delta_maintenance.cli.main import main
 
-    return main()
+    end_program(main())
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    run()

@@ -10,9 +10,10 @@ calendar (:mod:`delta_log.data.legacy_calendar`).
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,10 @@ from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, is_within, pl
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log.data_path import is_external
-from delta_log.parquet.footer import FileEnd
+from delta_log.parquet.chunk_form import DELTAS
+from delta_log.parquet.footer import FileEnd, Footer, FooterMemory, RowGroup
 from delta_log.parquet.int96 import Int96Check
+from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField, arrow_field
 
@@ -84,6 +87,7 @@ class ColumnMemory:
 
     def __init__(self) -> None:
         self._known: tuple[pa.Schema, _Asked] | None = None
+        self._footers, self._lock = FooterMemory(), threading.Lock()
 
     def recall(self, schema: pa.Schema, find: Callable[[], _Asked]) -> _Asked:
         # Another thread may put what it has found here at any time.
@@ -91,6 +95,14 @@ class ColumnMemory:
         if known is None or not known[0].equals(schema, check_metadata=True):
             known = self._known = schema, find()
         return known[1]
+
+    def footer(self, metadata: pq.FileMetaData) -> Footer:
+        """Return what pyarrow has read of a footer.
+
+        :raises CorruptThrift: it is broken.
+        """
+        with self._lock:
+            return Footer.of_metadata(metadata, self._footers)
 
 
 class DataFile:
@@ -123,6 +135,7 @@ class DataFile:
         self._known_metadata: Any
         self._content, self._known_metadata = in_memory or (None, None)
         self._known_schema: pa.Schema | None = None
+        self._known_row_groups: list[RowGroup] | None = None
         self._conversion = Conversion(key, by_id=mapping_mode == "id")
         if end is None:
             self._opened = self._open()
@@ -248,12 +261,9 @@ class DataFile:
     @property
     def bloom_filters(self) -> set[str]:
         """Paths of the leaves that have a Bloom filter in the first row group."""
-        if self.end is not None:
-            return {b".".join(path).decode("utf-8", "replace") for path in self.end.bloom_filters}
-        metadata = self._metadata
-        columns = range(metadata.num_columns) if metadata.num_row_groups else ()
-        chunks = [metadata.row_group(0).column(number) for number in columns]
-        return {chunk.path_in_schema for chunk in chunks if chunk.bloom_filter_offset is not None}
+        groups = self._row_groups() if self.end is None else self.end.footer.row_groups
+        chunks = groups[0].chunks if groups else ()
+        return {chunk.dotted_path for chunk in chunks if chunk.has_bloom_filter}
 
     @property
     def num_row_groups(self) -> int:
@@ -272,6 +282,17 @@ class DataFile:
             groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
             sizes = [(group.total_byte_size, group.num_rows * group.num_columns) for group in groups]
         return [max(num_bytes, _VALUE_BYTES * num_values) for num_bytes, num_values in sizes]
+
+    def _row_groups(self, memory: ColumnMemory | None = None) -> list[RowGroup]:
+        """
+        :raises CorruptLog: the footer is broken.
+        """
+        if self._known_row_groups is None:
+            metadata = self._metadata
+            with _file_errors(self.key, self._storage):
+                footer = (memory or ColumnMemory()).footer(metadata) if self.end is None else self.end.footer
+                self._known_row_groups = footer.row_groups_of(metadata.num_columns)
+        return self._known_row_groups
 
     def read(  # noqa: PLR0913 - ways to read, by keyword
         self,
@@ -302,7 +323,8 @@ class DataFile:
             raise CorruptLog(
                 self.key, f"its deletion vector hides row {hidden.max}, but it has {self.num_rows} rows"
             )
-        asked = (memory or ColumnMemory()).recall(self.arrow_schema, lambda: self._asked(columns, physical))
+        memory = memory or ColumnMemory()
+        asked = memory.recall(self.arrow_schema, lambda: self._asked(columns, physical))
         found = asked.found
         groups = range(self.num_row_groups) if row_groups is None else row_groups
         position, end = self.first_row(groups.start), self.first_row(groups.stop)
@@ -311,6 +333,7 @@ class DataFile:
             count = end - position - (hidden.count(position, end) if hidden is not None else 0)
             yield Rows(count, tuple(pa.nulls(count, there.target) for there in found), where)
             return
+        self._row_groups(memory)
         self._read_as_dictionaries([there for there in found if there.column.physical_name in dictionaries])
         with _file_errors(self.key, self._storage):
             calendar = LegacyCalendar.of(self._parquet)
@@ -351,6 +374,7 @@ class DataFile:
         asked = memory.recall(self.arrow_schema, lambda: self._asked(columns, physical=True))
         if not asked.names or not all(there.as_it_is for there in asked.found):
             return None
+        self._row_groups(memory)
         self._read_as_dictionaries(
             [there for there in asked.found if there.column.physical_name in dictionaries]
         )
@@ -379,8 +403,10 @@ class DataFile:
         if others:
             flat = parquet.read_row_groups(groups, others, use_threads=False)
             found = dict(zip(flat.column_names, flat.columns, strict=True))
+        ends = self._group_ends
         for name, leaf in simple.items():
-            if _values_of_lists(found[name], self._group_ends) != self._values_of(leaf):
+            fits = all(start <= end <= len(found[name]) for start, end in pairwise((0, *ends)))
+            if not fits or _values_of_lists(found[name], ends) != self._values_of(leaf):
                 raise CorruptLog(
                     self.key, f"row groups have other numbers of rows in {name} than the footer says"
                 )
@@ -401,8 +427,7 @@ class DataFile:
 
     def _values_of(self, leaf: int) -> list[int]:
         """Return the number of values that the footer gives a leaf in each row group."""
-        groups = (self._metadata.row_group(number) for number in range(self.num_row_groups))
-        return [group.column(leaf).num_values for group in groups]
+        return [group.chunks[leaf].num_values for group in self._row_groups()]
 
     def _leaves_within(self, name: str) -> list[int]:
         """Return the numbers of the leaves that may be those of a column: a name may contain dots."""
@@ -425,17 +450,15 @@ class DataFile:
         """
         if name not in self._leaf_numbers:
             return True
-        groups = (self._metadata.row_group(number) for number in range(self.num_row_groups))
-        chunks = (group.column(self._leaf_numbers[name]) for group in groups)
-        return any("DELTA" in encoding for chunk in chunks for encoding in chunk.encodings)
+        leaf = self._leaf_numbers[name]
+        return any(not DELTAS.isdisjoint(group.chunks[leaf].form.encodings) for group in self._row_groups())
 
     @cached_property
     def _leaf_numbers(self) -> dict[str, int]:
         """The numbers of the leaves by their paths; none of a file without row groups."""
-        if not self.num_row_groups:
-            return {}
-        group = self._metadata.row_group(0)
-        return {group.column(number).path_in_schema: number for number in range(group.num_columns)}
+        groups = self._row_groups()
+        chunks = groups[0].chunks if groups else ()
+        return {chunk.dotted_path: number for number, chunk in enumerate(chunks)}
 
     def _in_seconds(self) -> pq.ParquetFile:
         source = self._storage.open_read(self.key)
@@ -451,8 +474,8 @@ class DataFile:
     def _batches(
         self, asked: _Asked, most_rows: int, groups: range, threads: bool
     ) -> Iterator[pa.RecordBatch]:
-        parquet = self._parquet
-        for step in plan_reads(parquet.metadata, asked.leaves, most_rows, self._read_at, groups):
+        row_groups = self._row_groups()
+        for step in plan_reads(row_groups, asked.leaves, most_rows, self._read_at, groups):
             yield from self._batches_of(step, asked.names, threads)
 
     def _batches_of(self, step: ReadStep, names: list[str], threads: bool) -> Iterator[pa.RecordBatch]:
@@ -546,7 +569,7 @@ class _file_errors:  # noqa: N801 - used as a with-statement, like contextlib's 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, StorageError):
             return
-        if isinstance(error, (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)):
+        if isinstance(error, (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, CorruptThrift)):
             head = self._storage.read(self._key, 0, 4)
             if head == b"PARE" or "encrypt" in str(error).lower():
                 raise UnsupportedFeature(("Parquet encryption",), "read", self._key) from error

@@ -15,14 +15,15 @@ batch is larger than it should be; the batches after it are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from delta_log.parquet.chunk_form import DATA_PAGE, DELTA_BYTE_ARRAY, DICTIONARIES, DICTIONARY_PAGE
 from delta_log.parquet.dictionary_page import HEADER_BYTES, Dictionary, dictionary_of_header
+from delta_log.parquet.footer import ColumnChunk, RowGroup
 
 #: The most rows of a batch: enough for vectorised work, and little memory even with many columns.
 BATCH_ROWS = 1 << 16
@@ -100,18 +101,20 @@ class _Group(Struct, frozen=True):
 
 
 def plan_reads(
-    metadata: pq.FileMetaData, leaves: Leaves, most_rows: int, read_at: ReadAt | None, groups: range
+    row_groups: Sequence[RowGroup], leaves: Leaves, most_rows: int, read_at: ReadAt | None, groups: range
 ) -> Iterator[ReadStep]:
     """Divide row groups of a file into steps, in their order.
 
+    :param row_groups: all row groups of the file.
     :param most_rows: the most rows of a batch.
     :param read_at: reads bytes of the file; ``None`` if that would cost a request.
-    :param groups: the row groups.
+    :param groups: the numbers of those to read.
+    :raises CorruptThrift: a column chunk does not say how many values or bytes it has.
     """
     together: list[_Group] = []
     together_bytes = 0
     for number in groups:
-        group = _group(metadata, number, leaves, most_rows, read_at)
+        group = _group(row_groups, number, leaves, most_rows, read_at)
         if together and together_bytes + group.decoded_bytes > _BATCH_BYTES:
             yield _read_step(together, together_bytes)
             together, together_bytes = [], 0
@@ -130,16 +133,16 @@ def _read_step(groups: list[_Group], decoded_bytes: int) -> ReadStep:
 
 
 def _group(
-    metadata: pq.FileMetaData, number: int, leaves: Leaves, most_rows: int, read_at: ReadAt | None
+    row_groups: Sequence[RowGroup], number: int, leaves: Leaves, most_rows: int, read_at: ReadAt | None
 ) -> _Group:
-    group = metadata.row_group(number)
-    chunks = {leaf: group.column(leaf) for leaf in leaves.asked}
+    group = row_groups[number]
+    chunks = {leaf: group.chunks[leaf] for leaf in leaves.asked}
     values = group.num_rows * (len(leaves.asked) - len(leaves.repeated))
     values += sum(chunks[leaf].num_values for leaf in leaves.repeated)
-    pages_bytes = sum(chunk.total_uncompressed_size for chunk in chunks.values())
+    pages_bytes = sum(chunk.uncompressed_bytes for chunk in chunks.values())
     decoded_bytes = max(pages_bytes, _VALUE_BYTES * values)
     # A batch may hold rows of all row groups, or a part of one.
-    harmless_bytes = _HARMLESS_BYTES // metadata.num_row_groups
+    harmless_bytes = _HARMLESS_BYTES // len(row_groups)
     share = min(1.0, most_rows / max(1, group.num_rows))
     first_rows = most_rows
     for leaf in leaves.texts:
@@ -161,21 +164,19 @@ class _Texts(Struct, frozen=True):
     first_rows: int | None = None
 
 
-def _texts(chunk: Any, share: float, harmless_bytes: int, read_at: ReadAt | None) -> _Texts:
+def _texts(chunk: ColumnChunk, share: float, harmless_bytes: int, read_at: ReadAt | None) -> _Texts:
     """Estimate a column chunk of texts.
 
-    :param chunk: the metadata of the chunk.
     :param share: the greatest share of its values in one batch.
     :param harmless_bytes: decoded bytes of one batch that raise no doubt.
     """
     # Harmless even if each value were as wide as all pages together.
-    if share * chunk.num_values * chunk.total_uncompressed_size <= harmless_bytes:
+    if share * chunk.num_values * chunk.uncompressed_bytes <= harmless_bytes:
         return _Texts()
-    encodings = " ".join(chunk.encodings)
-    if "DELTA_BYTE_ARRAY" in encodings:
+    if DELTA_BYTE_ARRAY in chunk.form.encodings:
         # DELTA_BYTE_ARRAY stores only the suffix in which a value differs from the one before it.
         return _Texts(first_rows=_FIRST_ROWS)
-    if "DICTIONARY" not in encodings:
+    if DICTIONARIES.isdisjoint(chunk.form.encodings):
         return _Texts()
     dictionary = _dictionary_of(chunk, read_at)
     if dictionary is None:
@@ -185,15 +186,12 @@ def _texts(chunk: Any, share: float, harmless_bytes: int, read_at: ReadAt | None
     return _Texts(more_bytes, None if harmless else _FIRST_ROWS_BY_MEAN)
 
 
-def _dictionary_of(chunk: Any, read_at: ReadAt | None) -> Dictionary | None:
-    """Read the header of a column chunk's dictionary page; ``None`` if the chunk does not begin with one.
-
-    :param chunk: the metadata of a column chunk.
-    """
+def _dictionary_of(chunk: ColumnChunk, read_at: ReadAt | None) -> Dictionary | None:
+    """Read the header of a column chunk's dictionary page; ``None`` if the chunk does not begin with one."""
     if read_at is None:
         return None
     # Spark before 3.2 writes no offset of the dictionary page: its first data page is the dictionary page.
-    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    start = chunk.number(DICTIONARY_PAGE) or chunk.required_number(DATA_PAGE)
     return dictionary_of_header(read_at(HEADER_BYTES, start))
 
 

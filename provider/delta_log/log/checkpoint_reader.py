@@ -32,13 +32,15 @@ from delta_log.log.data_path import address_of
 from delta_log.log.file_columns import action_batch, canonical_batch, member_of
 from delta_log.log.file_names import SIDECAR_DIRECTORY
 from delta_log.log.log_segment import Checkpoint
-from delta_log.log.parquet_footer import (
+from delta_log.log.row_group_counts import (
     count_values,
     count_values_of,
     is_counted,
     may_hold,
     members_with_values,
 )
+from delta_log.parquet import footer
+from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ class CheckpointReader:
         #: Sizes in bytes as the log states them, footers, and the contents of small files: nothing is fetched twice.
         self._sizes = {file.key: file.info.size for file in checkpoint.files}
         self._footers: dict[str, pq.FileMetaData] = {}
+        self._row_groups: dict[str, list[footer.RowGroup]] = {}
         self._small: dict[str, pa.Buffer] = {}
         self.other = OtherActions()
         for file in checkpoint.files:
@@ -194,6 +197,7 @@ class CheckpointReader:
             raise  # the store is at fault, not the checkpoint
         except (
             CorruptLog,
+            CorruptThrift,
             OSError,
             pa.ArrowException,
             ValueError,
@@ -230,18 +234,27 @@ class CheckpointReader:
         self._footers[key] = parquet.metadata
         return parquet
 
+    def _groups_of(self, parquet: pq.ParquetFile, key: str) -> list[footer.RowGroup]:
+        """The row groups of a Parquet file as its footer describes them."""
+        found = self._row_groups.get(key)
+        if found is None:
+            metadata = parquet.metadata
+            found = footer.Footer.of_metadata(metadata).row_groups_of(metadata.num_columns)
+            self._row_groups[key] = found
+        return found
+
     def _other_rows(self, key: str) -> Iterator[dict[str, Any]]:
         """The actions of a Parquet file that are not about files."""
         with self._failing_as_unreadable(key):
             parquet = self._open(key)
             present = [name for name in _OTHER_ACTIONS if name in parquet.schema_arrow.names]
             rows: list[dict[str, Any]] = []
-            for group in range(parquet.num_row_groups):
-                counted = is_counted(parquet, group)
-                names = [name for name in present if not counted or may_hold(parquet, group, (name,))]
+            for number, group in enumerate(self._groups_of(parquet, key)):
+                counted = is_counted(group)
+                names = [name for name in present if not counted or may_hold(group, (name,))]
                 if names:
-                    remaining = count_values(parquet, group, names) if counted else None
-                    rows += _rows_of_group(parquet, group, names, remaining)
+                    remaining = count_values(group, names, parquet.schema) if counted else None
+                    rows += _rows_of_group(parquet, number, names, remaining)
         yield from rows
 
     def _convert(self, row: dict[str, Any], key: str) -> Action:
@@ -255,21 +268,19 @@ class CheckpointReader:
             parquet = self._open(key)
             if action not in parquet.schema_arrow.names:
                 return
-            groups = range(parquet.num_row_groups) if row_group is None else (row_group,)
-            counted = all(is_counted(parquet, group) for group in groups)
-            if counted and not any(may_hold(parquet, group, (action,)) for group in groups):
+            numbers = range(parquet.num_row_groups) if row_group is None else (row_group,)
+            groups = [self._groups_of(parquet, key)[number] for number in numbers]
+            counted = all(is_counted(group) for group in groups)
+            if counted and not any(may_hold(group, (action,)) for group in groups):
                 return
-            present = (
-                members_with_values(parquet, groups, action)
-                if counted
-                else set(parquet.schema_arrow.field(action).type.names)
-            )
+            column = parquet.schema_arrow.field(action)
+            present = members_with_values(groups, column) if counted else set(column.type.names)
             wanted = {"path", *(member_of(action, name) for name in columns)}
             if action == "add" and "stats" in wanted:
                 wanted.add("stats_parsed")
             batches = parquet.iter_batches(
                 batch_rows,
-                row_groups=list(groups),
+                row_groups=list(numbers),
                 columns=[f"{action}.{member}" for member in wanted & present],
                 use_threads=False,
             )
@@ -293,7 +304,7 @@ def _rows_of_group(
 
     They are few and mostly come first, so reading stops after the last of them.
 
-    :param remaining: the result of :func:`~delta_log.log.parquet_footer.count_values` for the columns.
+    :param remaining: the result of :func:`~delta_log.log.row_group_counts.count_values` for the columns.
     """
     batches = parquet.iter_batches(_OTHERS_ROWS, row_groups=[group], columns=list(names), use_threads=False)
     for batch in batches:

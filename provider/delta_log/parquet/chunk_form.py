@@ -53,7 +53,10 @@ _LISTS = frozenset({(_META, _ENCODING_STATS), (_META, _SIZES, 2), (_META, _SIZES
 _LONGEST_LIST = 64
 
 _TEXTS = 6
-_PLAIN, _OLD_DICTIONARY = 0, 2
+# Numbers of Encoding.
+_PLAIN, _OLD_DICTIONARY, DELTA_BYTE_ARRAY = 0, 2, 7
+#: The encodings that use a dictionary, and those that store differences.
+DICTIONARIES, DELTAS = frozenset({_OLD_DICTIONARY, 8}), frozenset({5, 6, DELTA_BYTE_ARRAY})
 #: One number, and a header of a field with the number.
 _NUMBER = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 

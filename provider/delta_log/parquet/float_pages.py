@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from delta_log.parquet.chunk_form import DICTIONARIES
 from delta_log.parquet.footer import FLOAT_CODES, ColumnChunk
 from delta_log.parquet.page import HEADER_BYTES, Page, decompressed, dictionary_at, page_at
 from delta_log.parquet.schema_elements import Leaf
@@ -18,8 +19,8 @@ from delta_log.parquet.thrift_compact import CorruptThrift
 
 #: Bytes that are read at once. The pages of most files have one megabyte at most.
 _PIECE_BYTES = 4 << 20
-#: Numbers of ``Encoding``.
-_PLAIN, _DICTIONARY = 0, frozenset({2, 8})
+#: A number of ``Encoding``.
+_PLAIN = 0
 #: The length in front of the levels.
 _LENGTH_BYTES = 4
 
@@ -52,7 +53,7 @@ def _lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
             has_dictionary = True
         else:
             missing -= page.num_values
-            if page.encoding in _DICTIONARY and has_dictionary:
+            if page.encoding in DICTIONARIES and has_dictionary:
                 continue
             if page.encoding != _PLAIN:
                 return False

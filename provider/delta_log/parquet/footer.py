@@ -5,11 +5,12 @@ The numbers of fields are those of ``parquet.thrift``. Everything that this modu
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +19,9 @@ from delta_log.parquet import chunk_form as form
 from delta_log.parquet.chunk_form import ChunkForm, Path, Values
 from delta_log.parquet.thrift_compact import I32, LIST, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, list_head, varint
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 #: The footer's length, followed by the magic number.
@@ -117,6 +121,15 @@ class ColumnChunk(Struct):
     def _raw(self, path: Path) -> bytes | None:
         place = self.form.places.get(path)
         return None if place is None else self.values[place]
+
+    @property
+    def has_bloom_filter(self) -> bool:
+        return BLOOM_FILTER[0] in self.form.places
+
+    @property
+    def dotted_path(self) -> str:
+        """The names of the leaf from the top down, with dots between them."""
+        return b".".join(self.form.leaf).decode("utf-8", "replace")
 
     @property
     def null_count(self) -> int | None:
@@ -337,6 +350,18 @@ class Footer(Struct, frozen=True):
         """
         return cls.from_bytes(end[footer_start(end) : -END_BYTES], memory)
 
+    @classmethod
+    def of_metadata(cls, metadata: pq.FileMetaData, memory: FooterMemory | None = None) -> Footer:
+        """Return what pyarrow has read of a footer.
+
+        Asking pyarrow itself for a column chunk ends the process if the description of the chunk is broken.
+
+        :raises CorruptThrift: it is broken.
+        """
+        written = io.BytesIO()
+        metadata.write_metadata_file(written)
+        return cls.from_end(written.getvalue(), memory)
+
     @property
     def schema_bytes(self) -> bytes:
         """The schema as encoded."""
@@ -355,6 +380,20 @@ class Footer(Struct, frozen=True):
     @property
     def row_groups(self) -> list[RowGroup]:
         return [RowGroup(group) for group in self.fields.structs(_ROW_GROUPS)]
+
+    def row_groups_of(self, num_leaves: int) -> list[RowGroup]:
+        """Return the row groups.
+
+        :param num_leaves: of the schema.
+        :raises CorruptThrift: a row group has another number of column chunks.
+        """
+        groups = self.row_groups
+        for group in groups:
+            if len(group.chunks) != num_leaves:
+                raise CorruptThrift(
+                    0, f"a row group has {len(group.chunks)} column chunks for {num_leaves} leaves"
+                )
+        return groups
 
     @property
     def created_by(self) -> str:
@@ -440,13 +479,6 @@ class FileEnd(Struct, frozen=True):
         :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
         """
         return cls(Footer.from_end(tail, memory), tail[footer_start(tail) :])
-
-    @property
-    def bloom_filters(self) -> list[tuple[bytes, ...]]:
-        """The paths of the leaves that have a Bloom filter in the first row group."""
-        groups = self.footer.row_groups
-        chunks = groups[0].chunks if groups else ()
-        return [chunk.form.leaf for chunk in chunks if BLOOM_FILTER[0] in chunk.form.places]
 
 
 def footer_of(file: memoryview, data_end: int, memory: FooterMemory, end: FileEnd | None = None) -> Footer:

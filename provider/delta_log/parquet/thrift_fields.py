@@ -91,8 +91,7 @@ class Fields(dict[int, tuple[int, Any]]):
 
         :raises CorruptThrift: the field holds something else.
         """
-        kind, value = self.get(field, (LIST, b"\0"))
-        item_kind, count, at = list_head(value, 0) if kind == LIST else (0, 1, 0)
+        item_kind, count, at, value = self._list(field)
         if count and not I16 <= item_kind <= I64:
             raise CorruptThrift(0, f"field {field} holds no list of numbers")
         found = []
@@ -106,8 +105,7 @@ class Fields(dict[int, tuple[int, Any]]):
 
         :raises CorruptThrift: the field holds something else.
         """
-        kind, value = self.get(field, (LIST, b"\0"))
-        item_kind, count, at = list_head(value, 0) if kind == LIST else (0, 1, 0)
+        item_kind, count, at, value = self._list(field)
         if count and item_kind != BINARY:
             raise CorruptThrift(0, f"field {field} holds no list of bytes")
         found = []
@@ -122,11 +120,17 @@ class Fields(dict[int, tuple[int, Any]]):
 
         :raises CorruptThrift: the field holds something else.
         """
-        kind, value = self.get(field, (LIST, b"\0"))
-        item_kind, count, at = list_head(value, 0) if kind == LIST else (0, 1, 0)
+        item_kind, count, at, value = self._list(field)
         if count and item_kind not in (BOOLEAN, _FALSE):
             raise CorruptThrift(0, f"field {field} holds no list of booleans")
         return tuple(byte == BOOLEAN for byte in value[at : at + count])
+
+    def _list(self, field: int) -> tuple[int, int, int, bytes]:
+        """Return the kind of a list's items, their number, where the first begins, and the bytes; an absent list has no items."""
+        kind, value = self.get(field, (LIST, b"\0"))
+        if kind != LIST or not isinstance(value, bytes):
+            raise CorruptThrift(0, f"field {field} holds no list of single values")
+        return *list_head(value, 0), value
 
     def required_number(self, field: int) -> int:
         """Return the value of an integer field.

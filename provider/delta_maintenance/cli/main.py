@@ -8,7 +8,6 @@ for anything else.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import sys
@@ -45,8 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result, text = {"error": {"type": "Interrupted", "message": "Interrupted.", "kind": "failed"}}, ""
         except Exception as error:  # noqa: BLE001 - every error is reported in the promised form
             result, text = {"error": _described(error)}, ""
-        if arguments is None:
-            gc.freeze()  # or Python looks through all modules for cycles of objects before it ends
         return _end(output, options.json, result, text, *code)
 
 

@@ -21,7 +21,6 @@ At the top, only the standard library is imported. If a library is missing, the 
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib.util
 import json
 import os
@@ -292,5 +291,6 @@ def _started(pid: int) -> str | None:
 
 if __name__ == "__main__":
     code = main()
-    gc.freeze()  # or Python looks through all modules for cycles of objects before it ends
-    sys.exit(code)
+    from delta_maintenance.program_end import end_program
+
+    end_program(code)

@@ -8,6 +8,7 @@ import logging
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -174,9 +175,15 @@ def test_a_submission_that_is_interrupted_leaves_no_spark_submit(
     def interrupt(*_: object) -> None:
         raise Interrupted
 
-    yarn.seconds_to_accept = 5.0
+    def interrupt_when_it_waits() -> None:
+        while not yarn.submissions:
+            time.sleep(0.01)
+        time.sleep(0.5)  # the task is behind all preparations, and waits for what spark-submit writes
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+    yarn.seconds_to_accept = 30.0
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 2.0)
+    threading.Thread(target=interrupt_when_it_waits, daemon=True).start()
     try:
         with pytest.raises(Interrupted):
             launcher.start(request_)

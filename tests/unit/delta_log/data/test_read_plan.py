@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, plan_reads
+from delta_log.parquet.chunk_form import DATA_PAGE, DICTIONARY_PAGE
+from delta_log.parquet.footer import Footer
 
 BATCH_BYTES = 16 << 20
 WIDE_BYTES = 36_000
@@ -31,11 +32,8 @@ def found(
     source = pa.BufferReader(sink.getvalue())
     file = pq.ParquetFile(source)
     leaves = Leaves.of(file.schema, set(names or table.column_names))
-    return list(
-        plan_reads(
-            file.metadata, leaves, BATCH_ROWS, None if far else source.read_at, range(file.num_row_groups)
-        )
-    )
+    groups = Footer.of_metadata(file.metadata).row_groups
+    return list(plan_reads(groups, leaves, BATCH_ROWS, None if far else source.read_at, range(len(groups))))
 
 
 def repeated(values: list[str], rows: int) -> pa.Array:
@@ -112,18 +110,11 @@ def test_a_dictionary_is_found_where_its_offset_is_not_written() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": repeated(["a" * WIDE_BYTES], 60_000)}), sink)
     source = pa.BufferReader(sink.getvalue())
-    group = pq.read_metadata(source).row_group(0)
-    chunk = group.column(0)
-    old_chunk = SimpleNamespace(
-        num_values=chunk.num_values,
-        total_uncompressed_size=chunk.total_uncompressed_size,
-        encodings=("PLAIN_DICTIONARY", "RLE", "BIT_PACKED"),
-        dictionary_page_offset=None,
-        data_page_offset=chunk.dictionary_page_offset,
-    )
-    old_group = SimpleNamespace(num_rows=group.num_rows, column=lambda _: old_chunk)
-    old = SimpleNamespace(num_row_groups=1, row_group=lambda _: old_group)
-    (one,) = plan_reads(old, Leaves((0,), (0,), ()), BATCH_ROWS, source.read_at, range(1))
+    group = Footer.of_metadata(pq.read_metadata(source)).row_groups[0]
+    (chunk,) = group.chunks
+    chunk.put_number(DATA_PAGE, chunk.required_number(DICTIONARY_PAGE))
+    chunk.put_number(DICTIONARY_PAGE, 0)
+    (one,) = plan_reads([group], Leaves((0,), (0,), ()), BATCH_ROWS, source.read_at, range(1))
     assert BATCH_BYTES * 0.99 < one.most_rows * WIDE_BYTES <= BATCH_BYTES
     assert one.first_rows == one.most_rows
 

@@ -67,7 +67,16 @@ def test_broken_bytes_give_a_value_or_one_error(tree: ThriftStruct, deep: bool, 
         return
     assert Fields.from_bytes(found.to_bytes(), {}).keys() == found.keys()
     for number in found:
-        for read in (found.number, found.numbers, found.binary, found.struct, found.structs):
+        reads = (
+            found.number,
+            found.numbers,
+            found.binary,
+            found.binaries,
+            found.booleans,
+            found.struct,
+            found.structs,
+        )
+        for read in reads:
             with contextlib.suppress(CorruptThrift):
                 read(number)
 

@@ -3,17 +3,16 @@
 A reader that wants a few actions, or a few members of an action, passes over row groups and columns that hold none. It
 trusts the counts of a row group only where they add up to one action in each row (:func:`is_counted`): counts that are
 wrong, and actions that this package does not know, must not hide an action.
-
-Arrow ends the process when it reads statistics whose physical type is not that of the column, which a damaged footer
-may have. Such a column has no statistics here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+from delta_log.parquet.footer import ColumnChunk, RowGroup
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -33,58 +32,58 @@ _REQUIRED_LEAVES = frozenset(
 )
 
 
-def is_counted(parquet: pq.ParquetFile, group: int) -> bool:
+def is_counted(group: RowGroup) -> bool:
     """Whether the counts of nulls of a row group show one known action in each row."""
-    meta, actions = parquet.metadata.row_group(group), 0
-    for index in range(meta.num_columns):
-        column = meta.column(index)
-        if column.path_in_schema in _REQUIRED_LEAVES:
-            nulls = _null_count(parquet, column, index)
+    actions = 0
+    for chunk in group.chunks:
+        if chunk.dotted_path in _REQUIRED_LEAVES:
+            nulls = chunk.null_count
             if nulls is None:
                 return False
-            actions += column.num_values - nulls
-    return bool(actions == meta.num_rows)
+            actions += chunk.num_values - nulls
+    return actions == group.num_rows
 
 
-def may_hold(parquet: pq.ParquetFile, group: int, actions: Container[str]) -> bool:
+def may_hold(group: RowGroup, actions: Container[str]) -> bool:
     """Whether a row group may hold one of these kinds of actions."""
-    return any(path[0] in actions for path in _paths_with_values(parquet, group))
+    return any(path[0] in actions for path in _paths_with_values(group))
 
 
-def members_with_values(parquet: pq.ParquetFile, groups: Iterable[int], action: str) -> set[str]:
+def members_with_values(groups: Iterable[RowGroup], action: pa.Field) -> set[str]:
     """The members of an action that some row groups may hold.
 
     Most tables leave several members unused, and decoding an unused column takes as long as any other.
+
+    :param action: the column of the action.
     """
     found = {
         path[1]
         for group in groups
-        for path in _paths_with_values(parquet, group)
-        if path[0] == action and len(path) > 1
+        for path in _paths_with_values(group)
+        if path[0] == action.name and len(path) > 1
     }
     return {
         member.name
-        for member in parquet.schema_arrow.field(action).type
+        for member in action.type
         if member.name in found or member.name == "path" or not _shows_in_leaves(member.type)
     }
 
 
-def count_values(parquet: pq.ParquetFile, group: int, names: Sequence[str]) -> int | None:
+def count_values(group: RowGroup, names: Sequence[str], schema: pq.ParquetSchema) -> int | None:
     """The number of values in all leaves of some columns, without nulls and repeated leaves.
 
     ``None``: the footer does not say. Every action has a leaf that is not repeated.
+
+    :param schema: of the file.
     """
-    meta, total = parquet.metadata.row_group(group), 0
-    for index in range(meta.num_columns):
-        column = meta.column(index)
-        if column.path_in_schema.split(".")[0] not in names:
+    total = 0
+    for index, chunk in enumerate(group.chunks):
+        if _path(chunk)[0] not in names or schema.column(index).max_repetition_level:
             continue
-        if parquet.schema.column(index).max_repetition_level:
-            continue
-        nulls = _null_count(parquet, column, index)
+        nulls = chunk.null_count
         if nulls is None:
             return None
-        total += column.num_values - nulls
+        total += chunk.num_values - nulls
     return total
 
 
@@ -98,20 +97,13 @@ def count_values_of(array: pa.Array) -> int:
     return found
 
 
-def _paths_with_values(parquet: pq.ParquetFile, group: int) -> Iterator[list[str]]:
+def _paths_with_values(group: RowGroup) -> Iterator[list[str]]:
     """The leaves of a row group that may hold a value."""
-    meta = parquet.metadata.row_group(group)
-    for index in range(meta.num_columns):
-        column = meta.column(index)
-        nulls = _null_count(parquet, column, index)
-        if nulls is None or nulls < column.num_values:
-            yield column.path_in_schema.split(".")
+    return (_path(chunk) for chunk in group.chunks if not chunk.is_null)
 
 
-def _null_count(parquet: pq.ParquetFile, column: Any, index: int) -> int | None:
-    sound = column.physical_type == parquet.schema.column(index).physical_type
-    stats = column.statistics if sound else None
-    return stats.null_count if stats is not None and stats.has_null_count else None
+def _path(chunk: ColumnChunk) -> list[str]:
+    return chunk.dotted_path.split(".")
 
 
 def _shows_in_leaves(kind: pa.DataType) -> bool:
