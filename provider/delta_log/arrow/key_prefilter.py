@@ -7,12 +7,12 @@ compares the keys that :meth:`KeyMarks.possible_matches` returns; no other key m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 _Rows = npt.NDArray[np.int64]
 _WORD_BYTES = 8
@@ -39,8 +39,7 @@ def _words(keys: pa.StringArray) -> npt.NDArray[np.uint64]:
     return found
 
 
-@dataclass(frozen=True)
-class KeyMarks:
+class KeyMarks(Struct, frozen=True, dict=True, eq=False):
     """The marks of some keys.
 
     :ivar marks: one for each key, in their order.

@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
@@ -94,15 +93,14 @@ IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
 TRANSACTION_TAG = "delta-maintenance.transaction"
 
 
-@dataclass(frozen=True, slots=True)
-class WinningCommit:
+class WinningCommit(Struct, frozen=True):
     """A commit that took a version that ours wanted.
 
     :param size_bytes: the size of its file.
     """
 
     version: int
-    actions: Sequence[Action] = field(repr=False)
+    actions: Sequence[Action]
     size_bytes: int = 0
 
     @property

@@ -18,7 +18,6 @@ one that reads only the partitions in which it changed files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from itertools import pairwise
@@ -99,8 +98,7 @@ class Verdict(Struct, frozen=True):
         return self.decision not in (Decision.WAIT, Decision.GIVE_UP)
 
 
-@dataclass(frozen=True)
-class Pauses:
+class Pauses(Struct, frozen=True, dict=True):
     """The pauses between the statements of one partition.
 
     :param lengths_ms: from one commit to the next, each with the duration of the statement that ended it.

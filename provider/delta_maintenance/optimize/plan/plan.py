@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, field
 
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
@@ -92,8 +91,7 @@ class PlannedBin(Struct, frozen=True):
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OptimizePlan:
+class OptimizePlan(Struct, frozen=True, eq=False):
     """What a run will do to one version of a table.
 
     1. ``files`` holds the sources in the order of the bins; no file is in two bins.
@@ -114,9 +112,9 @@ class OptimizePlan:
     target_size_bytes: int
     min_file_size_bytes: int
     rewrite_tag: str
-    files: pa.Table = field(repr=False)
-    num_records: Int64s = field(repr=False)
-    bins: tuple[PlannedBin, ...] = field(repr=False)
+    files: pa.Table
+    num_records: Int64s
+    bins: tuple[PlannedBin, ...]
     considered_files: int
     considered_bytes: int
     chosen_files: Mapping[str, int]
