@@ -11,15 +11,15 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Runtime(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Runtime:
     """The sources of time and randomness for one program.
 
     :param now_ms: returns milliseconds since the epoch.
