@@ -10,7 +10,8 @@
 5. Arrow's own allocator has twice the memory that is in use, and gives free memory back to the system each second, to pay for each
    page anew a moment later. That of the GNU C library needs less, and is told here to keep what it has.
 6. msgspec takes from typing_extensions what Python has itself since 3.11.
-7. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
+7. NumPy's classes for annotations, by which NumPy annotates a few results of its linear algebra.
+8. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
    The command line says so before it loads its own modules (:func:`collect_rarely`).
 
 Only programs that are ours from their first line call this: the command line, the entry point of a job on one machine, a
@@ -28,6 +29,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.machinery import PathFinder
 from types import ModuleType, SimpleNamespace
 
 #: Set to 1 in the Python workers of a Spark application that is ours.
@@ -44,6 +46,8 @@ _OBJECTS = 200_000
 _READER_OF_HELP = "pyarrow.vendored.docscrape"
 #: The modules of NumPy that only give help texts to its functions.
 _HELP_OF_NUMPY = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
+#: NumPy's classes for annotations.
+_ANNOTATIONS = "numpy._typing"
 #: The file systems of pyarrow that are left out. That of HDFS stays, since fsspec uses it.
 _STORES = ("pyarrow._s3fs", "pyarrow._gcsfs", "pyarrow._azurefs")
 #: What Python has itself.
@@ -85,7 +89,7 @@ def prepare_spark_worker() -> None:
 
 
 def _convert_first() -> None:
-    with _no_help_in_numpy():
+    with _no_help_in_numpy(), _no_annotations_in_numpy():
         import pyarrow as pa
 
     if "pandas" not in sys.modules:
@@ -143,6 +147,32 @@ def _no_help_in_numpy() -> Iterator[None]:
     finally:
         for name in names:
             del sys.modules[name]
+
+
+@contextmanager
+def _no_annotations_in_numpy() -> Iterator[None]:
+    """Put a module in the place of NumPy's classes for annotations, in which any name is a class that takes parameters."""
+    if "numpy" in sys.modules:
+        yield
+        return
+    annotations = ModuleType(_ANNOTATIONS)
+    annotations.__getattr__ = _is_a_list  # type: ignore[method-assign]
+    numpy = PathFinder.find_spec("numpy")
+    # Another release of NumPy may import modules within it.
+    annotations.__path__ = [
+        f"{place}/_typing" for place in (numpy and numpy.submodule_search_locations) or ()
+    ]
+    sys.modules[_ANNOTATIONS] = annotations
+    try:
+        yield
+    finally:
+        del sys.modules[_ANNOTATIONS]
+
+
+def _is_a_list(name: str) -> type:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return list
 
 
 def _does_nothing(name: str) -> Callable[..., None]:

@@ -415,6 +415,11 @@ pq.write_table(pa.table({"x": [1.5]}), sink)
 assert pq.read_table(sink).num_rows == 1
 assert pyarrow.fs.LocalFileSystem().get_file_info("/").is_file is False
 assert pyarrow.fs.HadoopFileSystem
+import numpy as np
+assert "numpy._typing" not in __import__("sys").modules
+assert np.linalg.eigh(np.eye(2)).eigenvalues.tolist() == [1, 1]
+import numpy.typing
+assert numpy.typing.NDArray[np.int64] is not list[np.int64] and numpy.typing.ArrayLike
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -6,11 +6,13 @@ package has any.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def arrow_array(values: npt.NDArray[Any]) -> pa.Array:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
@@ -33,6 +33,9 @@ from delta_log.snapshot.live_files import FileActions
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.table_config.retention import log_retention_ms
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class SidecarReuse(Struct, frozen=True):

@@ -12,14 +12,16 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap
 
-Rows = npt.NDArray[np.int64]
-KeepMask = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Rows: TypeAlias = "npt.NDArray[np.int64]"
+KeepMask: TypeAlias = "npt.NDArray[np.bool_]"
 
 PORTABLE_MAGIC = 1681511377
 NATIVE_MAGIC = 1681511376

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _TOKEN = re.compile(rb'"[^"]*"|[{}:,]|[^\s{}:,"]+')
 _ESCAPE = re.compile(rb"\\")
@@ -26,7 +29,7 @@ _OF_NUMBERS = b"0123456789+-.eE"
 _BOOLEANS = pa.array(["true", "false"])
 
 Path = tuple[str, ...]
-Positions = npt.NDArray[np.int64]
+Positions: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class Value(Struct, frozen=True):

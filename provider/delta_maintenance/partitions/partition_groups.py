@@ -7,8 +7,9 @@ zone of its writer, so only equal texts are certainly the same instant.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +17,10 @@ from delta_log.arrow.numpy_values import arrow_array
 from delta_log.table_config.partition_values import parse_column
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType
 
-Int64s = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Int64s: TypeAlias = "npt.NDArray[np.int64]"
 
 #: The end of a timestamp that names its zone.
 _WITH_ZONE = r":[0-9]{1,2}(\.[0-9]+)?\s?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$"

@@ -20,10 +20,9 @@ import math
 import struct
 from collections.abc import Callable
 from itertools import count, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct, field
 
@@ -39,7 +38,10 @@ from delta_maintenance.rewrite.footer_stats import file_leaves
 from delta_maintenance.rewrite.leaf_slots import Extremes, all_leaves, comparable, extremes, leaf_slots
 from delta_maintenance.rewrite.task import OutputFile
 
-_Int64s = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_Int64s: TypeAlias = "npt.NDArray[np.int64]"
 
 #: Bytes of a file's end that are read at once; most footers and page indexes are smaller.
 _TAIL_BYTES = 256 << 10

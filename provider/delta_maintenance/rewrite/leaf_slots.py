@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-Rows = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Rows: TypeAlias = "npt.NDArray[np.int64]"
 
 _EXACT = Context(prec=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

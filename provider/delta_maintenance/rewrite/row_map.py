@@ -16,10 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.errors import DeltaLogError
@@ -27,7 +26,10 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.rewrite.row_positions import NotRemappable
 from delta_maintenance.rewrite.task import BinManifest, RowMap, row_map_key
 
-_Int64s = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_Int64s: TypeAlias = "npt.NDArray[np.int64]"
 _SHORT, _LONG = np.dtype("<u4"), np.dtype("<u8")
 _BLOCK_BYTES = 8 << 20
 _READ_AT_ONCE = 4

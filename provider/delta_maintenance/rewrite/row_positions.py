@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from delta_log.data.row_bitmap import RowBitmap
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 #: The places in the outputs, taken together, of live rows of the sources that are given by their numbers; both ascending.
-NewPlaces = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
+NewPlaces = Callable[["npt.NDArray[np.int64]"], "npt.NDArray[np.int64]"]
 
 
 class NotRemappable(ValueError):

@@ -15,16 +15,19 @@ Files are handled by array operations; Python code runs per bin, never per file.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
 from delta_log.arrow.numpy_values import arrow_array
 
-Int64s = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Int64s: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class Thrift(Struct, frozen=True):
