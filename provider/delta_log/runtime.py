@@ -7,7 +7,6 @@ interleaving and every date without patching.
 from __future__ import annotations
 
 import os
-import random
 import time
 import uuid
 from collections.abc import Callable
@@ -16,6 +15,13 @@ from dataclasses import dataclass
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _jitter() -> float:
+    # Imported here, since most runs never wait.
+    import random
+
+    return random.random()  # noqa: S311 - spreads retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +38,5 @@ class Runtime:
     now_ms: Callable[[], int] = _now_ms
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     new_secret: Callable[[], str] = lambda: os.urandom(32).hex()
-    jitter: Callable[[], float] = random.random
+    jitter: Callable[[], float] = _jitter
     sleep: Callable[[float], None] = time.sleep

@@ -11,7 +11,8 @@
    page anew a moment later. That of the GNU C library needs less, and is told here to keep what it has.
 6. msgspec takes from typing_extensions what Python has itself since 3.11.
 7. NumPy's classes for annotations, by which NumPy annotates a few results of its linear algebra.
-8. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
+8. Sockets, with which a function of pyarrow finds a free port.
+9. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
    The command line says so before it loads its own modules (:func:`collect_rarely`).
 
 Only programs that are ours from their first line call this: the command line, the entry point of a job on one machine, a
@@ -89,7 +90,7 @@ def prepare_spark_worker() -> None:
 
 
 def _convert_first() -> None:
-    with _no_help_in_numpy(), _no_annotations_in_numpy():
+    with _no_help_in_numpy(), _no_annotations_in_numpy(), _no_sockets():
         import pyarrow as pa
 
     if "pandas" not in sys.modules:
@@ -132,6 +133,19 @@ def _no_stores() -> Iterator[None]:
     finally:
         if before is None:
             del sys.modules["ssl"]
+
+
+@contextmanager
+def _no_sockets() -> Iterator[None]:
+    """Put an empty module in the place of Python's sockets."""
+    if "socket" in sys.modules:
+        yield
+        return
+    sys.modules["socket"] = ModuleType("socket")
+    try:
+        yield
+    finally:
+        del sys.modules["socket"]
 
 
 @contextmanager

@@ -415,6 +415,8 @@ pq.write_table(pa.table({"x": [1.5]}), sink)
 assert pq.read_table(sink).num_rows == 1
 assert pyarrow.fs.LocalFileSystem().get_file_info("/").is_file is False
 assert pyarrow.fs.HadoopFileSystem
+import socket
+assert socket.socket
 import numpy as np
 assert "numpy._typing" not in __import__("sys").modules
 assert np.linalg.eigh(np.eye(2)).eigenvalues.tolist() == [1, 1]
