@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.runs.maintenance_runs import RUN_KEY, keys, run
+from tests.support.tables.encrypted_files import with_encrypted_column
 from tests.support.tables.small_tables import write_parts
 
 from delta_log import Table
@@ -60,6 +61,17 @@ def test_a_broken_source_is_named_and_nothing_committed(table: Path, how: str) -
         run(table)
     assert key in str(caught.value)
     assert caught.value.report.kind == "refused"
+    assert Table(str(table)).snapshot().version == 1
+
+
+@pytest.mark.parametrize("rewrite", ["auto", "copy", "encode"])
+def test_a_source_with_an_encrypted_column_is_named(table: Path, rewrite: str) -> None:
+    key = next(key for key in keys(table) if key.startswith("part=b/"))
+    content = with_encrypted_column(pq.ParquetFile(table / key).read(), "id")
+    (table / key).write_bytes(content)
+    with pytest.raises(TaskFailed, match="Parquet encryption") as caught:
+        run(table, rewrite=rewrite)
+    assert key in str(caught.value)
     assert Table(str(table)).snapshot().version == 1
 
 

@@ -28,7 +28,7 @@ from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log.data_path import is_external
 from delta_log.parquet.chunk_form import DELTAS
-from delta_log.parquet.footer import FileEnd, Footer, FooterMemory, RowGroup
+from delta_log.parquet.footer import FileEnd, Footer, FooterMemory, RowGroup, read_end
 from delta_log.parquet.int96 import Int96Check
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage
@@ -96,13 +96,13 @@ class ColumnMemory:
             known = self._known = schema, find()
         return known[1]
 
-    def footer(self, metadata: pq.FileMetaData) -> Footer:
-        """Return what pyarrow has read of a footer.
+    def footer(self, end: bytes) -> Footer:
+        """Read the footer from the last bytes of a file.
 
         :raises CorruptThrift: it is broken.
         """
         with self._lock:
-            return Footer.of_metadata(metadata, self._footers)
+            return Footer.from_end(end, self._footers)
 
 
 class DataFile:
@@ -110,7 +110,7 @@ class DataFile:
 
     :param key: relative to the table's root.
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
-    :param in_memory: the bytes of the file and its metadata, if these are not to be read from storage.
+    :param in_memory: the bytes of the file, and an end for it with a footer, if these are not to be read from storage.
     :param end: the end of the file, which the caller has read. The file is opened when its rows are asked for.
     :raises CorruptLog: the file is missing or is not Parquet. With ``end``, this is told when the file is opened.
     """
@@ -120,7 +120,7 @@ class DataFile:
         storage: Storage,
         key: str,
         mapping_mode: str = "none",
-        in_memory: tuple[pa.Buffer, pq.FileMetaData] | None = None,
+        in_memory: tuple[pa.Buffer, bytes] | None = None,
         end: FileEnd | None = None,
     ) -> None:
         self.key, self.end = key, end
@@ -132,8 +132,9 @@ class DataFile:
         self._dictionaries: list[str] = []
         self._source: Any = None
         self._content: pa.Buffer | None
-        self._known_metadata: Any
-        self._content, self._known_metadata = in_memory or (None, None)
+        self._end_bytes: bytes | None
+        self._content, self._end_bytes = in_memory or (None, None)
+        self._known_metadata: Any = None
         self._known_schema: pa.Schema | None = None
         self._known_row_groups: list[RowGroup] | None = None
         self._conversion = Conversion(key, by_id=mapping_mode == "id")
@@ -170,6 +171,9 @@ class DataFile:
             # Only a local file and a file in memory serve small reads at no cost.
             self._read_at = source.read_at if isinstance(source, pa.NativeFile) else None
             self._source = source
+            if self._known_metadata is None and self.end is None:
+                self._end_bytes = self._end_bytes or read_end(source)
+                self._known_metadata = pq.read_metadata(pa.BufferReader(self._end_bytes))
             parquet = self._parquet_of(source)
             if self._known_schema is None:
                 self._learn(parquet)
@@ -290,7 +294,11 @@ class DataFile:
         if self._known_row_groups is None:
             metadata = self._metadata
             with _file_errors(self.key, self._storage):
-                footer = (memory or ColumnMemory()).footer(metadata) if self.end is None else self.end.footer
+                if self.end is not None:
+                    footer = self.end.footer
+                else:
+                    assert self._end_bytes is not None  # it is read when the file is opened
+                    footer = (memory or ColumnMemory()).footer(self._end_bytes)
                 self._known_row_groups = footer.row_groups_of(metadata.num_columns)
         return self._known_row_groups
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.errors import TableError
@@ -82,8 +81,7 @@ class GatheredFiles:
                 raise CannotGather(f"{data_file.key} does not have {size} bytes")
             start += size
         end = MAGIC + self._gatherer.end_of(view, sizes, most_bytes, [data_file.end for data_file in files])
-        metadata = pq.read_metadata(pa.BufferReader(end))
-        return DataFile(self._storage, files[0].key, self._mapping_mode, (pa.py_buffer(view), metadata))
+        return DataFile(self._storage, files[0].key, self._mapping_mode, (pa.py_buffer(view), end))
 
     def _take(self, num_bytes: int) -> memoryview:
         """Return memory for the bytes of some files: a process pays for each page of memory that it uses for the first time."""

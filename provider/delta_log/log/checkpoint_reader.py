@@ -223,25 +223,19 @@ class CheckpointReader:
         # Only the wanted columns of a large file are fetched: in a few large requests from a store, page by page from
         # a disk.
         remote = key not in self._small and self._storage.concurrency > 1
-        parquet = pq.ParquetFile(
+        if key not in self._footers:
+            end = footer.read_end(source)
+            metadata = pq.read_metadata(pa.BufferReader(end))
+            self._row_groups[key] = footer.Footer.from_end(end).row_groups_of(metadata.num_columns)
+            self._footers[key] = metadata  # the last, since other threads look for it
+        return pq.ParquetFile(
             source,
-            metadata=self._footers.get(key),
+            metadata=self._footers[key],
             # Milliseconds tell the INT96 of Spark's parsed statistics from a timestamp without a zone.
             coerce_int96_timestamp_unit="ms",
             pre_buffer=remote,
             buffer_size=_PAGE_BYTES,
         )
-        self._footers[key] = parquet.metadata
-        return parquet
-
-    def _groups_of(self, parquet: pq.ParquetFile, key: str) -> list[footer.RowGroup]:
-        """The row groups of a Parquet file as its footer describes them."""
-        found = self._row_groups.get(key)
-        if found is None:
-            metadata = parquet.metadata
-            found = footer.Footer.of_metadata(metadata).row_groups_of(metadata.num_columns)
-            self._row_groups[key] = found
-        return found
 
     def _other_rows(self, key: str) -> Iterator[dict[str, Any]]:
         """The actions of a Parquet file that are not about files."""
@@ -249,7 +243,7 @@ class CheckpointReader:
             parquet = self._open(key)
             present = [name for name in _OTHER_ACTIONS if name in parquet.schema_arrow.names]
             rows: list[dict[str, Any]] = []
-            for number, group in enumerate(self._groups_of(parquet, key)):
+            for number, group in enumerate(self._row_groups[key]):
                 counted = is_counted(group)
                 names = [name for name in present if not counted or may_hold(group, (name,))]
                 if names:
@@ -269,7 +263,7 @@ class CheckpointReader:
             if action not in parquet.schema_arrow.names:
                 return
             numbers = range(parquet.num_row_groups) if row_group is None else (row_group,)
-            groups = [self._groups_of(parquet, key)[number] for number in numbers]
+            groups = [self._row_groups[key][number] for number in numbers]
             counted = all(is_counted(group) for group in groups)
             if counted and not any(may_hold(group, (action,)) for group in groups):
                 return

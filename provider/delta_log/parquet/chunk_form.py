@@ -110,7 +110,8 @@ class ChunkForm(Struct, frozen=True, eq=False):
         top = Fields.from_bytes(content, {_META: {}})
         meta = top.struct(_META)
         if meta is None:
-            raise CorruptThrift(at, "a column chunk has no metadata")
+            is_encrypted = _CRYPTO in top or _ENCRYPTED_META in top
+            raise CorruptThrift(at, f"a column chunk {'is encrypted' if is_encrypted else 'has no metadata'}")
         physical_type = meta.required_number(_TYPE)
         parts: list[bytes] = []
         patterns: list[bytes] = []

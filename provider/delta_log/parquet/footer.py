@@ -5,12 +5,12 @@ The numbers of fields are those of ``parquet.thrift``. Everything that this modu
 
 from __future__ import annotations
 
-import io
 import math
+import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -19,9 +19,6 @@ from delta_log.parquet import chunk_form as form
 from delta_log.parquet.chunk_form import ChunkForm, Path, Values
 from delta_log.parquet.thrift_compact import I32, LIST, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, list_head, varint
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 #: The footer's length, followed by the magic number.
@@ -41,6 +38,10 @@ OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER = form.OFFSET_INDEX, form.COLUMN_INDEX,
 _FORMAT_VERSION = 2
 #: The order of values that their type defines, for one leaf.
 _TYPE_ORDER = b"\x1c\0\0"
+#: A plain footer of a file with encrypted columns is signed. The signature follows it.
+_SIGNATURE_BYTES = 28
+#: Bytes at the end of a file that are read at once, as Arrow does.
+_END_AHEAD_BYTES = 64 << 10
 #: The encodings of the physical types FLOAT and DOUBLE.
 FLOAT_CODES = {4: "<f", 5: "<d"}
 #: Forms that the chunks of one leaf may have before the oldest are forgotten.
@@ -340,7 +341,10 @@ class Footer(Struct, frozen=True):
 
         :raises CorruptThrift: the bytes are no footer.
         """
-        return cls(Fields.from_bytes(data, (memory or FooterMemory()).shape))
+        fields, end = Fields.first_of(data, (memory or FooterMemory()).shape)
+        if end != len(data) - (_SIGNATURE_BYTES if _ENCRYPTION in fields else 0):
+            raise CorruptThrift(end, f"the footer ends here, and {len(data) - end} more bytes follow")
+        return cls(fields)
 
     @classmethod
     def from_end(cls, end: bytes, memory: FooterMemory | None = None) -> Footer:
@@ -349,18 +353,6 @@ class Footer(Struct, frozen=True):
         :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
         """
         return cls.from_bytes(end[footer_start(end) : -END_BYTES], memory)
-
-    @classmethod
-    def of_metadata(cls, metadata: pq.FileMetaData, memory: FooterMemory | None = None) -> Footer:
-        """Return what pyarrow has read of a footer.
-
-        Asking pyarrow itself for a column chunk ends the process if the description of the chunk is broken.
-
-        :raises CorruptThrift: it is broken.
-        """
-        written = io.BytesIO()
-        metadata.write_metadata_file(written)
-        return cls.from_end(written.getvalue(), memory)
 
     @property
     def schema_bytes(self) -> bytes:
@@ -385,9 +377,11 @@ class Footer(Struct, frozen=True):
         """Return the row groups.
 
         :param num_leaves: of the schema.
-        :raises CorruptThrift: a row group has another number of column chunks.
+        :raises CorruptThrift: a column is encrypted, or a row group has another number of column chunks.
         """
         groups = self.row_groups
+        if self.is_signed or any(chunk.form.is_encrypted for group in groups for chunk in group.chunks):
+            raise CorruptThrift(0, "a column is encrypted")
         for group in groups:
             if len(group.chunks) != num_leaves:
                 raise CorruptThrift(
@@ -502,6 +496,30 @@ def with_wide_zeros(physical_type: int, low: bytes, high: bytes) -> tuple[bytes,
     zero = bytes(struct.calcsize(code))
     negative = zero[:-1] + b"\x80"
     return negative if low == zero else low, zero if high == negative else high
+
+
+def read_end(source: Any) -> bytes:
+    """Read the end of a file, from the footer on at least.
+
+    Arrow ends the process when it is asked for the metadata of a column chunk that is encrypted, or contradicts the schema. So
+    footers are read by this module before Arrow is asked for what they say of chunks.
+
+    :param source: an open file, of Arrow or of Python.
+    :raises CorruptThrift: it does not end with a plain footer.
+    """
+    source.seek(0, os.SEEK_END)
+    size = source.tell()
+    wanted = _END_AHEAD_BYTES
+    while True:
+        wanted = min(wanted, size)
+        source.seek(size - wanted)
+        end: bytes = source.read(wanted)
+        needed = footer_length(end[-END_BYTES:]) + END_BYTES
+        if needed <= len(end):
+            return end
+        if needed > size:
+            raise CorruptThrift(0, f"the footer has {needed} bytes, and the file {size}")
+        wanted = needed
 
 
 def footer_start(end: bytes | memoryview) -> int:

@@ -76,6 +76,8 @@ class FileGatherer(Struct):
                 file = content[start : start + size]
                 data_end = footer_start(file)
                 footer = footer_of(file, data_end, self._memory, end)
+                if footer.is_signed:
+                    raise CannotGather("columns are encrypted")
                 first = first or footer
                 if not footer.is_like(first):
                     raise CannotGather("a file has another schema or other notes than the first one")

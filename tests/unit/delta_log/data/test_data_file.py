@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.tables.encrypted_files import with_encrypted_column
 
 from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.data.row_bitmap import RowBitmap
@@ -265,6 +266,16 @@ def test_missing_broken_encrypted_and_foreign_files_are_named() -> None:
         DataFile(storage, "/etc/passwd")
     with pytest.raises(UnsupportedFeature, match="outside"):
         DataFile(storage, "s3://elsewhere/f.parquet")
+
+
+def test_a_file_with_one_encrypted_column_is_refused_for_all_columns() -> None:
+    """Its footer is plain. pyarrow would end the process if it were asked for the metadata of that column."""
+
+    storage = MemoryStorage()
+    storage.put("f.parquet", with_encrypted_column(pa.table({"a": ["x"], "b": ["y"]}), "a"))
+    for name in "ab":
+        with pytest.raises(UnsupportedFeature, match="Parquet encryption"):
+            list(DataFile(storage, "f.parquet").read(fields((name, "string"))))
 
 
 def test_each_reading_says_anew_which_texts_come_as_dictionaries() -> None:
