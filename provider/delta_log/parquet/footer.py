@@ -342,8 +342,9 @@ class Footer(Struct, frozen=True):
         :raises CorruptThrift: the bytes are no footer.
         """
         fields, end = Fields.first_of(data, (memory or FooterMemory()).shape)
-        if end != len(data) - (_SIGNATURE_BYTES if _ENCRYPTION in fields else 0):
-            raise CorruptThrift(end, f"the footer ends here, and {len(data) - end} more bytes follow")
+        rest = len(data) - end
+        if rest and not (rest == _SIGNATURE_BYTES and _ENCRYPTION in fields):
+            raise CorruptThrift(end, f"the footer ends here, and {rest} more bytes follow")
         return cls(fields)
 
     @classmethod
