@@ -32,6 +32,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 #: Set to 1 in the Python workers of a Spark application that is ours.
 OWN_WORKERS_VARIABLE = "DELTA_MAINTENANCE_OWN_WORKERS"
@@ -43,12 +44,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _TRIM_BYTES, _MMAP_BYTES = 1 << 30, 32 << 20
 #: The new objects after which Python looks for cycles.
 _OBJECTS = 200_000
-#: The module by which pyarrow reads the help texts of options.
-_READER_OF_HELP = "pyarrow.vendored.docscrape"
 #: The modules of NumPy that only give help texts to its functions.
 _HELP_OF_NUMPY = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
-#: NumPy's classes for annotations.
-_ANNOTATIONS = "numpy._typing"
 #: The file systems of pyarrow that are left out. That of HDFS stays, since fsspec uses it.
 _STORES = ("pyarrow._s3fs", "pyarrow._gcsfs", "pyarrow._azurefs")
 #: What Python has itself.
@@ -69,10 +66,10 @@ def load_lean_arrow() -> None:
         import msgspec  # noqa: F401
     with _environment(_ALGEBRA | (_SYSTEM_POOL if _keeps_free_memory() else {})):
         _convert_first()
-    with _no_stores(), suppress(Exception):
+    with _in_place(_certificates()), _hidden(_STORES), suppress(Exception):
         import pyarrow.fs
     # This is about a private module of pyarrow. Where it has changed, the functions are loaded in full, when they are needed.
-    with _no_help_texts(), suppress(Exception):
+    with _in_place(_reader_of_help()), suppress(Exception):
         import pyarrow.compute  # noqa: F401
 
 
@@ -90,7 +87,7 @@ def prepare_spark_worker() -> None:
 
 
 def _convert_first() -> None:
-    with _no_help_in_numpy(), _no_annotations_in_numpy(), _no_sockets():
+    with _in_place(*_help_of_numpy(), _annotations_of_numpy(), ModuleType("socket")):
         import pyarrow as pa
 
     if "pandas" not in sys.modules:
@@ -121,72 +118,32 @@ def _hidden(names: Collection[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _no_stores() -> Iterator[None]:
-    """Hide the file systems of object stores. pyarrow asks for certificates for them in any case, and gets none."""
-    before, certificates = sys.modules.get("ssl"), ModuleType("ssl")
-    none = SimpleNamespace(cafile=None, capath=None)
-    certificates.get_default_verify_paths = lambda: none  # type: ignore[attr-defined]
-    sys.modules["ssl"] = before or certificates
-    try:
-        with _hidden(_STORES):
-            yield
-    finally:
-        if before is None:
-            del sys.modules["ssl"]
-
-
-@contextmanager
-def _no_sockets() -> Iterator[None]:
-    """Put an empty module in the place of Python's sockets."""
-    if "socket" in sys.modules:
-        yield
-        return
-    sys.modules["socket"] = ModuleType("socket")
+def _in_place(*modules: ModuleType) -> Iterator[None]:
+    """Put modules in the place of those with their names, which are loaded later if somebody asks for them. A loaded one stays."""
+    absent = {module.__name__: module for module in modules if module.__name__ not in sys.modules}
+    sys.modules.update(absent)
     try:
         yield
     finally:
-        del sys.modules["socket"]
-
-
-@contextmanager
-def _no_help_in_numpy() -> Iterator[None]:
-    """Put modules that do nothing in the place of NumPy's help texts. A process that has loaded NumPy has them."""
-    names = () if "numpy" in sys.modules else _HELP_OF_NUMPY
-    for name in names:
-        sys.modules[name] = ModuleType(name)
-        # Another release of NumPy may call functions of these modules.
-        sys.modules[name].__getattr__ = _does_nothing  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        for name in names:
+        for name in absent:
             del sys.modules[name]
 
 
-@contextmanager
-def _no_annotations_in_numpy() -> Iterator[None]:
-    """Put a module in the place of NumPy's classes for annotations, in which any name is a class that takes parameters."""
-    if "numpy" in sys.modules:
-        yield
-        return
-    annotations = ModuleType(_ANNOTATIONS)
-    annotations.__getattr__ = _is_a_list  # type: ignore[method-assign]
-    numpy = PathFinder.find_spec("numpy")
-    # Another release of NumPy may import modules within it.
-    annotations.__path__ = [
-        f"{place}/_typing" for place in (numpy and numpy.submodule_search_locations) or ()
-    ]
-    sys.modules[_ANNOTATIONS] = annotations
-    try:
-        yield
-    finally:
-        del sys.modules[_ANNOTATIONS]
+def _module(name: str, **members: Any) -> ModuleType:
+    made = ModuleType(name)
+    vars(made).update(members)
+    return made
 
 
-def _is_a_list(name: str) -> type:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return list
+def _certificates() -> ModuleType:
+    """Stand for ``ssl``: pyarrow asks it for certificates for object stores in any case, and gets none."""
+    none = SimpleNamespace(cafile=None, capath=None)
+    return _module("ssl", get_default_verify_paths=lambda: none)
+
+
+def _help_of_numpy() -> list[ModuleType]:
+    # Another release of NumPy may call functions of these modules.
+    return [_module(name, __getattr__=_does_nothing) for name in _HELP_OF_NUMPY]
 
 
 def _does_nothing(name: str) -> Callable[..., None]:
@@ -195,15 +152,23 @@ def _does_nothing(name: str) -> Callable[..., None]:
     return lambda *_, **__: None
 
 
-@contextmanager
-def _no_help_texts() -> Iterator[None]:
-    reader = ModuleType(_READER_OF_HELP)
-    reader.NumpyDocString = lambda _text: {"Parameters": ()}  # type: ignore[attr-defined]
-    sys.modules[_READER_OF_HELP] = reader
-    try:
-        yield
-    finally:
-        del sys.modules[_READER_OF_HELP]
+def _annotations_of_numpy() -> ModuleType:
+    """Stand for NumPy's classes for annotations: any name is a class that takes parameters."""
+    numpy = PathFinder.find_spec("numpy")
+    # Another release of NumPy may import modules within it.
+    places = [f"{place}/_typing" for place in (numpy and numpy.submodule_search_locations) or ()]
+    return _module("numpy._typing", __path__=places, __getattr__=_is_a_list)
+
+
+def _is_a_list(name: str) -> type:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return list
+
+
+def _reader_of_help() -> ModuleType:
+    """Stand for the module by which pyarrow reads the help texts of options."""
+    return _module("pyarrow.vendored.docscrape", NumpyDocString=lambda _text: {"Parameters": ()})
 
 
 @contextmanager

@@ -262,8 +262,8 @@ assert "Create an array" in np.array.__doc__
 
 def test_a_numpy_that_calls_its_help_texts_otherwise_is_loaded() -> None:
     succeed("""
-from delta_maintenance.lean_arrow import _no_help_in_numpy
-with _no_help_in_numpy():
+from delta_maintenance.lean_arrow import _help_of_numpy, _in_place
+with _in_place(*_help_of_numpy()):
     from numpy._core._add_newdocs import anything
     assert anything("array", doc="Creates one.") is None
 """)

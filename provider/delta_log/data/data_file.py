@@ -288,7 +288,9 @@ class DataFile:
         return [max(num_bytes, _VALUE_BYTES * num_values) for num_bytes, num_values in sizes]
 
     def _row_groups(self, memory: ColumnMemory | None = None) -> list[RowGroup]:
-        """
+        """Return the row groups as the footer describes them.
+
+        :param memory: of other footers, for the first call.
         :raises CorruptLog: the footer is broken.
         """
         if self._known_row_groups is None:

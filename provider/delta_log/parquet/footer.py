@@ -500,7 +500,7 @@ def with_wide_zeros(physical_type: int, low: bytes, high: bytes) -> tuple[bytes,
 
 
 def read_end(source: Any) -> bytes:
-    """Read the end of a file, from the footer on at least.
+    """Read the end of a file, from the footer on.
 
     Arrow ends the process when it is asked for the metadata of a column chunk that is encrypted, or contradicts the schema. So
     footers are read by this module before Arrow is asked for what they say of chunks.
@@ -517,7 +517,7 @@ def read_end(source: Any) -> bytes:
         end: bytes = source.read(wanted)
         needed = footer_length(end[-END_BYTES:]) + END_BYTES
         if needed <= len(end):
-            return end
+            return end[-needed:]
         if needed > size:
             raise CorruptThrift(0, f"the footer has {needed} bytes, and the file {size}")
         wanted = needed

@@ -270,7 +270,6 @@ def test_missing_broken_encrypted_and_foreign_files_are_named() -> None:
 
 def test_a_file_with_one_encrypted_column_is_refused_for_all_columns() -> None:
     """Its footer is plain. pyarrow would end the process if it were asked for the metadata of that column."""
-
     storage = MemoryStorage()
     storage.put("f.parquet", with_encrypted_column(pa.table({"a": ["x"], "b": ["y"]}), "a"))
     for name in "ab":
