@@ -26,6 +26,8 @@ from delta_log import Table
 from delta_log.errors import DeltaLogError
 from delta_log.parquet.footer import Footer
 from delta_log.parquet.page import pages_of
+from delta_log.parquet.plain_page import has_dictionary, plain_pages
+from delta_log.parquet.schema_elements import leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.rewrite import copying, joined_part
@@ -98,17 +100,22 @@ def files_of(table: Path) -> list[Path]:
 
 
 def chunks_of(path: Path) -> dict[str, list[bytes]]:
-    """The pages of each leaf without their headers, of all row groups; the whole chunk where it has a dictionary."""
+    """The pages of each leaf without their headers, of all row groups, as they are joined; the whole chunk where that is not possible."""
     content = memoryview(path.read_bytes())
     found: dict[str, list[bytes]] = {}
-    for group in Footer.from_end(bytes(content)).row_groups:
-        for chunk in group.chunks:
+    footer = Footer.from_end(bytes(content))
+    for group in footer.row_groups:
+        for chunk, leaf in zip(group.chunks, leaves_of(footer.schema), strict=True):
             start, size = chunk.place
             try:
-                pages = [bytes(page.content) for page in pages_of(content, start, start + size)]
+                if has_dictionary(chunk.form.encodings):
+                    pages = plain_pages(content, chunk, leaf, may_repeat=True).pages
+                else:
+                    pages = list(pages_of(content, start, start + size))
+                contents = [page.before + bytes(page.content) for page in pages]
             except CorruptThrift:
-                pages = [bytes(content[start : start + size])]
-            found.setdefault(b".".join(chunk.form.leaf).decode(), []).extend(pages)
+                contents = [bytes(content[start : start + size])]
+            found.setdefault(b".".join(leaf.path).decode(), []).extend(contents)
     return found
 
 
@@ -135,7 +142,16 @@ def joined_leaves(table: Path, **options: Any) -> set[str]:
     return joined
 
 
-PLAIN = {"id", "text", "point.a", "point.b"}
+@pytest.fixture
+def any_share() -> Iterator[None]:
+    """Columns are joined, whatever their share of the bytes is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joined_part, "_WORTH_IT", 0)
+        yield
+
+
+#: The columns of which each value is a row.
+PLAIN = {"id", "text", "x", "point.a", "point.b"}
 
 
 def test_columns_without_a_dictionary_are_copied(tmp_path: Path) -> None:
@@ -150,14 +166,34 @@ def test_columns_without_a_dictionary_are_copied(tmp_path: Path) -> None:
     assert duckdb.connect().execute(query).fetchall() == [(3,)]
 
 
-def test_a_file_of_this_provider_is_trusted_with_floats(tmp_path: Path) -> None:
-    table = make_table(tmp_path / "t", number=1)
-    run(table, min_file_size_bytes=0, full=True, rewrite="encode")
-    deltalake.write_deltalake(str(table), rows(10_000), mode="append")
-    run(table, run_id="2", rewrite="encode", full=True, target_size_bytes=1, min_file_size_bytes=0)
-    files = files_of(table)
-    assert len(files) == 2
-    assert joined_leaves(table, run_id="3") == {*PLAIN, "x"}
+def test_columns_with_less_than_half_of_the_bytes_are_not_worth_it(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    for n in range(_FILES):
+        numbers = range(n * ROWS, (n + 1) * ROWS)
+        wide = [f"{(k * k) % 503:0>64}" for k in numbers]
+        rows = pa.table({"id": list(numbers), "text": wide, "other": wide})
+        deltalake.write_deltalake(str(table), rows, mode="append")
+    for path in files_of(table):
+        pq.write_table(pq.read_table(path), path, compression="none", store_schema=False)
+    resize(table)
+    sizes = {path: pq.ParquetFile(path).metadata.row_group(0).column(0) for path in files_of(table)}
+    assert all(path.stat().st_size > 2 * chunk.total_compressed_size for path, chunk in sizes.items())
+    report = run(table)
+    assert (report.status, report.metrics["numCopiedBytes"]) == ("committed", 0)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+def test_floats_of_other_writers_are_searched_for_a_nan(tmp_path: Path, nan: bool) -> None:
+    table = make_table(tmp_path / "t")
+    path = files_of(table)[1]
+    found = pq.read_table(path)
+    values = [float("nan") if nan and n == 7 else n / 8 for n in range(ROWS)]
+    pq.write_table(found.set_column(2, "x", pa.array(values)), path, use_dictionary=False, store_schema=False)
+    resize(table)
+    assert joined_leaves(table) == (PLAIN - {"x"} if nan else PLAIN)
+    assert check_added_files(table, _FILES) == 1
+    (path,) = files_of(table)
+    assert pq.ParquetFile(path).metadata.row_group(0).column(2).statistics.has_min_max != nan
 
 
 @pytest.mark.parametrize(
@@ -169,8 +205,12 @@ def test_a_file_of_this_provider_is_trusted_with_floats(tmp_path: Path) -> None:
         pytest.param({"row_group_size": ROWS // 2}, set(), id="small row groups"),
         pytest.param({"count": 2 * ROWS, "row_group_size": ROWS}, PLAIN, id="several row groups"),
         pytest.param({"count": ROWS - 1}, set(), id="few rows"),
-        pytest.param({"use_dictionary": True}, set(), id="dictionaries"),
-        pytest.param({"use_dictionary": ["text", "point.b"]}, {"id"}, id="some dictionaries"),
+        pytest.param({"use_dictionary": True}, PLAIN, id="dictionaries"),
+        pytest.param({"use_dictionary": ["text", "point.b"]}, PLAIN, id="some dictionaries"),
+        pytest.param({"use_dictionary": True, "compression": "zstd"}, set(), id="dictionaries and zstd"),
+        pytest.param(
+            {"use_dictionary": True, "data_page_size": 512}, PLAIN, id="many pages with a dictionary"
+        ),
         pytest.param({"write_statistics": False}, set(), id="no statistics"),
         pytest.param({"write_statistics": ["id"]}, {"id"}, id="some statistics"),
         pytest.param({"compression": "zstd"}, PLAIN, id="zstd"),
@@ -178,6 +218,7 @@ def test_a_file_of_this_provider_is_trusted_with_floats(tmp_path: Path) -> None:
         pytest.param({"bloom_filter_options": {"id": {"ndv": ROWS}}}, set(), id="a Bloom filter"),
     ],
 )
+@pytest.mark.usefixtures("any_share")
 def test_what_is_copied_depends_on_the_files(
     tmp_path: Path, options: dict[str, Any], expected: set[str]
 ) -> None:
@@ -211,6 +252,7 @@ def test_tables_of_numbers_alone_are_encoded(tmp_path: Path, rewrite: str) -> No
     assert sorted(found["n"].to_pylist()) == list(range(10_000))
 
 
+@pytest.mark.usefixtures("any_share")
 def test_values_that_repeat_from_file_to_file_get_a_dictionary(tmp_path: Path) -> None:
     table = tmp_path / "t"
     keys = [f"key {n}" for n in range(ROWS)]

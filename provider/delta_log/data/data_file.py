@@ -9,7 +9,6 @@ calendar (:mod:`delta_log.data.legacy_calendar`).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
@@ -110,7 +109,8 @@ class DataFile:
 
     :param key: relative to the table's root.
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
-    :param in_memory: the bytes of the file, and an end for it with a footer, if these are not to be read from storage.
+    :param in_memory: the bytes of the file, if these are not to be read from storage, and an end with a footer in the place of theirs,
+        or nothing.
     :param end: the end of the file, which the caller has read. The file is opened when its rows are asked for.
     :raises CorruptLog: the file is missing or is not Parquet. With ``end``, this is told when the file is opened.
     """
@@ -210,26 +210,6 @@ class DataFile:
             pre_buffer=self._storage.concurrency > 1 and not in_memory,
             buffer_size=0 if in_memory else _PAGE_BYTES,
         )
-
-    def content(self) -> pa.Buffer:
-        """Return all bytes of the file. A later :meth:`read` takes them from memory, until the file is closed.
-
-        :raises CorruptLog: the file is gone, or cannot be read.
-        """
-        parquet = self._parquet
-        with _file_errors(self.key, self._storage):
-            self._source.seek(0, os.SEEK_END)
-            size_bytes = self._source.tell()
-            self._source.seek(0)
-            if isinstance(self._source, pa.BufferReader):
-                return self._source.read_buffer()
-            # Over a network, a read without a length is many small requests.
-            content = pa.py_buffer(self._source.read(size_bytes))
-            parquet.close(force=True)
-            self._source = pa.BufferReader(content)
-            self._read_at = self._source.read_at
-            self._opened = self._parquet_of(self._source)
-            return content
 
     def copy_to(self, target: memoryview) -> bool:
         """Copy all bytes of the file, and return whether it has the length of the target.

@@ -23,6 +23,33 @@ _USUAL_BYTES = 16 << 20
 _MOST_REFUSALS = 3
 
 
+class FilesInMemory:
+    """The bytes of files behind each other. Their memory is free when nothing refers to it any more.
+
+    :param most_bytes: of all files together.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._memory = _new_memory(most_bytes)
+        self._ends = [0]
+
+    def add(self, data_file: DataFile, size_bytes: int) -> memoryview | None:
+        """Read a file, and return its bytes; ``None`` if it has another length.
+
+        :raises CorruptLog: the file is gone, or cannot be read.
+        """
+        start = self._ends[-1]
+        view = self._memory[start : start + size_bytes]
+        if not data_file.copy_to(view):
+            return None
+        self._ends.append(start + size_bytes)
+        return view
+
+    def between(self, first: int, stop: int) -> memoryview:
+        """Return the bytes of consecutive files, by their numbers."""
+        return self._memory[self._ends[first] : self._ends[stop]]
+
+
 class GatheredFiles:
     """Reads files of one table together. Several threads may do so at once.
 
@@ -42,6 +69,8 @@ class GatheredFiles:
         memory: ColumnMemory,
         dictionaries: Collection[str],
         most_bytes: int,
+        content: memoryview | None = None,
+        left_out: Collection[str] = (),
     ) -> pa.Table | None:
         """Return all rows of some files, in their order. The bytes and the rows of all files are in memory at once.
 
@@ -53,35 +82,43 @@ class GatheredFiles:
         :param memory: filled by other calls for the same columns.
         :param dictionaries: physical names of texts to return as dictionary arrays.
         :param most_bytes: about the most bytes of the rows.
+        :param content: the bytes of the files behind each other, if they are in memory already.
+        :param left_out: the names, in all files, of columns that are not read.
         """
         if self._refusals == _MOST_REFUSALS:
             return None
-        sizes = [size for _, size in files]
-        free = self._take(sum(sizes))
+        free = None if content is not None else self._take(sum(size for _, size in files))
         table = None
         with suppress(CannotGather, CorruptThrift, TableError, pa.ArrowException, OSError):
-            whole = self._whole([data_file for data_file, _ in files], sizes, free, most_bytes)
+            view = _filled(free, files) if free is not None else content
+            assert view is not None
+            whole = self._whole(view, files, most_bytes, left_out)
             table = whole.read_at_once(columns, memory=memory, dictionaries=dictionaries)
         # Arrow has copied all values, so others may use the memory.
-        self._free.append(free)
+        if free is not None:
+            self._free.append(free)
         self._refusals = 0 if table is not None else self._refusals + 1
         return table
 
     def _whole(
-        self, files: Sequence[DataFile], sizes: Sequence[int], memory: memoryview, most_bytes: int
+        self,
+        content: memoryview,
+        files: Sequence[tuple[DataFile, int]],
+        most_bytes: int,
+        left_out: Collection[str],
     ) -> DataFile:
-        """Put the bytes of some files behind each other, and open them as one.
+        """Open files whose bytes are behind each other as one.
 
-        :raises CannotGather: they are no file together, or one of them has another length.
+        :raises CannotGather: they are no file together.
         """
-        view = memory[: sum(sizes)]
-        start = 0
-        for data_file, size in zip(files, sizes, strict=True):
-            if not data_file.copy_to(view[start : start + size]):
-                raise CannotGather(f"{data_file.key} does not have {size} bytes")
-            start += size
-        end = MAGIC + self._gatherer.end_of(view, sizes, most_bytes, [data_file.end for data_file in files])
-        return DataFile(self._storage, files[0].key, self._mapping_mode, (pa.py_buffer(view), end))
+        end = MAGIC + self._gatherer.end_of(
+            content,
+            [size for _, size in files],
+            most_bytes,
+            [data_file.end for data_file, _ in files],
+            {name.encode() for name in left_out},
+        )
+        return DataFile(self._storage, files[0][0].key, self._mapping_mode, (pa.py_buffer(content), end))
 
     def _take(self, num_bytes: int) -> memoryview:
         """Return memory for the bytes of some files: a process pays for each page of memory that it uses for the first time."""
@@ -89,4 +126,21 @@ class GatheredFiles:
             free = self._free.pop()
             if len(free) >= num_bytes:
                 return free
-        return memoryview(mmap(-1, max(num_bytes, _USUAL_BYTES), MAP_PRIVATE | MAP_ANONYMOUS))
+        return _new_memory(max(num_bytes, _USUAL_BYTES))
+
+
+def _new_memory(num_bytes: int) -> memoryview:
+    return memoryview(mmap(-1, max(1, num_bytes), MAP_PRIVATE | MAP_ANONYMOUS))
+
+
+def _filled(memory: memoryview, files: Sequence[tuple[DataFile, int]]) -> memoryview:
+    """Put the bytes of some files behind each other.
+
+    :raises CannotGather: one of them has another length.
+    """
+    start = 0
+    for data_file, size in files:
+        if not data_file.copy_to(memory[start : start + size]):
+            raise CannotGather(f"{data_file.key} does not have {size} bytes")
+        start += size
+    return memory[:start]

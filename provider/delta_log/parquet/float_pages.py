@@ -14,15 +14,12 @@ import numpy as np
 from delta_log.parquet.chunk_form import DICTIONARIES
 from delta_log.parquet.footer import FLOAT_CODES, ColumnChunk
 from delta_log.parquet.page import HEADER_BYTES, Page, decompressed, dictionary_at, page_at
+from delta_log.parquet.plain_page import plain_values
 from delta_log.parquet.schema_elements import Leaf
 from delta_log.parquet.thrift_compact import CorruptThrift
 
 #: Bytes that are read at once. The pages of most files have one megabyte at most.
 _PIECE_BYTES = 4 << 20
-#: A number of ``Encoding``.
-_PLAIN = 0
-#: The length in front of the levels.
-_LENGTH_BYTES = 4
 
 
 class Source(Protocol):
@@ -44,9 +41,18 @@ def lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
         return False
 
 
+def has_nan(values: memoryview, physical_type: int) -> bool:
+    """Tell whether plain values have a NaN, or may have one.
+
+    :param physical_type: of floats or doubles.
+    """
+    kind = np.dtype(FLOAT_CODES[physical_type])
+    # There may be more bytes than a reader takes.
+    return len(values) % kind.itemsize > 0 or bool(np.isnan(np.frombuffer(values, kind)).any())
+
+
 def _lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
-    codec, kind = chunk.form.codec, np.dtype(FLOAT_CODES[chunk.form.physical_type])
-    missing, has_dictionary = chunk.num_values, False
+    codec, missing, has_dictionary = chunk.form.codec, chunk.num_values, False
     for page, is_dictionary in _pages_of(source, *chunk.place):
         if is_dictionary:
             values = decompressed(page, codec)
@@ -55,24 +61,11 @@ def _lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
             missing -= page.num_values
             if page.encoding in DICTIONARIES and has_dictionary:
                 continue
-            if page.encoding != _PLAIN:
-                return False
-            values = _behind_levels(decompressed(page, codec), leaf)
-        # There may be more than the reader takes.
-        if len(values) % kind.itemsize or np.isnan(np.frombuffer(values, kind)).any():
+            values = plain_values(page, codec, leaf)
+        if has_nan(values, chunk.form.physical_type):
             return False
     # A reader looks for no further page when it has all values.
     return missing == 0
-
-
-def _behind_levels(content: memoryview, leaf: Leaf) -> memoryview:
-    """Return the values of a plain page, of which the levels tell which rows are null."""
-    if not leaf.is_optional:
-        return content
-    start = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
-    if start > len(content):
-        raise CorruptThrift(start, "the levels of a page are longer than the page")
-    return content[start:]
 
 
 def _pages_of(source: Source, start: int, size: int) -> Iterator[tuple[Page, bool]]:

@@ -1,7 +1,8 @@
 """Joins the column chunks that several files have of one leaf into one chunk: its pages are theirs, one behind the other.
 
-No value is decoded. That is possible where no chunk has a dictionary, since a chunk can have but one, and where the leaf is
-outside of lists and maps, so that each value is a row. Writers store the values of such columns so where most of them are different.
+No value is decoded. That is possible where no chunk has a dictionary, since a chunk can have but one, or where the dictionary is
+as good as plain values (:mod:`delta_log.parquet.plain_page`), and where the leaf is outside of lists and maps, so that each value is
+a row. Most values of such columns are different.
 
 =====================  =========================================================================
 of the new chunk       from
@@ -24,8 +25,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from delta_log.parquet.chunk_form import ChunkForm
+from delta_log.parquet.float_pages import has_nan
 from delta_log.parquet.footer import COLUMN_INDEX, FLOAT_CODES, ColumnChunk, with_wide_zeros
-from delta_log.parquet.page import SNAPPY, UNCOMPRESSED, ZSTD, Page, pages_of
+from delta_log.parquet.page import PLAIN, SNAPPY, UNCOMPRESSED, ZSTD, Page, pages_of
+from delta_log.parquet.plain_page import has_dictionary, plain_pages, plain_values
 from delta_log.parquet.schema_elements import Leaf
 from delta_log.parquet.thrift_compact import (
     BINARY,
@@ -44,6 +47,9 @@ from delta_log.parquet.thrift_fields import Fields, encoded_integer, encoded_lis
 #: Numbers of ``Encoding`` that need no dictionary: plain values, levels, deltas and split streams.
 JOINABLE_ENCODINGS = frozenset({0, 3, 4, 5, 6, 7, 9})
 _LEVEL_ENCODINGS = frozenset({3, 4})
+#: The values of so many chunks, and of such a part of them, may be looked up behind the first chunk. That takes about as long as to
+#: decode and to encode them.
+_FEW_REPEATING, _MOST_REPEATING = 3, 1 / 4
 JOINABLE_CODECS = frozenset({UNCOMPRESSED, SNAPPY, ZSTD})
 # Fields of ColumnIndex.
 _NULL_PAGES, _LOWS, _HIGHS, _ORDER, _NULL_COUNTS = range(1, 6)
@@ -78,6 +84,9 @@ class JoinedChunk(Struct):
     uncompressed_bytes: int = 0
     _codec: int | None = None
     _encodings: set[int] = field(default_factory=set)
+    #: The chunks so far, and those of which values were looked up.
+    _num_chunks: int = 0
+    _num_repeating: int = 0
     _null_count: int = 0
     _pages: list[tuple[int, int]] = field(default_factory=list)
     _page_bounds: list[_PageBounds] = field(default_factory=list)
@@ -85,43 +94,75 @@ class JoinedChunk(Struct):
     _bounds: list[tuple[bytes, bytes]] = field(default_factory=list)
     _are_exact: set[tuple[bool | None, bool | None]] = field(default_factory=set)
 
-    def add(self, content: memoryview, chunk: ColumnChunk) -> None:
+    def add(self, content: memoryview, chunk: ColumnChunk, *, trusts_floats: bool = True) -> None:
         """Put the pages of a chunk behind the others.
 
         :param content: the file that the chunk is in.
+        :param trusts_floats: bounds of floats are right where there is a NaN. Otherwise, no NaN may be there.
         :raises CorruptThrift: the chunk cannot be joined with others, or is malformed. This object is of no use afterwards.
         """
-        start, size = chunk.place
-        codec, nulls, values = chunk.form.codec, chunk.null_count, chunk.num_values
+        start, codec = chunk.place[0], chunk.form.codec
+        nulls, values = chunk.null_count, chunk.num_values
         if codec not in JOINABLE_CODECS or self._codec not in (None, codec):
             raise CorruptThrift(start, "the chunk has another codec")
         if nulls is None or not 0 <= nulls <= values:
             raise CorruptThrift(start, "the chunk has no true count of nulls")
-        pages = list(pages_of(content, start, start + size))
-        encodings = JOINABLE_ENCODINGS.intersection(chunk.form.encodings) - _LEVEL_ENCODINGS
-        if not all(page.encoding in encodings for page in pages):
+        pages, is_turned = self._pages_to_add(content, chunk, trusts_floats)
+        encodings = JOINABLE_ENCODINGS.intersection(chunk.form.encodings)
+        if is_turned:
+            encodings |= {PLAIN}
+        if not all(page.encoding in encodings - _LEVEL_ENCODINGS for page in pages):
             raise CorruptThrift(start, "a page has another encoding than the footer says")
         if sum(page.num_values for page in pages) != values:
             raise CorruptThrift(start, f"the pages do not have {values} values")
-        # Behind a broken page, no reader would find the values of other files any more.
-        for page in pages:
-            page.check(codec)
-        self._page_bounds += _bounds_of(content, chunk, pages, nulls)
+        self._page_bounds += _bounds_of(content, chunk, pages, nulls, is_turned)
         if nulls < values and chunk.bounds is not None:
             self._bounds.append(chunk.bounds)
             self._are_exact.add(chunk.form.are_bounds_exact)
         self._codec = codec
-        self._encodings.update(chunk.form.encodings)
+        self._encodings.update(encodings)
         self._null_count += nulls
         self.num_values += values
+        self._num_chunks += 1
         for page in pages:
             self._put(page)
 
+    def _pages_to_add(
+        self, content: memoryview, chunk: ColumnChunk, trusts_floats: bool
+    ) -> tuple[list[Page], bool]:
+        """Return pages with the rows of a chunk that need no dictionary, and whether the chunk has one.
+
+        :raises CorruptThrift: there are none, or they hold a NaN that the bounds may not tell, or are not what was written.
+        """
+        (start, size), codec, kind = chunk.place, chunk.form.codec, self.leaf.physical_type
+        searches_nan, has_one = (
+            kind in FLOAT_CODES and not trusts_floats,
+            has_dictionary(chunk.form.encodings),
+        )
+        values: list[memoryview] = []
+        if has_one:
+            most_repeating = _FEW_REPEATING + _MOST_REPEATING * self._num_chunks if self._num_chunks else 0
+            may_repeat = self._num_repeating < most_repeating
+            turned = plain_pages(content, chunk, self.leaf, may_repeat=may_repeat)
+            pages, values = turned.pages, turned.values
+            self._num_repeating += turned.repeats
+        else:
+            pages = list(pages_of(content, start, start + size))
+            # Behind a broken page, no reader would find the values of other files any more.
+            for page in pages:
+                page.check(codec)
+            if searches_nan:
+                values = [plain_values(page, codec, self.leaf) for page in pages]
+        if searches_nan and any(has_nan(found, kind) for found in values):
+            raise CorruptThrift(start, "there is a NaN, which the bounds may not tell")
+        return pages, has_one
+
     def _put(self, page: Page) -> None:
         header = page.header()
-        self.pieces += (header, page.content)
-        self._pages.append((len(header) + len(page.content), page.num_values))
-        self.size_bytes += len(header) + len(page.content)
+        size_bytes = len(header) + len(page.before) + len(page.content)
+        self.pieces += (header + page.before, page.content)
+        self._pages.append((size_bytes, page.num_values))
+        self.size_bytes += size_bytes
         self.uncompressed_bytes += len(header) + page.uncompressed_bytes
 
     @property
@@ -188,14 +229,19 @@ class JoinedChunk(Struct):
         return ThriftStruct(found).to_bytes()
 
 
-def _bounds_of(content: memoryview, chunk: ColumnChunk, pages: list[Page], nulls: int) -> list[_PageBounds]:
-    """Return what the column index is to say of the pages of a chunk."""
+def _bounds_of(
+    content: memoryview, chunk: ColumnChunk, pages: list[Page], nulls: int, is_turned: bool
+) -> list[_PageBounds]:
+    """Return what the column index is to say of the pages of a chunk.
+
+    :param is_turned: the chunk has other pages in the file.
+    """
     if chunk.is_null:
         return [_PageBounds(None, None, page.num_values) for page in pages]
     bounds, key = chunk.bounds, _order(chunk.form.physical_type)
     if bounds is None:
         raise CorruptThrift(0, "the chunk has no bounds")
-    if len(pages) > 1 and COLUMN_INDEX[0] in chunk.form.places:
+    if len(pages) > 1 and not is_turned and COLUMN_INDEX[0] in chunk.form.places:
         start, size = (chunk.required_number(path) for path in COLUMN_INDEX)
         if start < 0 or size < 0:
             raise CorruptThrift(0, f"a column index of {size} bytes would begin at {start}")

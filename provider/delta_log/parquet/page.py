@@ -15,6 +15,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from delta_log.parquet import dictionary_page
+from delta_log.parquet.schema_elements import Leaf
 from delta_log.parquet.thrift_compact import I32, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, varint
 
@@ -23,26 +24,29 @@ _KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _CHECKSUM, _DATA = 1, 2, 3, 4, 5
 # Fields of DataPageHeader.
 _NUM_VALUES, _ENCODING, _DEFINITION_ENCODING = 1, 2, 3
 _SHAPE: Shape = {_DATA: {}}
-_DATA_PAGE, _PLAIN, _RLE = 0, 0, 3
+_DATA_PAGE, _RLE = 0, 3
+#: The number of the plain ``Encoding``, and the length of what tells the length of levels.
+PLAIN, LENGTH_BYTES = 0, 4
 #: The length that most headers do not reach, and the longest, which may hold bounds of texts.
 _SHORT_HEADER_BYTES, HEADER_BYTES = 256, 1 << 16
 _NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
-#: A header without statistics: kind, sizes, perhaps a checksum, number of values, encodings of values and of both levels.
+#: Statistics of a page, the last field of its header: those of numbers have bounds of few widths, counts and marks.
+_NUMBER_STATISTICS = (
+    rb"\x1c(?:[\x18\x28\x38\x48\x58](?:\x08.{8}|\x04.{4}|\x01.|\x10.{16})|[\x16\x26\x36\x46]%b|[\x11\x12\x21\x22])*\x00"
+    % _NUMBER
+)
+#: The header of most data pages: kind, sizes, perhaps a checksum, number of values, encodings of values and of both levels, perhaps
+#: statistics.
 _USUAL_HEADER = re.compile(
-    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15(%b)\x1c|\x2c)\x15(%b)\x15([\x00-\x7f])\x15\x06\x15[\x00-\x7f]\x00\x00"
-    % ((_NUMBER,) * 4)
+    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15(%b)\x1c|\x2c)\x15(%b)\x15([\x00-\x7f])\x15\x06\x15[\x00-\x7f](?:%b)?\x00\x00"
+    % (*((_NUMBER,) * 4), _NUMBER_STATISTICS),
+    re.DOTALL,
 )
 #: The beginning of the header of a data page: kind, sizes, perhaps a checksum, number of values, encodings.
 _DATA_HEADER = re.compile(
     rb"\x15\x00\x15%b\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)(?:\x15[\x00-\x7f]){3}" % ((_NUMBER,) * 4)
 )
-#: A field of the header of a data page: its statistics. Those of numbers have bounds of few widths, counts and marks.
-_STATISTICS = b"\x1c"
-_NUMBER_STATISTICS = re.compile(
-    rb"\x1c(?:[\x18\x28\x38\x48\x58](?:\x08.{8}|\x04.{4}|\x01.|\x10.{16})|[\x16\x26\x36\x46]%b|[\x11\x12\x21\x22])*\x00"
-    % _NUMBER,
-    re.DOTALL,
-)
+_STATISTICS, _STATISTICS_OF_NUMBERS = b"\x1c", re.compile(_NUMBER_STATISTICS, re.DOTALL)
 #: The end of a page's header: of the struct in it, and of the header.
 _END = b"\0\0"
 #: Numbers of ``CompressionCodec``. The content tells its length without compression.
@@ -61,6 +65,7 @@ class Page(Struct, frozen=True):
     :param num_values: nulls included.
     :param encoding: a number of ``Encoding``.
     :param checksum: of the content; ``None`` if the header has none.
+    :param before: bytes before the content, which belong to it.
     """
 
     start: int
@@ -70,17 +75,26 @@ class Page(Struct, frozen=True):
     num_values: int
     encoding: int
     checksum: int | None
+    before: bytes = b""
 
     def header(self) -> bytes:
         """Return a new header, without statistics."""
         checksum = b"\x2c" if self.checksum is None else b"\x15%b\x1c" % encoded_integer(self.checksum)
         return b"\x15\x00\x15%b\x15%b%b\x15%b\x15%b\x15\x06\x15\x06\x00\x00" % (
             encoded_integer(self.uncompressed_bytes),
-            encoded_integer(len(self.content)),
+            encoded_integer(len(self.before) + len(self.content)),
             checksum,
             encoded_integer(self.num_values),
             encoded_integer(self.encoding),
         )
+
+    def compare_checksum(self) -> None:
+        """Compare the content with its checksum, if the header has one.
+
+        :raises CorruptThrift: they differ.
+        """
+        if self.checksum is not None and zlib.crc32(self.content) != self.checksum & 0xFFFF_FFFF:
+            raise CorruptThrift(self.start, "a page has another checksum than its header says")
 
     def check(self, codec: int) -> None:
         """Compare the content with what the header says of it: its length without compression, and its checksum.
@@ -90,8 +104,7 @@ class Page(Struct, frozen=True):
         :param codec: one of this module's.
         :raises CorruptThrift: the content is not what was written.
         """
-        if self.checksum is not None and zlib.crc32(self.content) != self.checksum & 0xFFFF_FFFF:
-            raise CorruptThrift(self.start, "a page has another checksum than its header says")
+        self.compare_checksum()
         if codec == ZSTD or (codec == SNAPPY and self.checksum is None):
             decompressed(self, codec)
         elif _told_bytes(self, codec) != self.uncompressed_bytes:
@@ -115,6 +128,19 @@ def decompressed(page: Page, codec: int) -> memoryview:
         return memoryview(pa.decompress(page.content, page.uncompressed_bytes, _NAMES[codec]))
     except (pa.ArrowException, OSError) as error:
         raise CorruptThrift(page.start, f"a page cannot be decompressed ({error})") from error
+
+
+def behind_levels(content: memoryview, leaf: Leaf) -> int:
+    """Return where the values begin in the content of a page. The levels before them tell which rows are null.
+
+    :param leaf: outside of lists and maps.
+    """
+    if not leaf.most_defined:
+        return 0
+    start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    if start > len(content):
+        raise CorruptThrift(start, "the levels of a page are longer than the page")
+    return start
 
 
 def _told_bytes(page: Page, codec: int) -> int:
@@ -160,7 +186,7 @@ def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
         total += integer(page[2])
         at = page.end()
         if file[at : at + 1] == _STATISTICS:
-            plain = _NUMBER_STATISTICS.match(file, at, stop)
+            plain = _STATISTICS_OF_NUMBERS.match(file, at, stop)
             at = end_of(file, at + 1, STRUCT) if plain is None else plain.end()  # type: ignore[arg-type]
         start = at + len(_END) + integer(page[1])
         if file[at : at + len(_END)] != _END or start <= at:
@@ -171,7 +197,7 @@ def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
 def dictionary_at(file: memoryview, start: int) -> Page | None:
     """Return the dictionary page that begins at an offset; ``None`` if there is none with a usual header.
 
-    Its values are plain, and it has no checksum here. It may claim more bytes than there are.
+    Its values are plain. It may claim more bytes than there are.
     """
     usual = dictionary_page.USUAL_HEADER.match(file, start)
     if usual is None:
@@ -180,7 +206,8 @@ def dictionary_at(file: memoryview, start: int) -> Page | None:
     if uncompressed < 0 or compressed < 0:
         raise CorruptThrift(start, f"a dictionary claims {compressed} bytes")
     stop = usual.end() + compressed
-    return Page(start, stop, file[usual.end() : stop], uncompressed, values, _PLAIN, None)
+    checksum = None if usual["checksum"] is None else integer(usual["checksum"])
+    return Page(start, stop, file[usual.end() : stop], uncompressed, values, PLAIN, checksum)
 
 
 def page_at(file: memoryview, start: int) -> Page:

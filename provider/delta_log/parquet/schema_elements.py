@@ -76,13 +76,13 @@ class Leaf(Struct, frozen=True):
 
     :param path: names from the top down.
     :param is_repeated: it is in a list or a map.
-    :param is_optional: it, or what it is in, may be null.
+    :param most_defined: the definition level of values that are not null: how many of the elements on the path may be absent.
     """
 
     path: tuple[bytes, ...]
     physical_type: int
     is_repeated: bool
-    is_optional: bool = True
+    most_defined: int = 1
 
 
 def columns_of(schema: list[Fields]) -> list[tuple[Any, ...]]:
@@ -118,18 +118,19 @@ def leaves_of(schema: list[Fields]) -> list[Leaf]:
     leaves: list[Leaf] = []
     elements = iter(schema[1:])
 
-    def read(path: tuple[bytes, ...], repetitions: frozenset[int | None]) -> None:
+    def read(path: tuple[bytes, ...], repetitions: tuple[int | None, ...]) -> None:
         element = next(elements)
         path = (*path, element.binary(_NAME) or b"")
-        repetitions |= {element.number(_REPETITION)}
+        repetitions = (*repetitions, element.number(_REPETITION))
         if _TYPE in element:
             kind = element.required_number(_TYPE)
-            leaves.append(Leaf(path, kind, _REPEATED in repetitions, _OPTIONAL in repetitions))
+            defined = sum(repetition in (_OPTIONAL, _REPEATED) for repetition in repetitions)
+            leaves.append(Leaf(path, kind, _REPEATED in repetitions, defined))
         for _ in range(element.number(_CHILDREN) or 0):
             read(path, repetitions)
 
     for _ in range(schema[0].required_number(_CHILDREN)):
-        read((), frozenset())
+        read((), ())
     return leaves
 
 

@@ -38,9 +38,10 @@ from msgspec import Struct, field
 
 from delta_log.data.legacy_calendar import may_be_julian
 from delta_log.parquet.assembled_file import Distrust
-from delta_log.parquet.chunk_form import ChunkForm
+from delta_log.parquet.chunk_form import DICTIONARIES, ChunkForm
 from delta_log.parquet.footer import MAGIC, ColumnChunk, Footer, RowGroup
 from delta_log.parquet.joined_chunk import JOINABLE_CODECS, JOINABLE_ENCODINGS
+from delta_log.parquet.plain_page import TURNABLE_CODECS, has_dictionary
 from delta_log.parquet.schema_elements import (
     DOUBLE,
     FIELD_ID,
@@ -188,7 +189,6 @@ class CopyRules(Struct):
                 number: there
                 for number, there in alike.items()
                 if not leaves[there].is_repeated
-                and (number not in self._floats or _trusts_floats(footer))
                 and all(self._joins(leaves[there], group.chunks[there]) for group in groups)
             }
         except CorruptThrift:
@@ -197,9 +197,10 @@ class CopyRules(Struct):
     def _joins(self, leaf: Leaf, chunk: ColumnChunk) -> bool:
         key = leaf.path, chunk.form
         if key not in self._joined_forms:
+            codecs = TURNABLE_CODECS if has_dictionary(chunk.form.encodings) else JOINABLE_CODECS
             self._joined_forms[key] = (
-                JOINABLE_ENCODINGS.issuperset(chunk.form.encodings)
-                and chunk.form.codec in JOINABLE_CODECS
+                (JOINABLE_ENCODINGS | DICTIONARIES).issuperset(chunk.form.encodings)
+                and chunk.form.codec in codecs
                 and self._against_form(leaf, chunk.form) is None
             )
         return (
@@ -285,7 +286,7 @@ class CopyRules(Struct):
         return None if _ENCODINGS.issuperset(form.encodings) else UNKNOWN_ENCODING
 
     def _distrust(self, footer: Footer) -> Distrust:
-        no_bounds = frozenset() if _trusts_floats(footer) else self._floats
+        no_bounds = frozenset() if trusts_floats(footer) else self._floats
         if not footer.has_type_orders:
             no_bounds = frozenset(range(len(self._leaves)))
         return Distrust(no_bounds, frozenset() if _is_ours(footer) else self._floats, is_foreign=True)
@@ -325,7 +326,7 @@ def knows_writer(created_by: str) -> bool:
     return _java_minor(created_by) is not None or _WRITERS.match(created_by) is not None
 
 
-def _trusts_floats(footer: Footer) -> bool:
+def trusts_floats(footer: Footer) -> bool:
     """Tell whether the bounds of floats are right where there is a NaN: this provider and parquet-java then give none."""
     return _is_ours(footer) or _java_minor(footer.created_by) is not None
 

@@ -19,11 +19,11 @@ from msgspec import Struct
 from delta_log.arrow.row_hash import RowHash
 from delta_log.parquet.assembled_file import AssembledFile, Distrust
 from delta_log.parquet.footer import Footer
+from delta_log.parquet.part_file import PartFile
 from delta_log.stats.file_stats import StatsCollector
 from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
 from delta_maintenance.rewrite.float_leaves import FloatLeaves
 from delta_maintenance.rewrite.footer_stats import FooterStats
-from delta_maintenance.rewrite.part_file import PartFile
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: About the bytes of the values that Arrow encodes at once. A page ends between two batches, so larger ones make pages too large.

@@ -24,29 +24,33 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
+from typing import TypeAlias
 
 import pyarrow as pa
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
+from delta_log.data.gathered_files import FilesInMemory
 from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.assembled_group import AssembledGroup
 from delta_log.parquet.footer import ColumnChunk, FooterMemory, RowGroup, footer_of, footer_start
 from delta_log.parquet.joined_chunk import JoinedChunk
+from delta_log.parquet.part_file import PartFile
 from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.stats.file_stats import StatsCollector
 from delta_maintenance.rewrite.copied_stats import CopiedStats
-from delta_maintenance.rewrite.copying import LARGE_BYTES, CopyRules
+from delta_maintenance.rewrite.copying import LARGE_BYTES, CopyRules, trusts_floats
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.live_rows import LiveRows
-from delta_maintenance.rewrite.part_file import PartFile
 from delta_maintenance.rewrite.segments import Segment
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: The least share of a file's bytes that is worth it.
-_WORTH_IT = 1 / 8
+_WORTH_IT = 1 / 2
+
+_Rows: TypeAlias = pa.RecordBatch | pa.Table
 
 #: The chunks of some leaves, by the numbers of the leaves.
 _Joined = dict[int, JoinedChunk]
@@ -79,12 +83,17 @@ class Joining(Struct):
         :raises CorruptLog: a source is missing or broken.
         """
         # The ids of rows follow from the file that they are in.
-        joined = {} if self.rules.num_row_ids else self._joined(segment)
+        if self.rules.num_row_ids:
+            return None
+        content = FilesInMemory(sum(part.opened.source.size_bytes for part in segment))
+        joined = self._joined(segment, content)
         with suppress(_TooLarge):
-            return self._part(segment, joined, hashes_rows=hashes_rows) if joined else None
+            return self._part(segment, joined, content, hashes_rows=hashes_rows) if joined else None
         return None
 
-    def _part(self, segment: Segment, joined: _Joined, *, hashes_rows: bool) -> EncodedPart:
+    def _part(
+        self, segment: Segment, joined: _Joined, content: FilesInMemory, *, hashes_rows: bool
+    ) -> EncodedPart:
         """
         :raises _TooLarge: the rows are too many for one row group.
         """
@@ -92,7 +101,7 @@ class Joining(Struct):
         rest = self.live.schema_of(set(self.live.schema.names) - names)
         read, decoded_bytes = RowHash(), 0
 
-        def bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def bounded(batches: Iterable[_Rows]) -> Iterator[_Rows]:
             nonlocal decoded_bytes
             for batch in batches:
                 decoded_bytes += batch.nbytes
@@ -110,18 +119,20 @@ class Joining(Struct):
         if hashes_rows:
             batches = hashed(self.live.batches(segment))
         else:
-            batches = self.live.batches(segment, dictionaries=encoder.dictionaries, names=rest.names)
+            batches = self.live.rows(
+                segment, dictionaries=encoder.dictionaries, names=rest.names, content=content
+            )
         encoded = encoder.encode(bounded(batches))
-        content = PartFile()
-        group, distrust = self._assembled(content, joined, encoded)
+        file = PartFile()
+        group, distrust = self._assembled(file, joined, encoded)
         encoded.content.release()
         stats = self.settings.new_stats()
         stats.take(encoded.stats)
         stats.take(self._stats_of(names, group))
         bytes_copied = sum(chunk.size_bytes for chunk in joined.values())
-        return EncodedPart(content, stats, (distrust,), read, bytes_copied)
+        return EncodedPart(file, stats, (distrust,), read, bytes_copied)
 
-    def _joined(self, segment: Segment) -> _Joined:
+    def _joined(self, segment: Segment, content: FilesInMemory) -> _Joined:
         """Join the columns of a segment for which this is possible; none if it is not worth it."""
         found: _Joined | None = None
         for part in segment:
@@ -133,8 +144,8 @@ class Joining(Struct):
                 or opened.source.size_bytes >= LARGE_BYTES
             ):
                 return {}
-            view = memoryview(opened.data_file.content()).cast("B")
-            if len(view) != opened.source.size_bytes:
+            view = content.add(opened.data_file, opened.source.size_bytes)
+            if view is None:
                 return {}
             try:
                 data_end = footer_start(view)
@@ -143,7 +154,7 @@ class Joining(Struct):
                     joinable = self.rules.joinable_leaves(footer, data_end)
             except CorruptThrift:
                 return {}
-            groups = [group for group in footer.row_groups if group.num_rows]
+            groups, trusts = [group for group in footer.row_groups if group.num_rows], trusts_floats(footer)
             is_first = found is None
             if found is None:
                 found = {number: JoinedChunk(self._leaves[number]) for number in joinable}
@@ -151,7 +162,7 @@ class Joining(Struct):
                 number: chunk
                 for number, chunk in found.items()
                 if number in joinable
-                and _takes(chunk, view, [group.chunks[joinable[number]] for group in groups])
+                and _takes(chunk, view, [group.chunks[joinable[number]] for group in groups], trusts)
             }
             # Files of one table are alike, so the first one tells whether it is worth it.
             if is_first and not self._is_worth_it(found, len(view)):
@@ -212,12 +223,15 @@ class Joining(Struct):
         return stats.finish()
 
 
-def _takes(joined: JoinedChunk, view: memoryview, chunks: Sequence[ColumnChunk]) -> bool:
-    """Add the chunks of a file to a joined one, and return whether that was possible and is of use."""
+def _takes(joined: JoinedChunk, view: memoryview, chunks: Sequence[ColumnChunk], trusts: bool) -> bool:
+    """Add the chunks of a file to a joined one, and return whether that was possible and is of use.
+
+    :param trusts: bounds of floats are right where there is a NaN.
+    """
     try:
         for chunk in chunks:
             chunk.widen_zeros()
-            joined.add(view, chunk)
+            joined.add(view, chunk, trusts_floats=trusts)
     except CorruptThrift:
         return False
     return not joined.seems_to_repeat

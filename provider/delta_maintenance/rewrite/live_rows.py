@@ -13,7 +13,7 @@ import pyarrow as pa
 from msgspec import Struct, field
 
 from delta_log.data.data_file import ColumnMemory, DataFile
-from delta_log.data.gathered_files import GatheredFiles
+from delta_log.data.gathered_files import FilesInMemory, GatheredFiles
 from delta_log.data.scan import RowTracking
 from delta_log.errors import CorruptLog
 from delta_log.storage.storage import Storage
@@ -130,30 +130,46 @@ class LiveRows:
         *,
         dictionaries: Callable[[], Collection[str]] = frozenset,
         at_once_bytes: int = _AT_ONCE_BYTES,
+        names: Collection[str] | None = None,
+        content: FilesInMemory | None = None,
     ) -> Iterator[pa.RecordBatch | pa.Table]:
         """Yield the same rows as :meth:`batches`; those of several small files may come as one table.
 
         The chunks of a column of such a table are not those of another one.
 
         :param at_once_bytes: about the most bytes of the rows of a table, if it has more than one file.
+        :param names: physical names of the columns to read, where the table does not track rows; by default all.
+        :param content: the bytes of the files of the slices, if they are in memory already.
         """
-        columns, memory = self.columns.fields, self._memory_of(self.schema)
+        schema = self.schema if names is None else self.schema_of(names)
+        columns, memory, first = self._columns_in(schema), self._memory_of(schema), 0
+        left_out = set(self.schema.names).difference(schema.names)
         for together in self._groups(slices, min(_AT_ONCE_BYTES, at_once_bytes)):
-            table = None
+            table, stop = None, first + len(together.parts)
             if len(together.parts) > 1:
                 files = [(part.opened.data_file, part.opened.source.size_bytes) for part in together.parts]
-                most_bytes = _MARGIN * together.at_once_bytes
-                table = self._gathered.read(files, columns, memory, dictionaries(), most_bytes)
+                table = self._gathered.read(
+                    files,
+                    columns,
+                    memory,
+                    dictionaries(),
+                    _MARGIN * together.at_once_bytes,
+                    None if content is None else content.between(first, stop),
+                    left_out,
+                )
             if table is not None:
                 for part in together.parts:
                     part.opened.data_file.close()
                 together.decoded_bytes = table.nbytes
                 yield table
-                continue
-            for part in together.parts:
-                for batch in self._batches_of(part, self.schema, memory, False, dictionaries()):
+            for number, part in enumerate(together.parts if table is None else (), first):
+                data_file = (
+                    None if content is None else self._in_memory(part, content.between(number, number + 1))
+                )
+                for batch in self._batches_of(part, schema, memory, False, dictionaries(), data_file):
                     together.decoded_bytes += batch.nbytes
                     yield batch
+            first = stop
 
     def _groups(self, slices: Iterable[SourceSlice], at_once_bytes: int) -> Iterator[_Together]:
         """Divide slices into groups to read at once. The rows of each group tell how large those of the next one will be."""
@@ -201,6 +217,11 @@ class LiveRows:
             yield pa.record_batch(list(rows.arrays), schema=schema)
         data_file.close()
 
+    def _in_memory(self, part: SourceSlice, content: memoryview) -> DataFile:
+        return DataFile(
+            self._storage, part.opened.source.key, self._mapping_mode, (pa.py_buffer(content), b"")
+        )
+
     def _data_file(self, part: SourceSlice) -> DataFile:
         if part.row_groups is None and part.opened.decoded is not None:
             return part.opened.decoded
@@ -214,8 +235,9 @@ class LiveRows:
         memory: ColumnMemory,
         on_all_processors: bool,
         dictionaries: Collection[str],
+        data_file: DataFile | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        source, data_file = part.opened.source, self._data_file(part)
+        source, data_file = part.opened.source, data_file or self._data_file(part)
         tracked = self._tracked
         for rows in data_file.read(
             self._columns_in(schema),

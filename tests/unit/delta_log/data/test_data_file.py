@@ -310,40 +310,45 @@ class Ranged(MemoryStorage):
         return opened(ranged, len(content), content[-100_000:])
 
 
-def test_the_content_is_fetched_in_few_requests() -> None:
+def test_the_bytes_are_fetched_in_few_requests() -> None:
     storage = Ranged()
     stored = file_of(
         pa.table({"text": [f"{n:0>900}" for n in range(3_000)]}), use_dictionary=False, compression="none"
     )
     storage.put("f.parquet", stored.read("f.parquet"))
-    data_file = DataFile(storage, "f.parquet")
-    content = data_file.content().to_pybytes()
-    assert content == stored.read("f.parquet")
-    assert len(content) > 2_000_000
-    asked = len(storage.asked)
-    assert asked <= 3
-    assert sum(rows.count for rows in data_file.read(fields(("text", "string")))) == 3_000
-    assert len(storage.asked) == asked
+    target = bytearray(len(stored.read("f.parquet")))
+    assert DataFile(storage, "f.parquet").copy_to(memoryview(target))
+    assert bytes(target) == stored.read("f.parquet")
+    assert len(target) > 2_000_000
+    assert len(storage.asked) <= 4
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_a_file_in_memory_is_read_without_its_storage(tmp_path: Path, on_disk: bool) -> None:
-    table = pa.table({"n": pa.array(range(10), pa.int64())})
-    stored = file_of(table)
+def test_the_bytes_of_a_file_are_copied_whether_it_is_open_or_not(tmp_path: Path, on_disk: bool) -> None:
+    stored = file_of(pa.table({"n": pa.array(range(10), pa.int64())}))
+    content = stored.read("f.parquet")
     storage: Storage = stored
     if on_disk:
         storage = LocalStorage(str(tmp_path))
-        storage.put("f.parquet", stored.read("f.parquet"))
-    data_file, columns = DataFile(storage, "f.parquet"), fields(("n", "long"))
-    data_file.close()
-    assert data_file.content().to_pybytes() == stored.read("f.parquet")
-    assert data_file.content().to_pybytes() == stored.read("f.parquet")
+        storage.put("f.parquet", content)
+    data_file, target = DataFile(storage, "f.parquet"), bytearray(len(content))
+    for _ in range(2):
+        target[:] = bytes(len(content))
+        assert data_file.copy_to(memoryview(target))
+        assert bytes(target) == content
+        data_file.close()
+    assert not data_file.copy_to(memoryview(target)[1:])
+    assert not data_file.copy_to(memoryview(bytearray(len(content) + 1)))
     storage.delete(["f.parquet"])
-    found = [value for rows in data_file.read(columns) for value in rows.arrays[0].to_pylist()]
-    assert found == list(range(10))
-    data_file.close()
     with pytest.raises(CorruptLog, match="not there"):
-        data_file.content()
+        data_file.copy_to(memoryview(target))
+
+
+def test_a_file_in_memory_is_read_without_its_storage() -> None:
+    content = file_of(pa.table({"n": pa.array(range(10), pa.int64())})).read("f.parquet")
+    data_file = DataFile(MemoryStorage(), "f.parquet", "none", (pa.py_buffer(content), b""))
+    found = [value for rows in data_file.read(fields(("n", "long"))) for value in rows.arrays[0].to_pylist()]
+    assert found == list(range(10))
 
 
 class Counting(MemoryStorage):

@@ -26,6 +26,7 @@ from tests.support.repetition import examples
 from delta_log.parquet.assembled_group import AssembledGroup
 from delta_log.parquet.footer import ColumnChunk, Footer
 from delta_log.parquet.joined_chunk import JoinedChunk
+from delta_log.parquet.part_file import PartFile
 from delta_log.parquet.schema_elements import leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
 
@@ -52,17 +53,16 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 def file_of(rows: pa.Table, **options: Any) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(
-        rows, sink, use_dictionary=False, store_schema=False, store_decimal_as_integer=True, **options
-    )
+    options = {"use_dictionary": False, "store_schema": False, "store_decimal_as_integer": True} | options
+    pq.write_table(rows, sink, **options)
     return sink.getvalue()
 
 
 def joined(contents: Sequence[bytes]) -> bytes:
     """Return one file of the rows of all."""
     footers = [Footer.from_end(content) for content in contents]
-    sink = io.BytesIO()
-    file = AssembledGroup(sink, footers[0])
+    content_of_all = PartFile()
+    file = AssembledGroup(content_of_all, footers[0])
     rows = 0
     for number, leaf in enumerate(leaves_of(footers[0].schema)):
         chunk = JoinedChunk(leaf)
@@ -73,30 +73,38 @@ def joined(contents: Sequence[bytes]) -> bytes:
         file.join(chunk)
         rows = chunk.num_values
     file.finish(rows)
-    return sink.getvalue()
+    return content_of_all.read(0, content_of_all.tell())
 
 
 @st.composite
 def files(draw: st.DrawFn) -> tuple[list[bytes], pa.Table]:
-    """Some files of one schema, and their rows."""
+    """Some files of one schema, and their rows. With dictionaries, all values of a column and a file differ."""
     names = draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4, unique=True))
-    codec = draw(st.sampled_from(["none", "snappy", "zstd"]))
+    has_dictionaries = draw(st.booleans())
+    codec = draw(st.sampled_from(["none", "snappy"] if has_dictionaries else ["none", "snappy", "zstd"]))
     contents, tables = [], []
     for _ in range(draw(st.integers(1, 4))):
         count = draw(st.integers(1, 40))
         columns = {}
         for name in names:
             kind, values = VALUES[name]
-            nullable = draw(st.sampled_from([values, st.none() | values, st.none()]))
-            columns[name] = pa.array(draw(st.lists(nullable, min_size=count, max_size=count)), kind)
+            if has_dictionaries and name != "boolean":
+                found = draw(st.lists(values, min_size=count, max_size=count, unique=True))
+                # Each row group begins with a value.
+                found = [None if n % 2 and draw(st.booleans()) else value for n, value in enumerate(found)]
+            else:
+                nullable = draw(st.sampled_from([values, st.none() | values, st.none()]))
+                found = draw(st.lists(nullable, min_size=count, max_size=count))
+            columns[name] = pa.array(found, kind)
         tables.append(pa.table(columns))
         contents.append(
             file_of(
                 tables[-1],
                 compression=codec,
+                use_dictionary=has_dictionaries,
                 write_page_index=draw(st.booleans()),
                 write_page_checksum=draw(st.booleans()),
-                row_group_size=draw(st.sampled_from([7, 1000])),
+                row_group_size=draw(st.sampled_from([8, 1000])),
                 data_page_size=draw(st.sampled_from([16, 1 << 20])),
                 write_batch_size=draw(st.sampled_from([3, 1024])),
             )
@@ -179,11 +187,44 @@ def _key(raw: bytes, name: str) -> Any:
     return int.from_bytes(raw, "little", signed=True) if name in ("int", "long") else raw
 
 
-def test_chunks_of_a_file_with_a_dictionary_are_refused() -> None:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"n": [1, 2, 3]}), sink)
-    with pytest.raises(CorruptThrift, match="no data page"):
-        joined([sink.getvalue()])
+def test_a_chunk_whose_dictionary_holds_fewer_values_is_refused() -> None:
+    with pytest.raises(CorruptThrift, match="2 of 3 values are in the dictionary"):
+        joined([file_of(pa.table({"n": [1, 2, 1]}), use_dictionary=True)])
+
+
+def test_numbers_of_later_chunks_may_repeat_here_and_there() -> None:
+    def column(first: int, repeats: bool) -> list[int | None]:
+        numbers: list[int | None] = list(range(first, first + 40))
+        return [*numbers, None, first if repeats else None]
+
+    columns = [column(100 * n, n in (1, 2, 3)) for n in range(5)]
+    contents = [
+        file_of(pa.table({"n": found}), use_dictionary=True, compression="snappy") for found in columns
+    ]
+    content = joined(contents)
+    assert pq.read_table(io.BytesIO(content))["n"].to_pylist() == [n for found in columns for n in found]
+    with pytest.raises(CorruptThrift, match="40 of 41 values"):
+        joined([contents[1], contents[0]])
+    with pytest.raises(CorruptThrift, match="40 of 41 values"):
+        joined([contents[0], *contents[1:4] * 2])
+    texts = [pa.table({"n": pa.array(map(str, found[:-2] + found[-1:]))}) for found in columns[:2]]
+    with pytest.raises(CorruptThrift, match="40 of 41 values"):
+        joined([file_of(found, use_dictionary=True) for found in texts])
+
+
+@pytest.mark.parametrize("has_dictionary", [True, False])
+def test_a_nan_that_bounds_may_not_tell_is_refused(has_dictionary: bool) -> None:
+    def chunk_of(values: list[float]) -> tuple[memoryview, JoinedChunk, ColumnChunk]:
+        content = file_of(pa.table({"x": values}), use_dictionary=has_dictionary)
+        footer = Footer.from_end(content)
+        return memoryview(content), JoinedChunk(leaves_of(footer.schema)[0]), footer.row_groups[0].chunks[0]
+
+    content, whole, chunk = chunk_of([1.0, float("nan"), 2.0])
+    with pytest.raises(CorruptThrift, match="NaN"):
+        whole.add(content, chunk, trusts_floats=False)
+    content, whole, chunk = chunk_of([1.0, 2.0])
+    whole.add(content, chunk, trusts_floats=False)
+    assert whole.num_values == 2
 
 
 def test_chunks_of_two_codecs_are_refused() -> None:

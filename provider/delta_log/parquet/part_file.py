@@ -22,17 +22,21 @@ class PartFile:
     closed = False
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         #: Where each piece begins.
         self._starts: list[int] = []
         self._size = 0
 
     def write(self, data: bytes | memoryview) -> int:
         """Append bytes. Those of a view are copied."""
+        return self.keep(bytes(data))
+
+    def keep(self, data: bytes | memoryview) -> int:
+        """Append bytes that nobody changes as long as somebody refers to them."""
         if len(data):
-            self._pieces.append(bytes(data))
+            self._pieces.append(data)
             self._starts.append(self._size)
-            self._size += len(self._pieces[-1])
+            self._size += len(data)
         return len(data)
 
     def tell(self) -> int:
@@ -55,10 +59,21 @@ class PartFile:
         return b"".join(self._within(start, length))
 
     def copy_to(self, sink: Sink, start: int, length: int) -> None:
+        for piece in self._all_within(start, length):
+            sink.write(piece)
+
+    def share_with(self, other: PartFile, start: int, length: int) -> None:
+        """Put bytes behind those of another file without copying them. Both files may be released.
+
+        :raises CorruptThrift: the file has fewer bytes.
+        """
+        for piece in self._all_within(start, length):
+            other.keep(piece)
+
+    def _all_within(self, start: int, length: int) -> list[memoryview]:
         if start + length > self._size:
             raise CorruptThrift(start, f"{length} bytes are to follow, and the file ends before")
-        for piece in self._within(start, length):
-            sink.write(piece)
+        return self._within(start, length)
 
     def _within(self, start: int, length: int) -> list[memoryview]:
         end = min(start + length, self._size)

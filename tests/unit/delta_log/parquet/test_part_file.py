@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delta_log.parquet.part_file import PartFile
 from delta_log.parquet.thrift_compact import CorruptThrift
-from delta_maintenance.rewrite.part_file import PartFile
 
 SIZES = st.integers(0, 200) | st.sampled_from([0, 1 << 20])
 

@@ -1,0 +1,241 @@
+"""Turns the pages of a chunk with a dictionary into a plain page, where nearly all values differ.
+
+Some writers begin each chunk with a dictionary. If no value repeats, the dictionary holds the values in the order of the rows, and the
+pages count from zero. Then the content of the dictionary is that of a plain page, and no value is decoded, encoded or compressed:
+
+* What the pages hold is compared with the numbers from zero on.
+* The levels, which tell what rows are null, are put before the values. To a stream of Snappy's they are one more literal.
+
+If a few numbers repeat, all of them are looked up in the dictionary and compressed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from delta_log.parquet.chunk_form import DICTIONARIES
+from delta_log.parquet.footer import ColumnChunk
+from delta_log.parquet.page import (
+    LENGTH_BYTES,
+    PLAIN,
+    SNAPPY,
+    UNCOMPRESSED,
+    Page,
+    behind_levels,
+    decompressed,
+    dictionary_at,
+    pages_of,
+)
+from delta_log.parquet.rle_hybrid import MOST_BITS, Unsigned, counted, decoded, packed_run, run_of
+from delta_log.parquet.schema_elements import Leaf
+from delta_log.parquet.thrift_compact import CorruptThrift
+from delta_log.parquet.thrift_fields import encoded_varint, varint
+
+#: Codecs of chunks that can be turned.
+TURNABLE_CODECS = frozenset({UNCOMPRESSED, SNAPPY})
+#: The least part of the values that is in the dictionary, if values may repeat. Below, a dictionary may make the column smaller.
+_LEAST_UNIQUE = 15 / 16
+#: Chunks of more values are not turned.
+_MOST_VALUES = 1 << 20
+#: The bytes of a value, by physical type: INT32, INT64, FLOAT, DOUBLE. Only these are looked up.
+_WIDTHS = {1: 4, 2: 8, 4: 4, 5: 8}
+#: BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY.
+_OTHER_TYPES = frozenset({6, 7})
+#: The longest literal of Snappy's whose tag tells its length, and the tag before a length of one byte.
+_SHORT_LITERAL_BYTES, _LONG_LITERAL = 60, 60
+
+
+class PlainPages(Struct, frozen=True):
+    """The data pages of a chunk, and the plain values in each.
+
+    :param repeats: values were looked up in the dictionary, since some of them repeat.
+    """
+
+    pages: list[Page]
+    values: list[memoryview]
+    repeats: bool
+
+
+class _Using(Struct, frozen=True):
+    """A page that uses the dictionary.
+
+    :param levels: encoded, behind their length; empty where no value can be null.
+    :param defined: the definition level of each value; ``None``: no value is null.
+    :param places: the places in the dictionary, encoded, behind their width.
+    """
+
+    page: Page
+    levels: memoryview
+    defined: Unsigned | None
+    num_defined: int
+    places: memoryview
+
+
+def has_dictionary(encodings: Sequence[int]) -> bool:
+    """Tell whether a chunk with some encodings may have a dictionary."""
+    return not DICTIONARIES.isdisjoint(encodings)
+
+
+def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat: bool) -> PlainPages:
+    """Return one page in the place of those that use the dictionary, and the plain pages behind them.
+
+    :param leaf: outside of lists and maps.
+    :param may_repeat: a few values may stand there more than once.
+    :raises CorruptThrift: values repeat, or the chunk cannot be turned, or is malformed.
+    """
+    start, size = chunk.place
+    codec, stop, dictionary = chunk.form.codec, start + size, dictionary_at(file, start)
+    if (
+        dictionary is None
+        or dictionary.stop > stop
+        or codec not in TURNABLE_CODECS
+        or (leaf.physical_type not in _WIDTHS and leaf.physical_type not in _OTHER_TYPES)
+    ):
+        raise CorruptThrift(start, "the chunk has no dictionary that is read here")
+    if not 0 < dictionary.num_values <= chunk.num_values <= _MOST_VALUES:
+        raise CorruptThrift(
+            start, f"{dictionary.num_values} of {chunk.num_values} values are in the dictionary"
+        )
+    pages = list(pages_of(file, dictionary.stop, stop))
+    num_using = next((n for n, page in enumerate(pages) if page.encoding not in DICTIONARIES), len(pages))
+    least_unique = _LEAST_UNIQUE if may_repeat and leaf.physical_type in _WIDTHS else 1.0
+    num_defined = None
+    if num_using == len(pages) and chunk.null_count is not None:
+        # Most columns are not like that. This finds it out before anything is decompressed.
+        num_defined = chunk.num_values - chunk.null_count
+        _check_unique(dictionary, num_defined, least_unique)
+    using = [_using(page, codec, leaf) for page in pages[:num_using]]
+    found = sum(page.num_defined for page in using)
+    _check_unique(dictionary, found, least_unique)
+    if num_defined not in (None, found):
+        raise CorruptThrift(start, f"{found} values are not null, and {num_defined} by the footer")
+    turned, values, repeats = _turned(dictionary, using, codec, leaf)
+    behind = pages[num_using:]
+    return PlainPages(
+        [turned, *behind], [values, *(plain_values(page, codec, leaf) for page in behind)], repeats
+    )
+
+
+def plain_values(page: Page, codec: int, leaf: Leaf) -> memoryview:
+    """Return the values of a plain page.
+
+    :raises CorruptThrift: it has another encoding, or its content is not what was written.
+    """
+    if page.encoding != PLAIN:
+        raise CorruptThrift(page.start, f"a page has encoding {page.encoding}, and not plain values")
+    page.compare_checksum()
+    content = decompressed(page, codec)
+    return content[behind_levels(content, leaf) :]
+
+
+def _using(page: Page, codec: int, leaf: Leaf) -> _Using:
+    page.compare_checksum()
+    content = decompressed(page, codec)
+    start = behind_levels(content, leaf)
+    levels, defined, num_defined = content[LENGTH_BYTES:start], None, page.num_values
+    if leaf.most_defined:
+        width = leaf.most_defined.bit_length()
+        if bytes(levels) != run_of(leaf.most_defined, width, page.num_values):
+            defined = decoded(levels, width, page.num_values)
+            num_defined = int(np.count_nonzero(defined == leaf.most_defined))
+    return _Using(page, levels, defined, num_defined, content[start:])
+
+
+def _check_unique(dictionary: Page, num_values: int, least_unique: float) -> None:
+    if not least_unique * num_values <= dictionary.num_values <= num_values:
+        raise CorruptThrift(
+            dictionary.start, f"{dictionary.num_values} of {num_values} values are in the dictionary"
+        )
+
+
+def _turned(
+    dictionary: Page, using: Sequence[_Using], codec: int, leaf: Leaf
+) -> tuple[Page, memoryview, bool]:
+    """Return a plain page with the rows of some pages, its values, and whether some of them repeat."""
+    dictionary.compare_checksum()
+    values, body = decompressed(dictionary, codec), dictionary.content
+    width = _WIDTHS.get(leaf.physical_type)
+    if width is not None and len(values) != width * dictionary.num_values:
+        raise CorruptThrift(dictionary.start, "a dictionary does not have the bytes of its values")
+    places = _places(using)
+    repeats = places is not None
+    if places is not None:
+        if width is None or int(places.max()) >= dictionary.num_values:
+            raise CorruptThrift(dictionary.start, "texts repeat, or are not in the dictionary")
+        values = memoryview(np.frombuffer(values, f"V{width}")[places].tobytes())
+        body = values if codec == UNCOMPRESSED else memoryview(pa.compress(values, "snappy", asbytes=True))
+    levels = _joined_levels(using, leaf)
+    before, behind = (levels, 0) if codec == UNCOMPRESSED else _literal_before(levels, body)
+    page = Page(
+        dictionary.start,
+        using[-1].page.stop,
+        body[behind:],
+        len(levels) + len(values),
+        sum(page.page.num_values for page in using),
+        PLAIN,
+        None,
+        before,
+    )
+    return page, values, repeats
+
+
+def _places(using: Sequence[_Using]) -> Unsigned | None:
+    """Return the places of all values in the dictionary; ``None``: they count from zero."""
+    found: list[Unsigned] = []
+    first, counts = 0, True
+    for page in using:
+        if not page.num_defined:
+            continue
+        if not page.places:
+            raise CorruptThrift(page.page.start, "a page has no places in the dictionary")
+        width, encoded = page.places[0], bytes(page.places[1:])
+        last = first + page.num_defined - 1
+        if last.bit_length() <= width <= MOST_BITS and encoded == counted(first, page.num_defined, width):
+            places: Unsigned = np.arange(first, first + page.num_defined, dtype=np.uint32)
+        else:
+            # A few values, or other writers' runs.
+            places = decoded(memoryview(encoded), width, page.num_defined)
+            counts = counts and np.array_equal(places, np.arange(first, first + page.num_defined))
+        found.append(places)
+        first += page.num_defined
+    return None if counts else np.concatenate(found)
+
+
+def _joined_levels(using: Sequence[_Using], leaf: Leaf) -> bytes:
+    """Return the levels of all pages, behind their length."""
+    if not leaf.most_defined:
+        return b""
+    width = leaf.most_defined.bit_length()
+    if len(using) == 1:
+        levels = bytes(using[0].levels)
+    elif all(page.defined is None for page in using):
+        levels = run_of(leaf.most_defined, width, sum(page.num_defined for page in using))
+    else:
+        levels = packed_run(np.concatenate([_levels(page, leaf) for page in using]), width)
+    return len(levels).to_bytes(LENGTH_BYTES, "little") + levels
+
+
+def _levels(page: _Using, leaf: Leaf) -> Unsigned:
+    if page.defined is not None:
+        return page.defined
+    return np.full(page.num_defined, leaf.most_defined, np.uint8)
+
+
+def _literal_before(content: bytes, stream: memoryview) -> tuple[bytes, int]:
+    """Return the beginning of a stream of Snappy's that has some bytes before those of another stream.
+
+    The second member is the length of what it takes the place of. Streams refer to nothing by its distance from the beginning.
+    """
+    num_bytes, behind = varint(bytes(stream[:10]) + b"\0", 0)
+    head = encoded_varint(len(content) + num_bytes)
+    if not content:
+        return head, behind
+    last = len(content) - 1
+    if last < _SHORT_LITERAL_BYTES:
+        return b"%b%c%b" % (head, last << 2, content), behind
+    length = last.to_bytes((last.bit_length() + 7) // 8, "little")
+    return b"%b%c%b%b" % (head, (_LONG_LITERAL + len(length) - 1) << 2, length, content), behind
