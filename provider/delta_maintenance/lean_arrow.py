@@ -1,15 +1,16 @@
 """Loads pyarrow into a program of this package without what it brings and the program does not need.
 
-1. The first time that pyarrow converts a Python list, it tries to import pandas and dateutil, so that it knows a Series or a
-   relativedelta when it gets one, and remembers the answer. Importing pandas takes longer than all that a small job does, and no
-   code of this package holds either. So that first conversion is made here, while they cannot be found.
+1. The first time that pyarrow converts a Python list, it tries to import pandas, so that it knows a Series when it gets one, and
+   remembers the answer. Importing pandas takes longer than all that a small job does, and no code of this package holds a Series. So
+   that first conversion is made here, while pandas cannot be found.
 2. When pyarrow's functions are loaded, their help texts are put together from those of their options, which takes half of the
    time. NumPy gives its functions their help texts when it is loaded. A program shows none of them.
 3. NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
 4. pyarrow's file systems for object stores, and the certificates for them, are not loaded: this package goes to stores by fsspec.
 5. Arrow's own allocator has twice the memory that is in use, and gives free memory back to the system each second, to pay for each
    page anew a moment later. That of the GNU C library needs less, and is told here to keep what it has.
-6. msgspec takes from typing_extensions what Python has itself since 3.11.
+6. msgspec takes from typing_extensions what Python has itself since 3.11, and loads ``uuid``, which asks ``platform`` one question.
+   pyarrow asks it none until it is to describe itself.
 7. NumPy's classes for annotations, by which NumPy annotates a few results of its linear algebra.
 8. Sockets, with which a function of pyarrow finds a free port.
 9. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
@@ -50,8 +51,8 @@ _HELP_OF_NUMPY = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars"
 _STORES = ("pyarrow._s3fs", "pyarrow._gcsfs", "pyarrow._azurefs")
 #: What Python has itself.
 _PRESENT = ("typing_extensions",)
-#: Packages that pyarrow looks for when it converts the first list, for values of their types.
-_NOT_NEEDED = ("pandas", "dateutil")
+#: The package that pyarrow looks for when it converts the first list, for values of its types.
+_NOT_NEEDED = ("pandas",)
 
 
 def load_lean_arrow() -> None:
@@ -62,7 +63,7 @@ def load_lean_arrow() -> None:
     if "pyarrow" in sys.modules:
         return
     collect_rarely()
-    with _hidden(_PRESENT), suppress(ImportError):
+    with _hidden(_PRESENT), _in_place(*_system()), suppress(ImportError):
         import msgspec  # noqa: F401
     with _environment(_ALGEBRA | (_SYSTEM_POOL if _keeps_free_memory() else {})):
         _convert_first()
@@ -87,7 +88,7 @@ def prepare_spark_worker() -> None:
 
 
 def _convert_first() -> None:
-    with _in_place(*_help_of_numpy(), _annotations_of_numpy(), ModuleType("socket")):
+    with _in_place(*_help_of_numpy(), _annotations_of_numpy(), *_system(), ModuleType("socket")):
         import pyarrow as pa
 
     if "pandas" not in sys.modules:
@@ -133,6 +134,22 @@ def _module(name: str, **members: Any) -> ModuleType:
     made = ModuleType(name)
     vars(made).update(members)
     return made
+
+
+def _system() -> list[ModuleType]:
+    """Stand for ``platform``, which ``uuid`` asks for the name of the system. Most of that module are patterns for other questions."""
+    if not hasattr(os, "uname"):
+        return []
+    return [_module("platform", system=lambda: os.uname().sysname, __getattr__=_of_platform)]
+
+
+def _of_platform(name: str) -> Any:
+    """Answer one who has kept what stood for ``platform``."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    import platform
+
+    return getattr(platform, name)
 
 
 def _certificates() -> ModuleType:

@@ -34,7 +34,7 @@ from tests.support.tables.edge_values import (
 
 from delta_log.parquet.joined_chunk import JoinedChunk
 from delta_log.parquet.metadata import split_footer
-from delta_maintenance.rewrite import copying
+from delta_maintenance.rewrite import copying, joined_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -310,6 +310,7 @@ def _check_joined(expected: _Expected, sources: Path, table: Path) -> None:
     before_it = shutil.copytree(table, table.with_name("before joined"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copying, "JOINED_ROWS", 0)
+        patch.setattr(joined_part, "_WORTH_IT", 0)
         patch.setattr(JoinedChunk, "seems_to_repeat", False)
         report = run(table, verify="full")
     assert (report.status, len(keys(table))) == ("committed", 1)
@@ -380,3 +381,61 @@ def test_spark_finds_rows_with_a_nan_by_its_own_tables_filters(
     assert {where: ids(where) for where in filters} == {where: [1] for where in filters}
     session.sql(f"DELETE FROM delta.`{table}` WHERE d > 2")
     assert ids("true") == [2]
+
+
+def _unique_rows(first: int) -> pa.Table:
+    """Rows of which each value stands in its column once, but for nulls."""
+    numbers = range(first, first + 1_500)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int32()),
+            "number": [None if n % 7 == 0 else n << 32 for n in numbers],
+            "x": [n / 8 for n in numbers],
+            "text": [None if n % 100 > 60 else f"text {n:0>6}" for n in numbers],
+            "point": [None if n % 5 == 0 else {"a": None if n % 3 == 0 else n} for n in numbers],
+        }
+    )
+
+
+def test_all_readers_read_dictionaries_that_became_plain_pages(
+    tmp_path: Path, delta_spark_session: SparkSession
+) -> None:
+    session, table = delta_spark_session, tmp_path / "table"
+    rows = pa.concat_tables([_unique_rows(first) for first in (0, 2_000, 4_000)])
+    for start in range(0, rows.num_rows, 1_500):
+        deltalake.write_deltalake(str(table), rows.slice(start, 1_500), mode="append")
+    report = run(table, verify="full")
+    assert (report.status, len(keys(table))) == ("committed", 1)
+    path = table / keys(table)[0]
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    assert report.metrics["numCopiedBytes"] == sum(chunk.total_compressed_size for chunk in chunks)
+    assert not any(chunk.has_dictionary_page for chunk in chunks)
+
+    by_id = rows.to_pylist()
+    wanted = {
+        "true": by_id,
+        "id = 2077": [row for row in by_id if row["id"] == 2077],
+        "number is null": [row for row in by_id if row["number"] is None],
+        "x > 680.5": [row for row in by_id if row["x"] > 680.5],
+        "text = 'text 004010'": [row for row in by_id if row["text"] == "text 004010"],
+    }
+    assert all(wanted.values())
+    connection, query = duckdb.connect(), _delta_rs(table)
+    for where, expected in wanted.items():
+        by_duckdb = connection.sql(f"SELECT * FROM '{path}' WHERE {where} ORDER BY id")
+        assert by_duckdb.to_arrow_table().to_pylist() == expected
+        text = f"SELECT * FROM t WHERE {where} ORDER BY id"
+        assert pa.table(query.execute(text).read_all()).to_pylist() == expected
+        assert pl.scan_parquet(path).filter(pl.sql_expr(where)).sort("id").collect().to_dicts() == expected
+        for setting in (
+            None,
+            "parquet.filter.columnindex.enabled",
+            "spark.sql.parquet.enableVectorizedReader",
+        ):
+            if setting is not None:
+                session.conf.set(setting, "false")
+            found = session.read.format("delta").load(str(table)).where(where).orderBy("id").collect()
+            assert [row.asDict(recursive=True) for row in found] == expected, (setting, where)
+            if setting is not None:
+                session.conf.unset(setting)

@@ -278,6 +278,19 @@ assert "Create an array" in np.array.__doc__ and "numpy._core._add_newdocs" in s
 """)
 
 
+def test_the_platform_is_known_to_those_who_ask_later() -> None:
+    succeed("""
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+import sys
+assert "platform" not in sys.modules
+import platform, pyarrow, uuid
+assert platform.python_version() and uuid.uuid1() and uuid.getnode()
+pyarrow.show_info()
+assert pyarrow._platform.machine() == platform.machine() and pyarrow._platform.system() == platform.system()
+""")
+
+
 def test_pandas_and_dateutil_work_as_ever_where_they_are_loaded_later() -> None:
     succeed("""
 from delta_maintenance.lean_arrow import load_lean_arrow

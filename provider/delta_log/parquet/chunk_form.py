@@ -57,6 +57,8 @@ _TEXTS = 6
 _PLAIN, _OLD_DICTIONARY, DELTA_BYTE_ARRAY = 0, 2, 7
 #: The encodings that use a dictionary, and those that store differences.
 DICTIONARIES, DELTAS = frozenset({_OLD_DICTIONARY, 8}), frozenset({5, 6, DELTA_BYTE_ARRAY})
+#: Constants from this length on are no part of a pattern: they hold the name of the leaf.
+_LONG_BYTES = 12
 #: One number, and a header of a field with the number.
 _NUMBER = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 
@@ -85,8 +87,11 @@ class ChunkForm(Struct, frozen=True, eq=False):
     are_bounds_exact: tuple[bool | None, bool | None]
     #: Bytes before, between and behind the values; at odd places ``b""``.
     _parts: list[bytes]
-    #: The patterns of the bytes between texts, which say their own length. Most forms are never met again, so they wait.
+    #: The patterns of the bytes between texts, which say their own length, and between long constants. Most forms are never met again,
+    #: so they wait.
     _sources: tuple[bytes, ...]
+    #: What stands between two patterns: a constant, which no other leaf has, or a text (``None``).
+    _between: tuple[bytes | None, ...]
     #: The numbers of the values that say where pages are, and of those that :attr:`ColumnChunk.place` follows from: where the first
     #: data page is, where the dictionary is, and how long all pages are; ``None``: there is no such value.
     offsets: tuple[int, ...]
@@ -115,10 +120,17 @@ class ChunkForm(Struct, frozen=True, eq=False):
         physical_type = meta.required_number(_TYPE)
         parts: list[bytes] = []
         patterns: list[bytes] = []
+        between: list[bytes | None] = []
         pattern, last = b"", at
         for _, kind, start, stop in found:
-            parts += [data[last:start], b""]
-            pattern += re.escape(data[last:start])
+            constant = data[last:start]
+            parts += [constant, b""]
+            if len(constant) < _LONG_BYTES:
+                pattern += re.escape(constant)
+            else:
+                patterns.append(pattern)
+                between.append(constant)
+                pattern = b""
             if kind != BINARY:
                 pattern += _NUMBER
             elif physical_type != _TEXTS:
@@ -126,6 +138,7 @@ class ChunkForm(Struct, frozen=True, eq=False):
                 pattern += b"(" + re.escape(before) + b".{%d})" % (stop - start - len(before))
             else:
                 patterns.append(pattern)
+                between.append(None)
                 pattern = b""
             last = stop
         parts.append(data[last:end])
@@ -142,6 +155,7 @@ class ChunkForm(Struct, frozen=True, eq=False):
             _exactness(meta),
             parts,
             tuple(patterns),
+            tuple(between),
             tuple(places[path] for path in (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE) if path in places),
             (places.get(DATA_PAGE), places.get(DICTIONARY_PAGE), places.get(COMPRESSED_BYTES)),
             any(part[0] in places for part in (OFFSET_INDEX, COLUMN_INDEX, BLOOM_FILTER)),
@@ -156,21 +170,29 @@ class ChunkForm(Struct, frozen=True, eq=False):
         """
         patterns = self._compiled
         if not patterns:
+            # ``re`` remembers the patterns, which the leaves of a type share.
             patterns += [re.compile(source, re.DOTALL) for source in self._sources]
         found = patterns[0].match(data, at)
         if found is None:
             return None
         values, at = list(found.groups()), found.end()
-        for pattern in patterns[1:]:
-            start = at
-            length, at = varint(data, at)
-            at += length
-            values.append(data[start:at])
-            found = pattern.match(data, at)
+        number = 1
+        for constant in self._between:
+            if constant is not None:
+                if not data.startswith(constant, at):
+                    return None
+                at += len(constant)
+            else:
+                start = at
+                length, at = varint(data, at)
+                at += length
+                values.append(data[start:at])
+            found = patterns[number].match(data, at)
             if found is None:
                 return None
             values += found.groups()
             at = found.end()
+            number += 1
         return values, at
 
     def to_bytes(self, values: Values) -> bytes:

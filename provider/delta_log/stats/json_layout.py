@@ -26,7 +26,7 @@ _TOKEN = re.compile(rb'"[^"]*"|[{}:,]|[^\s{}:,"]+')
 _ESCAPE = re.compile(rb"\\")
 _QUOTE = ord('"')
 _OF_NUMBERS = b"0123456789+-.eE"
-_BOOLEANS = pa.array(["true", "false"])
+_BOOLEANS = pa.array(["true", "false"], pa.string())
 
 Path = tuple[str, ...]
 Positions: TypeAlias = "npt.NDArray[np.int64]"

@@ -3,13 +3,14 @@
 Row groups are copied as bytes where they are large (:mod:`delta_maintenance.rewrite.copying`). Those of small files are not, since
 many small row groups cost every reader. But a column without a dictionary is a sequence of pages, and the sequences of many files
 behind each other are the column of one large row group (:mod:`delta_log.parquet.joined_chunk`). The other columns of the segment are
-decoded and encoded.
+decoded and encoded. The bytes of all files of a segment are in memory until its part has been written to the new file.
 
 A column is joined if all of this holds in all files of the segment:
 
 1. The file may be copied from, is read whole, has no deleted rows, and its rows need no ids.
-2. No leaf of the column is in a list or a map, or has a dictionary. All chunks of a leaf have one codec.
-3. The footer says how many values are null, and it has bounds that are trusted.
+2. No leaf of the column is in a list or a map. A leaf has no dictionary, or one that holds the values in the order of the rows
+   (:mod:`delta_log.parquet.plain_page`). All chunks of a leaf have one codec.
+3. The footer says how many values are null, and it has bounds that are trusted. Those of floats are if there is no NaN.
 4. A chunk has at least :data:`~delta_maintenance.rewrite.copying.JOINED_ROWS` rows.
 5. Its values do not seem to be those of the file before it. Otherwise, a dictionary of the new file would make the column smaller.
 
@@ -47,7 +48,7 @@ from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.segments import Segment
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
-#: The least share of a file's bytes that is worth it.
+#: The least share of the files' bytes that saves time.
 _WORTH_IT = 1 / 2
 
 _Rows: TypeAlias = pa.RecordBatch | pa.Table

@@ -107,7 +107,7 @@ class Sources(Struct):
     def _in_order(self) -> Iterator[OpenedSource]:
         """Yield the opened sources. A few are opened ahead: over a network, and while others are copied."""
         is_far = self.storage.concurrency > 1
-        if not is_far and self.task.rewrite != "copy":
+        if not is_far and not self._is_copying:
             yield from map(self._open, self.task.sources)
             return
         waiting: deque[tuple[int, Future[OpenedSource]]] = deque()
@@ -140,6 +140,11 @@ class Sources(Struct):
             return OpenedSource(source, data_file.num_rows, data_file, hidden, copied)
         assert copied is not None
         return OpenedSource(source, copied.footer.num_rows, None, hidden, copied)
+
+    @property
+    def _is_copying(self) -> bool:
+        """Whether probably all sources are copied, so that a processor has nothing to do."""
+        return self.copied_files is not None and all(map(self._asks_footer_first, self.task.sources))
 
     def _asks_footer_first(self, source: SourceFile) -> bool:
         if self.task.rewrite == "auto":

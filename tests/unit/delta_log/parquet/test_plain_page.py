@@ -14,8 +14,8 @@ import pytest
 from deltalake import ColumnProperties, WriterProperties, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.checks.naive_runs import naively
 from tests.support.repetition import examples
-from tests.unit.delta_log.parquet.test_rle_hybrid import naively
 
 from delta_log.parquet.chunk_form import DICTIONARIES
 from delta_log.parquet.footer import ColumnChunk, Footer
