@@ -3,8 +3,9 @@
 1. The first time that pyarrow converts a Python list, it tries to import pandas, so that it knows a Series when it gets one, and
    remembers the answer. Importing pandas takes longer than all that a small job does, and no code of this package holds a Series. So
    that first conversion is made here, while pandas cannot be found.
-2. When pyarrow's functions are loaded, their help texts are put together from those of their options, which takes half of the
-   time. NumPy gives its functions their help texts when it is loaded. A program shows none of them.
+2. When ``pyarrow.compute`` is loaded, it makes a function in Python for each of Arrow's, and puts the help texts together from those of
+   their options. Each function is made when it is asked for, without such a text. NumPy gives its functions their help texts when it is
+   loaded. A program shows none of them.
 3. NumPy's linear algebra, which is not used here, starts threads that spin for an eighth of a second.
 4. pyarrow's file systems for object stores, and the certificates for them, are not loaded: this package goes to stores by fsspec.
 5. Arrow's own allocator has twice the memory that is in use, and gives free memory back to the system each second, to pay for each
@@ -31,7 +32,9 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.machinery import PathFinder
+from threading import Lock
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -49,6 +52,9 @@ _OBJECTS = 200_000
 _HELP_OF_NUMPY = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
 #: The file systems of pyarrow that are left out. That of HDFS stays, since fsspec uses it.
 _STORES = ("pyarrow._s3fs", "pyarrow._gcsfs", "pyarrow._azurefs")
+#: Functions of Arrow that ``pyarrow.compute`` gives a second name when it is loaded, and those that have another one there.
+_RENAMED_FUNCTIONS, _KEYWORDS = ("utf8_zero_fill",), {"and_": "and", "or_": "or"}
+_MAKING = Lock()
 #: What Python has itself.
 _PRESENT = ("typing_extensions",)
 #: The package that pyarrow looks for when it converts the first list, for values of its types.
@@ -68,10 +74,10 @@ def load_lean_arrow() -> None:
     with _environment(_ALGEBRA | (_SYSTEM_POOL if _keeps_free_memory() else {})):
         _convert_first()
     with _in_place(_certificates()), _hidden(_STORES), suppress(Exception):
-        import pyarrow.fs
-    # This is about a private module of pyarrow. Where it has changed, the functions are loaded in full, when they are needed.
+        import pyarrow.fs  # noqa: F401
+    # This is about private parts of pyarrow. Where they have changed, all functions are made, when they are needed.
     with _in_place(_reader_of_help()), suppress(Exception):
-        import pyarrow.compute  # noqa: F401
+        _load_functions()
 
 
 def collect_rarely() -> None:
@@ -181,6 +187,50 @@ def _is_a_list(name: str) -> type:
     if name.startswith("__"):
         raise AttributeError(name)
     return list
+
+
+class _Registry:
+    """Stands for Arrow's registry of functions, and names some of them only."""
+
+    def __init__(self, whole: Any, *names: str) -> None:
+        self._whole, self._names = whole, names
+
+    def list_functions(self) -> tuple[str, ...]:
+        return self._names
+
+    def get_function(self, name: str) -> Any:
+        return self._whole.get_function(name)
+
+
+def _load_functions() -> None:
+    """Import ``pyarrow.compute``, which makes its functions for Arrow's when they are asked for."""
+    from pyarrow import _compute
+
+    registry = _compute.function_registry
+    _compute.function_registry = lambda: _Registry(registry(), *_RENAMED_FUNCTIONS)
+    try:
+        import pyarrow.compute as functions
+    finally:
+        _compute.function_registry = registry
+    functions.function_registry = registry
+    functions.__getattr__ = partial(_function, functions, registry)  # type: ignore[method-assign]
+
+
+def _function(functions: Any, registry: Callable[[], Any], name: str) -> Any:
+    """Return a function of ``pyarrow.compute`` that was not made yet.
+
+    :raises AttributeError: there is none.
+    """
+    with _MAKING, suppress(KeyError):
+        if name not in vars(functions):
+            functions.function_registry = lambda: _Registry(registry(), _KEYWORDS.get(name, name))
+            try:
+                functions._make_global_functions()
+            finally:
+                functions.function_registry = registry
+    if name in vars(functions):
+        return vars(functions)[name]
+    raise AttributeError(f"module {functions.__name__!r} has no attribute {name!r}")
 
 
 def _reader_of_help() -> ModuleType:

@@ -278,6 +278,50 @@ assert "Create an array" in np.array.__doc__ and "numpy._core._add_newdocs" in s
 """)
 
 
+def test_the_functions_of_arrow_are_made_when_they_are_asked_for() -> None:
+    succeed("""
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from delta_maintenance.lean_arrow import load_lean_arrow
+load_lean_arrow()
+import pyarrow as pa, pyarrow.compute as pc
+assert "equal" not in vars(pc)
+with ThreadPoolExecutor(16) as threads:
+    asked = [name for name in ("equal", "and_", "or", "is_null", "utf8_lower", "list_value_length") for _ in range(40)]
+    found = list(threads.map(lambda name: getattr(pc, name), asked))
+assert len(set(map(id, found))) == 6 and pc.equal is found[0] and "equal" in vars(pc)
+assert pc.and_(pa.array([True]), pa.array([False])).to_pylist() == [False]
+assert pc.utf8_zfill(pa.array(["7"]), 3).to_pylist() == ["007"] and pc.sum(pa.array([1, 2])).as_py() == 3
+assert pc.equal.__signature__ is not None and len(pc.list_functions()) > 200
+for name in ("no_such_function", "hash_sum", "count_all", "__path__"):
+    assert not hasattr(pc, name), name
+lean = {name for name in pc.list_functions() if hasattr(pc, name)} | set(vars(pc))
+del sys.modules["pyarrow.compute"]
+import pyarrow.compute as whole
+assert {name for name in vars(whole) if not name.startswith("__")} <= lean
+for name in pc.list_functions():
+    if hasattr(whole, name):
+        assert str(getattr(pc, name).__signature__ if hasattr(getattr(pc, name), "__signature__") else "") == str(
+            getattr(whole, name).__signature__ if hasattr(getattr(whole, name), "__signature__") else ""
+        ), name
+""")
+
+
+def test_the_functions_of_an_arrow_that_makes_them_otherwise_are_loaded() -> None:
+    succeed("""
+import pyarrow._compute
+class Registry:
+    def list_functions(self):
+        raise RuntimeError
+from delta_maintenance import lean_arrow
+lean_arrow._Registry = lambda *_: Registry()
+lean_arrow.load_lean_arrow()
+import pyarrow as pa, pyarrow.compute as pc
+assert "equal" in vars(pc) and "__getattr__" not in vars(pc)
+assert pc.equal(pa.array([1]), 1).to_pylist() == [True]
+""")
+
+
 def test_the_platform_is_known_to_those_who_ask_later() -> None:
     succeed("""
 from delta_maintenance.lean_arrow import load_lean_arrow
