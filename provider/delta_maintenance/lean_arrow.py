@@ -213,7 +213,7 @@ def _load_functions() -> None:
     finally:
         _compute.function_registry = registry
     functions.function_registry = registry
-    functions.__getattr__ = partial(_function, functions, registry)  # type: ignore[method-assign]
+    functions.__getattr__ = partial(_function, functions, registry)
 
 
 def _function(functions: Any, registry: Callable[[], Any], name: str) -> Any:

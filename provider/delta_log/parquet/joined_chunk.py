@@ -75,6 +75,7 @@ class JoinedChunk(Struct):
     :ivar pieces: the bytes of the pages, in their order.
     :ivar size_bytes: of the pages with their headers.
     :ivar uncompressed_bytes: the same, if the pages were not compressed.
+    :ivar source_bytes: of the chunks in their files.
     """
 
     leaf: Leaf
@@ -82,6 +83,7 @@ class JoinedChunk(Struct):
     num_values: int = 0
     size_bytes: int = 0
     uncompressed_bytes: int = 0
+    source_bytes: int = 0
     _codec: int | None = None
     _encodings: set[int] = field(default_factory=set)
     #: The chunks so far, and those of which values were looked up.
@@ -123,6 +125,7 @@ class JoinedChunk(Struct):
         self._encodings.update(encodings)
         self._null_count += nulls
         self.num_values += values
+        self.source_bytes += chunk.place[1]
         self._num_chunks += 1
         for page in pages:
             self._put(page)

@@ -46,6 +46,7 @@ from delta_maintenance.rewrite.copying import LARGE_BYTES, CopyRules, trusts_flo
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.segments import Segment
+from delta_maintenance.rewrite.sources import SourceSlice
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: The least share of the files' bytes that saves time.
@@ -134,48 +135,57 @@ class Joining(Struct):
         return EncodedPart(file, stats, (distrust,), read, bytes_copied)
 
     def _joined(self, segment: Segment, content: FilesInMemory) -> _Joined:
-        """Join the columns of a segment for which this is possible; none if it is not worth it."""
+        """Join the columns of a segment for which this is possible; none if it is not worth it.
+
+        :param content: gets the bytes of all files.
+        """
         found: _Joined | None = None
+        bytes_in = 0
         for part in segment:
-            opened = part.opened
-            if (
-                opened.hidden is not None
-                or opened.copied is not None
-                or part.row_groups is not None
-                or opened.source.size_bytes >= LARGE_BYTES
-            ):
-                return {}
-            view = content.add(opened.data_file, opened.source.size_bytes)
-            if view is None:
-                return {}
-            try:
-                data_end = footer_start(view)
-                with self._lock:
-                    footer = footer_of(view, data_end, self._footers, opened.data_file.end)
-                    joinable = self.rules.joinable_leaves(footer, data_end)
-            except CorruptThrift:
-                return {}
-            groups, trusts = [group for group in footer.row_groups if group.num_rows], trusts_floats(footer)
-            is_first = found is None
-            if found is None:
-                found = {number: JoinedChunk(self._leaves[number]) for number in joinable}
-            found = {
-                number: chunk
-                for number, chunk in found.items()
-                if number in joinable
-                and _takes(chunk, view, [group.chunks[joinable[number]] for group in groups], trusts)
-            }
-            # Files of one table are alike, so the first one tells whether it is worth it.
-            if is_first and not self._is_worth_it(found, len(view)):
+            found = self._with(found, part, content)
+            bytes_in += part.opened.source.size_bytes
+            # Files of one table are alike, so the first one tells in most cases.
+            if not self._is_worth_it(found, bytes_in):
                 return {}
         found = found or {}
-        if not self._is_worth_it(found, sum(part.opened.source.size_bytes for part in segment)):
-            return {}
         return {number: found[number] for number in sorted(self._whole_columns(found))}
 
+    def _with(self, found: _Joined | None, part: SourceSlice, content: FilesInMemory) -> _Joined:
+        """Return those of the columns that can be joined with the columns of a file, after that.
+
+        :param found: the columns of the files before it; ``None``: it is the first one.
+        """
+        opened = part.opened
+        if (
+            opened.hidden is not None
+            or opened.copied is not None
+            or part.row_groups is not None
+            or opened.source.size_bytes >= LARGE_BYTES
+        ):
+            return {}
+        view = content.add(opened.data_file, opened.source.size_bytes)
+        if view is None:
+            return {}
+        try:
+            data_end = footer_start(view)
+            with self._lock:
+                footer = footer_of(view, data_end, self._footers, opened.data_file.end)
+                joinable = self.rules.joinable_leaves(footer, data_end)
+        except CorruptThrift:
+            return {}
+        groups, trusts = [group for group in footer.row_groups if group.num_rows], trusts_floats(footer)
+        if found is None:
+            found = {number: JoinedChunk(self._leaves[number]) for number in joinable}
+        return {
+            number: chunk
+            for number, chunk in found.items()
+            if number in joinable
+            and _takes(chunk, view, [group.chunks[joinable[number]] for group in groups], trusts)
+        }
+
     def _is_worth_it(self, found: _Joined, bytes_in: int) -> bool:
-        copied = sum(found[number].size_bytes for number in self._whole_columns(found))
-        return copied > _WORTH_IT * bytes_in
+        joined = sum(found[number].source_bytes for number in self._whole_columns(found))
+        return joined > _WORTH_IT * bytes_in
 
     def _whole_columns(self, leaves: Iterable[int]) -> set[int]:
         """Return those leaves whose columns have no other leaves."""

@@ -114,7 +114,8 @@ def _read(content: bytes, chunk: ColumnChunk, found: PlainPages) -> list[Any]:
     moved.put_number((3, 7), len(pages))
     group = footer.row_groups[0].moved(4, [moved])
     file = b"PAR1" + pages + footer.of_row_groups([group]).to_end()
-    return pq.read_table(io.BytesIO(file)).column(0).to_pylist()
+    values: list[Any] = pq.read_table(io.BytesIO(file)).column(0).to_pylist()
+    return values
 
 
 def test_the_content_of_the_dictionary_is_not_compressed_again() -> None:
