@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.checks.naive_runs import naively
 from tests.support.repetition import examples
 
-from delta_log.parquet.chunk_form import DICTIONARIES
+from delta_log.parquet.chunk_form import COMPRESSED_BYTES, DATA_PAGE, DICTIONARIES, DICTIONARY_PAGE
 from delta_log.parquet.footer import ColumnChunk, Footer
 from delta_log.parquet.page import PLAIN, Page, dictionary_at, pages_of
 from delta_log.parquet.plain_page import PlainPages, plain_pages
@@ -105,13 +105,12 @@ def _read(content: bytes, chunk: ColumnChunk, found: PlainPages) -> list[Any]:
     """Let Arrow read the column from a file with these pages in the place of those of its only chunk."""
     footer = Footer.from_end(content)
     pages = b"".join(page.header() + page.before + bytes(page.content) for page in found.pages)
-    form, values = chunk.form.edited("pages only", chunk.values)
-    moved = ColumnChunk(form, list(values))
-    places = form.places
-    moved.put_number((3, 9), 4)
-    if (3, 11) in places:
-        moved.put_number((3, 11), 0)
-    moved.put_number((3, 7), len(pages))
+    form, numbers = chunk.form.edited("pages only", chunk.values)
+    moved = ColumnChunk(form, list(numbers))
+    moved.put_number(DATA_PAGE, 4)
+    if DICTIONARY_PAGE in form.places:
+        moved.put_number(DICTIONARY_PAGE, 0)
+    moved.put_number(COMPRESSED_BYTES, len(pages))
     group = footer.row_groups[0].moved(4, [moved])
     file = b"PAR1" + pages + footer.of_row_groups([group]).to_end()
     values: list[Any] = pq.read_table(io.BytesIO(file)).column(0).to_pylist()
