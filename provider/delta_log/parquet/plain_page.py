@@ -101,6 +101,9 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
             start, f"{dictionary.num_values} of {chunk.num_values} values are in the dictionary"
         )
     pages = list(pages_of(file, dictionary.stop, stop))
+    # What a page claims to hold may take any amount of memory.
+    if sum(page.num_values for page in pages) != chunk.num_values:
+        raise CorruptThrift(start, f"the pages do not have {chunk.num_values} values")
     num_using = next((n for n, page in enumerate(pages) if page.encoding not in DICTIONARIES), len(pages))
     least_unique = _LEAST_UNIQUE if may_repeat and leaf.physical_type in _WIDTHS else 1.0
     num_defined = None
