@@ -85,7 +85,7 @@ class Joining(Struct):
         :raises CorruptLog: a source is missing or broken.
         """
         # The ids of rows follow from the file that they are in.
-        if self.rules.num_row_ids:
+        if self.rules.num_row_ids or not all(map(_is_read_whole, segment)):
             return None
         content = FilesInMemory(sum(part.opened.source.size_bytes for part in segment))
         joined = self._joined(segment, content)
@@ -156,13 +156,6 @@ class Joining(Struct):
         :param found: the columns of the files before it; ``None``: it is the first one.
         """
         opened = part.opened
-        if (
-            opened.hidden is not None
-            or opened.copied is not None
-            or part.row_groups is not None
-            or opened.source.size_bytes >= LARGE_BYTES
-        ):
-            return {}
         view = content.add(opened.data_file, opened.source.size_bytes)
         if view is None:
             return {}
@@ -232,6 +225,17 @@ class Joining(Struct):
         stats = CopiedStats(self._settings_of(names).new_stats(), self.live.schema)
         stats.add([group], Distrust())
         return stats.finish()
+
+
+def _is_read_whole(part: SourceSlice) -> bool:
+    """Tell whether a slice is a small file of which all rows are wanted."""
+    opened = part.opened
+    return (
+        opened.hidden is None
+        and opened.copied is None
+        and part.row_groups is None
+        and opened.source.size_bytes < LARGE_BYTES
+    )
 
 
 def _takes(joined: JoinedChunk, view: memoryview, chunks: Sequence[ColumnChunk], trusts: bool) -> bool:
