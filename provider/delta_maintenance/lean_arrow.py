@@ -34,7 +34,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.machinery import PathFinder
-from threading import Lock
+from threading import RLock
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -54,7 +54,7 @@ _HELP_OF_NUMPY = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars"
 _STORES = ("pyarrow._s3fs", "pyarrow._gcsfs", "pyarrow._azurefs")
 #: Functions of Arrow that ``pyarrow.compute`` gives a second name when it is loaded, and those that have another one there.
 _RENAMED_FUNCTIONS, _KEYWORDS = ("utf8_zero_fill",), {"and_": "and", "or_": "or"}
-_MAKING = Lock()
+_MAKING = RLock()
 #: What Python has itself.
 _PRESENT = ("typing_extensions",)
 #: The package that pyarrow looks for when it converts the first list, for values of its types.
@@ -132,8 +132,9 @@ def _in_place(*modules: ModuleType) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in absent:
-            del sys.modules[name]
+        for name, module in absent.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
 
 
 def _module(name: str, **members: Any) -> ModuleType:
@@ -153,6 +154,8 @@ def _of_platform(name: str) -> Any:
     """Answer one who has kept what stood for ``platform``."""
     if name.startswith("__"):
         raise AttributeError(name)
+    if vars(sys.modules.get("platform", sys)).get("__getattr__") is _of_platform:
+        del sys.modules["platform"]
     import platform
 
     return getattr(platform, name)

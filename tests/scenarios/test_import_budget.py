@@ -335,6 +335,18 @@ assert pyarrow._platform.machine() == platform.machine() and pyarrow._platform.s
 """)
 
 
+def test_the_platform_is_known_to_a_release_that_asks_while_it_is_loaded() -> None:
+    succeed("""
+import sys
+from delta_maintenance.lean_arrow import _in_place, _system
+with _in_place(*_system()):
+    import platform
+    assert platform.machine() and platform.python_version()
+    import platform as again
+assert sys.modules["platform"] is again and again.machine() == platform.machine()
+""")
+
+
 def test_pandas_and_dateutil_work_as_ever_where_they_are_loaded_later() -> None:
     succeed("""
 from delta_maintenance.lean_arrow import load_lean_arrow

@@ -23,6 +23,8 @@ from tests.support.runs.maintenance_runs import run
 from tests.support.tables.rewritable_tables import File, GeneratedTable, as_multiset, generated_tables
 
 from delta_log import Table
+from delta_log.data.data_file import DataFile
+from delta_log.data.gathered_files import FilesInMemory
 from delta_log.errors import DeltaLogError
 from delta_log.parquet.footer import Footer
 from delta_log.parquet.page import pages_of
@@ -31,6 +33,7 @@ from delta_log.parquet.schema_elements import leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.rewrite import copying, joined_part
+from delta_maintenance.rewrite.live_rows import LiveRows
 
 #: So many rows of a file, in the tests of single tables.
 ROWS = copying.JOINED_ROWS
@@ -464,3 +467,57 @@ def test_a_column_with_a_wrong_checksum_is_decoded(tmp_path: Path) -> None:
     path = files_of(table)[1]
     path.write_bytes(_with_another_checksum(path.read_bytes()))
     assert joined_leaves(table) == PLAIN - {"id"}
+
+
+@pytest.mark.parametrize("has_dictionary", [True, False])
+def test_a_text_that_is_not_as_long_as_it_says_is_found_before_it_hides_those_of_other_files(
+    tmp_path: Path, has_dictionary: bool
+) -> None:
+    table = make_table(tmp_path / "t", use_dictionary=has_dictionary, compression="none")
+    path = files_of(table)[1]
+    content = bytearray(path.read_bytes())
+    at = content.index(b"text 10001")
+    content[at - 4 : at] = b"\xff\xff\0\0"
+    path.write_bytes(content)
+    with pytest.raises(TaskFailed, match=path.name):
+        run(table)
+    assert len(files_of(table)) == _FILES
+
+
+def test_texts_with_a_checksum_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[str]] = []
+    read = LiveRows.rows
+
+    def watched(self: LiveRows, *args: Any, names: set[str], **options: Any) -> Any:
+        asked.append(names)
+        return read(self, *args, names=names, **options)
+
+    monkeypatch.setattr(LiveRows, "rows", watched)
+    for number, checksum in enumerate([True, False]):
+        table = make_table(tmp_path / str(number), use_dictionary=True, write_page_checksum=checksum)
+        run(table)
+    assert asked == [{"list"}, {"list", "text", "point"}]
+
+
+def test_a_file_that_is_replaced_after_its_footer_was_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path / "t", compression="none")
+    path = files_of(table)[1]
+    fewer, size = pq.read_table(path).slice(10), path.stat().st_size
+    add = FilesInMemory.add
+
+    def replaced(self: FilesInMemory, data_file: DataFile, size_bytes: int) -> memoryview | None:
+        if data_file.key == path.name:
+            for filled_up in range(size):
+                notes = fewer.replace_schema_metadata({"filled": "x" * filled_up})
+                pq.write_table(notes, path, use_dictionary=False, store_schema=False, compression="none")
+                if path.stat().st_size == size:
+                    break
+                if path.stat().st_size < size - 1_000:
+                    continue
+        return add(self, data_file, size_bytes)
+
+    monkeypatch.setattr(FilesInMemory, "add", replaced)
+    with pytest.raises(TaskFailed, match=f"{path.name}.*another file has taken its place"):
+        run(table)

@@ -18,7 +18,16 @@ from msgspec import Struct
 from delta_log.parquet import chunk_form as form
 from delta_log.parquet.chunk_form import ChunkForm, Path, Values
 from delta_log.parquet.thrift_compact import I32, LIST, STRUCT, CorruptThrift
-from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, list_head, varint
+from delta_log.parquet.thrift_fields import (
+    Fields,
+    Shape,
+    encoded_integer,
+    encoded_varint,
+    end_of,
+    integer,
+    list_head,
+    varint,
+)
 
 MAGIC = b"PAR1"
 #: The footer's length, followed by the magic number.
@@ -178,7 +187,7 @@ class ColumnChunk(Struct):
             if place is not None:
                 bound = _content(self.values[place])
                 wide = with_wide_zeros(self.form.physical_type, bound, bound)[side]
-                self.values[place] = bytes((len(wide),)) + wide
+                self.values[place] = encoded_varint(len(wide)) + wide
 
     def moved(self, by: int) -> ColumnChunk:
         """Return the chunk for a file in which its pages lie ``by`` bytes further on."""

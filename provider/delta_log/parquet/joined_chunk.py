@@ -28,7 +28,7 @@ from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.float_pages import has_nan
 from delta_log.parquet.footer import COLUMN_INDEX, FLOAT_CODES, ColumnChunk, with_wide_zeros
 from delta_log.parquet.page import PLAIN, SNAPPY, UNCOMPRESSED, ZSTD, Page, pages_of
-from delta_log.parquet.plain_page import has_dictionary, plain_pages, plain_values
+from delta_log.parquet.plain_page import has_dictionary, has_fixed_width, plain_pages, plain_values
 from delta_log.parquet.schema_elements import Leaf
 from delta_log.parquet.thrift_compact import (
     BINARY,
@@ -76,6 +76,8 @@ class JoinedChunk(Struct):
     :ivar size_bytes: of the pages with their headers.
     :ivar uncompressed_bytes: the same, if the pages were not compressed.
     :ivar source_bytes: of the chunks in their files.
+    :ivar is_proven: all values that the pages claim to hold are there, since a checksum says that the pages are what was written, or
+        since the values have a fixed width and have been counted. Otherwise, decoding the chunks tells.
     """
 
     leaf: Leaf
@@ -84,6 +86,7 @@ class JoinedChunk(Struct):
     size_bytes: int = 0
     uncompressed_bytes: int = 0
     source_bytes: int = 0
+    is_proven: bool = True
     _codec: int | None = None
     _encodings: set[int] = field(default_factory=set)
     #: The chunks so far, and those of which values were looked up.
@@ -137,26 +140,27 @@ class JoinedChunk(Struct):
 
         :raises CorruptThrift: there are none, or they hold a NaN that the bounds may not tell, or are not what was written.
         """
-        (start, size), codec, kind = chunk.place, chunk.form.codec, self.leaf.physical_type
-        searches_nan, has_one = (
-            kind in FLOAT_CODES and not trusts_floats,
-            has_dictionary(chunk.form.encodings),
-        )
-        values: list[memoryview] = []
+        (start, size), codec, leaf = chunk.place, chunk.form.codec, self.leaf
+        searches_nan = leaf.physical_type in FLOAT_CODES and not trusts_floats
+        has_one, values = has_dictionary(chunk.form.encodings), list[memoryview]()
         if has_one:
             most_repeating = _FEW_REPEATING + _MOST_REPEATING * self._num_chunks if self._num_chunks else 0
             may_repeat = self._num_repeating < most_repeating
-            turned = plain_pages(content, chunk, self.leaf, may_repeat=may_repeat)
+            turned = plain_pages(content, chunk, leaf, may_repeat=may_repeat)
             pages, values = turned.pages, turned.values
             self._num_repeating += turned.repeats
+            self.is_proven &= turned.had_checksums or has_fixed_width(leaf)
         else:
             pages = list(pages_of(content, start, start + size))
             # Behind a broken page, no reader would find the values of other files any more.
             for page in pages:
-                page.check(codec)
-            if searches_nan:
-                values = [plain_values(page, codec, self.leaf) for page in pages]
-        if searches_nan and any(has_nan(found, kind) for found in values):
+                is_counted = page.encoding == PLAIN and has_fixed_width(leaf)
+                if searches_nan or (is_counted and page.checksum is None):
+                    values.append(plain_values(page, codec, leaf))
+                else:
+                    page.check(codec)
+                self.is_proven &= page.checksum is not None or is_counted
+        if searches_nan and any(has_nan(found, leaf.physical_type) for found in values):
             raise CorruptThrift(start, "there is a NaN, which the bounds may not tell")
         return pages, has_one
 

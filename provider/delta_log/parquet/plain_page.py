@@ -12,6 +12,7 @@ If a few numbers repeat, all of them are looked up in the dictionary and compres
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +40,8 @@ from delta_log.parquet.thrift_fields import encoded_varint, varint
 TURNABLE_CODECS = frozenset({UNCOMPRESSED, SNAPPY})
 #: The least part of the values that is in the dictionary, if values may repeat. Below, a dictionary may make the column smaller.
 _LEAST_UNIQUE = 15 / 16
-#: Chunks of more values are not turned.
-_MOST_VALUES = 1 << 20
+#: Chunks of more values or pages are not turned.
+_MOST_VALUES, _MOST_PAGES = 1 << 20, 1 << 10
 #: The bytes of a value, by physical type: INT32, INT64, FLOAT, DOUBLE. Only these are looked up.
 _WIDTHS = {1: 4, 2: 8, 4: 4, 5: 8}
 #: BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY.
@@ -53,26 +54,28 @@ class PlainPages(Struct, frozen=True):
     """The data pages of a chunk, and the plain values in each.
 
     :param repeats: values were looked up in the dictionary, since some of them repeat.
+    :param had_checksums: all pages of the file had one.
     """
 
     pages: list[Page]
     values: list[memoryview]
     repeats: bool
+    had_checksums: bool
 
 
-class _Using(Struct, frozen=True):
-    """A page that uses the dictionary.
+class _Content(Struct, frozen=True):
+    """What is in a page.
 
     :param levels: encoded, behind their length; empty where no value can be null.
     :param defined: the definition level of each value; ``None``: no value is null.
-    :param places: the places in the dictionary, encoded, behind their width.
+    :param values: plain, or the places in the dictionary, encoded, behind their width.
     """
 
     page: Page
     levels: memoryview
     defined: Unsigned | None
     num_defined: int
-    places: memoryview
+    values: memoryview
 
 
 def has_dictionary(encodings: Sequence[int]) -> bool:
@@ -100,7 +103,7 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
         raise CorruptThrift(
             start, f"{dictionary.num_values} of {chunk.num_values} values are in the dictionary"
         )
-    pages = list(pages_of(file, dictionary.stop, stop))
+    pages = list(islice(pages_of(file, dictionary.stop, stop), _MOST_PAGES))
     # What a page claims to hold may take any amount of memory.
     if sum(page.num_values for page in pages) != chunk.num_values:
         raise CorruptThrift(start, f"the pages do not have {chunk.num_values} values")
@@ -111,7 +114,7 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
         # Most columns are not like that. This finds it out before anything is decompressed.
         num_defined = chunk.num_values - chunk.null_count
         _check_unique(dictionary, num_defined, least_unique)
-    using = [_using(page, codec, leaf) for page in pages[:num_using]]
+    using = [_content(page, codec, leaf) for page in pages[:num_using]]
     found = sum(page.num_defined for page in using)
     _check_unique(dictionary, found, least_unique)
     if num_defined not in (None, found):
@@ -119,23 +122,32 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
     turned, values, repeats = _turned(dictionary, using, codec, leaf)
     behind = pages[num_using:]
     return PlainPages(
-        [turned, *behind], [values, *(plain_values(page, codec, leaf) for page in behind)], repeats
+        [turned, *behind],
+        [values, *(plain_values(page, codec, leaf) for page in behind)],
+        repeats,
+        all(page.checksum is not None for page in (dictionary, *pages)),
     )
 
 
+def has_fixed_width(leaf: Leaf) -> bool:
+    """Tell whether all values of a leaf have so many bytes that their number follows from that of the bytes."""
+    return leaf.physical_type in _WIDTHS
+
+
 def plain_values(page: Page, codec: int, leaf: Leaf) -> memoryview:
-    """Return the values of a plain page.
+    """Return the values of a plain page. Those of a fixed width are all there.
 
     :raises CorruptThrift: it has another encoding, or its content is not what was written.
     """
     if page.encoding != PLAIN:
         raise CorruptThrift(page.start, f"a page has encoding {page.encoding}, and not plain values")
-    page.compare_checksum()
-    content = decompressed(page, codec)
-    return content[behind_levels(content, leaf) :]
+    content = _content(page, codec, leaf)
+    if len(content.values) < content.num_defined * _WIDTHS.get(leaf.physical_type, 0):
+        raise CorruptThrift(page.start, "a page does not have the bytes of its values")
+    return content.values
 
 
-def _using(page: Page, codec: int, leaf: Leaf) -> _Using:
+def _content(page: Page, codec: int, leaf: Leaf) -> _Content:
     page.compare_checksum()
     content = decompressed(page, codec)
     start = behind_levels(content, leaf)
@@ -144,8 +156,10 @@ def _using(page: Page, codec: int, leaf: Leaf) -> _Using:
         width = leaf.most_defined.bit_length()
         if bytes(levels) != run_of(leaf.most_defined, width, page.num_values):
             defined = decoded(levels, width, page.num_values)
+            if defined.max(initial=0) > leaf.most_defined:
+                raise CorruptThrift(page.start, f"a level is above {leaf.most_defined}")
             num_defined = int(np.count_nonzero(defined == leaf.most_defined))
-    return _Using(page, levels, defined, num_defined, content[start:])
+    return _Content(page, levels, defined, num_defined, content[start:])
 
 
 def _check_unique(dictionary: Page, num_values: int, least_unique: float) -> None:
@@ -156,7 +170,7 @@ def _check_unique(dictionary: Page, num_values: int, least_unique: float) -> Non
 
 
 def _turned(
-    dictionary: Page, using: Sequence[_Using], codec: int, leaf: Leaf
+    dictionary: Page, using: Sequence[_Content], codec: int, leaf: Leaf
 ) -> tuple[Page, memoryview, bool]:
     """Return a plain page with the rows of some pages, its values, and whether some of them repeat."""
     dictionary.compare_checksum()
@@ -164,8 +178,10 @@ def _turned(
     width = _WIDTHS.get(leaf.physical_type)
     if width is not None and len(values) != width * dictionary.num_values:
         raise CorruptThrift(dictionary.start, "a dictionary does not have the bytes of its values")
-    places = _places(using)
+    places, num_defined = _places(using), sum(page.num_defined for page in using)
     repeats = places is not None
+    if places is None and num_defined != dictionary.num_values:
+        raise CorruptThrift(dictionary.start, "values are not in the dictionary")
     if places is not None:
         if width is None or int(places.max()) >= dictionary.num_values:
             raise CorruptThrift(dictionary.start, "texts repeat, or are not in the dictionary")
@@ -186,16 +202,16 @@ def _turned(
     return page, values, repeats
 
 
-def _places(using: Sequence[_Using]) -> Unsigned | None:
+def _places(using: Sequence[_Content]) -> Unsigned | None:
     """Return the places of all values in the dictionary; ``None``: they count from zero."""
     found: list[Unsigned] = []
     first, counts = 0, True
     for page in using:
         if not page.num_defined:
             continue
-        if not page.places:
+        if not page.values:
             raise CorruptThrift(page.page.start, "a page has no places in the dictionary")
-        width, encoded = page.places[0], bytes(page.places[1:])
+        width, encoded = page.values[0], bytes(page.values[1:])
         last = first + page.num_defined - 1
         if last.bit_length() <= width <= MOST_BITS and encoded == counted(first, page.num_defined, width):
             places: Unsigned = np.arange(first, first + page.num_defined, dtype=np.uint32)
@@ -208,7 +224,7 @@ def _places(using: Sequence[_Using]) -> Unsigned | None:
     return None if counts else np.concatenate(found)
 
 
-def _joined_levels(using: Sequence[_Using], leaf: Leaf) -> bytes:
+def _joined_levels(using: Sequence[_Content], leaf: Leaf) -> bytes:
     """Return the levels of all pages, behind their length."""
     if not leaf.most_defined:
         return b""
@@ -222,7 +238,7 @@ def _joined_levels(using: Sequence[_Using], leaf: Leaf) -> bytes:
     return len(levels).to_bytes(LENGTH_BYTES, "little") + levels
 
 
-def _levels(page: _Using, leaf: Leaf) -> Unsigned:
+def _levels(page: _Content, leaf: Leaf) -> Unsigned:
     if page.defined is not None:
         return page.defined
     return np.full(page.num_defined, leaf.most_defined, np.uint8)

@@ -23,6 +23,8 @@ MOST_BITS = 32
 _GROUP = 8
 #: So many groups have writers in a run, whose head is then one byte.
 _GROUPS_OF_A_RUN = 63
+#: Reading each run takes some microseconds. Arrow reads what has more of them.
+_MOST_RUNS = 1 << 13
 #: A number of 64 bits has no more bytes.
 _VARINT_BYTES = 10
 
@@ -30,7 +32,7 @@ _VARINT_BYTES = 10
 def decoded(content: memoryview, width: int, count: int) -> Unsigned:
     """Return so many values. Bytes behind them are not looked at.
 
-    :raises CorruptThrift: there are fewer.
+    :raises CorruptThrift: there are fewer, or they are in very many runs.
     """
     if not 0 <= width <= MOST_BITS:
         raise CorruptThrift(0, f"values of {width} bits")
@@ -40,6 +42,8 @@ def decoded(content: memoryview, width: int, count: int) -> Unsigned:
         head, length = varint(bytes(content[at : at + _VARINT_BYTES]) + b"\0", 0)
         at += length
         number, is_packed = head >> 1, head & 1
+        if len(found) > _MOST_RUNS:
+            raise CorruptThrift(at, f"values are in more than {_MOST_RUNS} runs")
         stop = at + (number * width if is_packed else value_bytes)
         if number < 1 or stop > len(content):
             raise CorruptThrift(at, "a run of values is empty or cut")

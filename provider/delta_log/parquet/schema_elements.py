@@ -67,6 +67,8 @@ _CONVERTED_TYPES: dict[int, _Struct] = {
 #: The logical types that replaced converted types.
 _REPLACEMENTS = {converted: _struct(fields).to_bytes() for converted, fields in _CONVERTED_TYPES.items()}
 _PLAIN_INTEGERS = {_INT32: _struct(_integers(32)).to_bytes(), _INT64: _struct(_integers(64)).to_bytes()}
+#: No column has members so deep within each other.
+_DEEPEST = 200
 #: Kind of a field that holds a struct.
 _ANNOTATION = STRUCT
 
@@ -114,12 +116,17 @@ def meanings_by_column(schema: list[Fields]) -> dict[bytes, list[tuple[Any, ...]
 
 
 def leaves_of(schema: list[Fields]) -> list[Leaf]:
-    """Return the leaves of a sound schema in their order."""
+    """Return the leaves of a schema in their order.
+
+    :raises CorruptThrift: the elements are no schema.
+    """
     leaves: list[Leaf] = []
     elements = iter(schema[1:])
 
     def read(path: tuple[bytes, ...], repetitions: tuple[int | None, ...]) -> None:
-        element = next(elements)
+        element = next(elements, None)
+        if element is None or len(path) == _DEEPEST:
+            raise CorruptThrift(0, "the schema ends within a column, or is too deep")
         path = (*path, element.binary(_NAME) or b"")
         repetitions = (*repetitions, element.number(_REPETITION))
         if _TYPE in element:
@@ -129,8 +136,12 @@ def leaves_of(schema: list[Fields]) -> list[Leaf]:
         for _ in range(element.number(_CHILDREN) or 0):
             read(path, repetitions)
 
+    if not schema:
+        raise CorruptThrift(0, "there is no schema")
     for _ in range(schema[0].required_number(_CHILDREN)):
         read((), ())
+    if next(elements, None) is not None:
+        raise CorruptThrift(0, "the schema has columns that its root does not count")
     return leaves
 
 

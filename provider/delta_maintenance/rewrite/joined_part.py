@@ -99,8 +99,10 @@ class Joining(Struct):
         """
         :raises _TooLarge: the rows are too many for one row group.
         """
-        names = {self._leaves[number].path[0].decode() for number in joined}
+        names = self._names_of(joined)
         rest = self.live.schema_of(set(self.live.schema.names) - names)
+        # Decoded to find out whether they can be, and forgotten. Texts are not made of a dictionary for that.
+        unproven = self._names_of(number for number, chunk in joined.items() if not chunk.is_proven)
         read, decoded_bytes = RowHash(), 0
 
         def bounded(batches: Iterable[_Rows]) -> Iterator[_Rows]:
@@ -115,16 +117,20 @@ class Joining(Struct):
             nonlocal read
             for batch in batches:
                 read = read.plus(RowHash.of(batch))
-                yield batch.select(rest.names)
+                yield batch
 
         encoder = self._encoder(rest)
+        batches: Iterable[_Rows] = ()
         if hashes_rows:
             batches = hashed(self.live.batches(segment))
-        else:
+        elif unproven or rest.names:
             batches = self.live.rows(
-                segment, dictionaries=encoder.dictionaries, names=rest.names, content=content
+                segment,
+                dictionaries=lambda: encoder.dictionaries() | unproven,
+                names=unproven.union(rest.names),
+                content=content,
             )
-        encoded = encoder.encode(bounded(batches))
+        encoded = encoder.encode(bounded(rows.select(rest.names) for rows in batches))
         file = PartFile()
         group, distrust = self._assembled(file, joined, encoded)
         encoded.content.release()
@@ -164,9 +170,12 @@ class Joining(Struct):
             with self._lock:
                 footer = footer_of(view, data_end, self._footers, opened.data_file.end)
                 joinable = self.rules.joinable_leaves(footer, data_end)
+            groups, trusts = [group for group in footer.row_groups if group.num_rows], trusts_floats(footer)
+            # Another file may have taken its place.
+            if footer.num_rows != opened.num_rows:
+                return {}
         except CorruptThrift:
             return {}
-        groups, trusts = [group for group in footer.row_groups if group.num_rows], trusts_floats(footer)
         if found is None:
             found = {number: JoinedChunk(self._leaves[number]) for number in joinable}
         return {
@@ -179,6 +188,10 @@ class Joining(Struct):
     def _is_worth_it(self, found: _Joined, bytes_in: int) -> bool:
         joined = sum(found[number].source_bytes for number in self._whole_columns(found))
         return joined > _WORTH_IT * bytes_in
+
+    def _names_of(self, leaves: Iterable[int]) -> set[str]:
+        """Return the names of the columns that leaves are in."""
+        return {self._leaves[number].path[0].decode() for number in leaves}
 
     def _whole_columns(self, leaves: Iterable[int]) -> set[int]:
         """Return those leaves whose columns have no other leaves."""

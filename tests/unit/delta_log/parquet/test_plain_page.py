@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from delta_log.parquet.chunk_form import COMPRESSED_BYTES, DATA_PAGE, DICTIONARI
 from delta_log.parquet.footer import ColumnChunk, Footer
 from delta_log.parquet.page import PLAIN, Page, dictionary_at, pages_of
 from delta_log.parquet.plain_page import PlainPages, plain_pages
+from delta_log.parquet.rle_hybrid import decoded, packed_run, run_of
 from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
 
@@ -173,6 +175,90 @@ def test_what_is_not_turned(
 ) -> None:
     with pytest.raises(CorruptThrift, match=message):
         turned(written(pa.table({"c": values}), **options), may_repeat=may_repeat)
+
+
+def _with_dictionary_of(other: bytes, content: bytes) -> PlainPages:
+    """Turn a chunk in whose place of the dictionary that of another chunk stands."""
+    start, size = chunk_in(content)[0].place
+    theirs, mine = (dictionary_at(memoryview(file), chunk_in(file)[0].place[0]) for file in (other, content))
+    assert theirs is not None
+    assert mine is not None
+    pages = other[theirs.start : theirs.stop] + content[mine.stop : start + size]
+    chunk, leaf = chunk_in(content)
+    form, numbers = chunk.form.edited("pages only", chunk.values)
+    chunk = ColumnChunk(form, list(numbers))
+    chunk.put_number(DICTIONARY_PAGE, 4)
+    chunk.put_number(DATA_PAGE, 4 + theirs.stop - theirs.start)
+    chunk.put_number(COMPRESSED_BYTES, len(pages))
+    return plain_pages(memoryview(b"PAR1" + pages), chunk, leaf, may_repeat=True)
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy"])
+def test_places_behind_the_end_of_the_dictionary_are_found(codec: str) -> None:
+    few, many = (written(pa.table({"n": list(range(count))}), compression=codec) for count in (1_500, 1_600))
+    with pytest.raises(CorruptThrift, match="not in the dictionary"):
+        _with_dictionary_of(few, many)
+    assert not _with_dictionary_of(many, many).repeats
+
+
+def test_a_page_behind_those_with_the_dictionary_that_has_too_few_values_is_found() -> None:
+    content = bytearray(
+        written(
+            pa.table({"n": list(range(3_000))}),
+            dictionary_pagesize_limit=8_000,
+            data_page_size=2_000,
+            write_batch_size=500,
+        )
+    )
+    chunk, leaf = chunk_in(bytes(content))
+    start, size = chunk.place
+    dictionary = dictionary_at(memoryview(content), start)
+    assert dictionary is not None
+    last = list(pages_of(memoryview(bytes(content)), dictionary.stop, start + size))[-1]
+    # More levels than values: those of no value are gone.
+    at = last.stop - len(last.content)
+    content[at : at + _LENGTH] = (len(last.content) - _LENGTH - 8).to_bytes(_LENGTH, "little")
+    content[at + _LENGTH : at + _LENGTH + 3] = run_of(1, 1, last.num_values)
+    with pytest.raises(CorruptThrift, match="bytes of its values"):
+        plain_pages(memoryview(bytes(content)), chunk, leaf, may_repeat=False)
+
+
+def test_levels_above_the_highest_are_found() -> None:
+    rows = pa.table({"s": [{"a": None if n % 3 == 1 else n} for n in range(40)]})
+    content = bytearray(written(rows))
+    page, _ = _only_page(bytes(content))
+    at = page.stop - len(page.content) + _LENGTH
+    width = 2
+    levels = decoded(page.content[_LENGTH:], width, 40)
+    assert sorted(set(levels.tolist())) == [1, 2]
+    packed = packed_run(np.where(levels == 1, 3, levels).astype(np.uint8), width)
+    size = int.from_bytes(page.content[:_LENGTH], "little")
+    assert len(packed) <= size
+    content[at : at + len(packed)] = packed
+    with pytest.raises(CorruptThrift, match="a level is above 2"):
+        turned(bytes(content))
+
+
+def test_a_dictionary_that_is_not_plain_is_refused() -> None:
+    content = written(pa.table({"n": list(range(1_000))}))
+    start, _ = chunk_in(content)[0].place
+    dictionary = dictionary_at(memoryview(content), start)
+    assert dictionary is not None
+    head = content[start : dictionary.stop - len(dictionary.content)]
+    assert head.endswith(b"\x15\x00\x12\x00\x00")
+    for encoding, is_plain in ((0, True), (2, True), (5, False), (8, False)):
+        other = head[:-4] + bytes((encoding << 1,)) + head[-3:]
+        found = dictionary_at(memoryview(content.replace(head, other)), start)
+        assert (found is not None) == is_plain
+
+
+def test_a_chunk_of_very_many_pages_or_runs_is_refused() -> None:
+    numbers = [None if n % 2 else n for n in range(3_000)]
+    content = written(pa.table({"n": numbers}), data_page_size=1, write_batch_size=2)
+    with pytest.raises(CorruptThrift, match="the pages do not have 3000 values"):
+        turned(content)
+    with pytest.raises(CorruptThrift, match="more than 8192 runs"):
+        decoded(memoryview(run_of(1, 1, 1) * 10_000), 1, 10_000)
 
 
 def test_a_wrong_checksum_is_found() -> None:
