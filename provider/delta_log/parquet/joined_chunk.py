@@ -28,7 +28,7 @@ from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.float_pages import has_nan
 from delta_log.parquet.footer import COLUMN_INDEX, FLOAT_CODES, ColumnChunk, with_wide_zeros
 from delta_log.parquet.page import PLAIN, SNAPPY, UNCOMPRESSED, ZSTD, Page, pages_of
-from delta_log.parquet.plain_page import has_dictionary, has_fixed_width, plain_pages, plain_values
+from delta_log.parquet.plain_page import has_dictionary, plain_pages, stored_pages
 from delta_log.parquet.schema_elements import Leaf
 from delta_log.parquet.thrift_compact import (
     BINARY,
@@ -76,8 +76,8 @@ class JoinedChunk(Struct):
     :ivar size_bytes: of the pages with their headers.
     :ivar uncompressed_bytes: the same, if the pages were not compressed.
     :ivar source_bytes: of the chunks in their files.
-    :ivar is_proven: all values that the pages claim to hold are there, since a checksum says that the pages are what was written, or
-        since the values have a fixed width and have been counted. Otherwise, decoding the chunks tells.
+    :ivar is_proven: all values that the pages claim to hold are there: a checksum says that the pages are what was written, or the
+        values have one length. Otherwise, decoding the chunks tells.
     """
 
     leaf: Leaf
@@ -149,17 +149,19 @@ class JoinedChunk(Struct):
             turned = plain_pages(content, chunk, leaf, may_repeat=may_repeat)
             pages, values = turned.pages, turned.values
             self._num_repeating += turned.repeats
-            self.is_proven &= turned.had_checksums or has_fixed_width(leaf)
+            self.is_proven &= turned.are_proven
         else:
             pages = list(pages_of(content, start, start + size))
             # Behind a broken page, no reader would find the values of other files any more.
-            for page in pages:
-                is_counted = page.encoding == PLAIN and has_fixed_width(leaf)
-                if searches_nan or (is_counted and page.checksum is None):
-                    values.append(plain_values(page, codec, leaf))
-                else:
+            has_checksums = all(page.checksum is not None for page in pages)
+            if searches_nan or (not has_checksums and all(page.encoding == PLAIN for page in pages)):
+                stored = stored_pages(content, chunk, leaf)
+                values = stored.values
+                self.is_proven &= stored.are_proven
+            else:
+                for page in pages:
                     page.check(codec)
-                self.is_proven &= page.checksum is not None or is_counted
+                self.is_proven &= has_checksums
         if searches_nan and any(has_nan(found, leaf.physical_type) for found in values):
             raise CorruptThrift(start, "there is a NaN, which the bounds may not tell")
         return pages, has_one

@@ -42,10 +42,8 @@ TURNABLE_CODECS = frozenset({UNCOMPRESSED, SNAPPY})
 _LEAST_UNIQUE = 15 / 16
 #: Chunks of more values or pages are not turned.
 _MOST_VALUES, _MOST_PAGES = 1 << 20, 1 << 10
-#: The bytes of a value, by physical type: INT32, INT64, FLOAT, DOUBLE. Only these are looked up.
-_WIDTHS = {1: 4, 2: 8, 4: 4, 5: 8}
-#: BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY.
-_OTHER_TYPES = frozenset({6, 7})
+#: The physical type of texts, and of others whose values differ in length.
+_BYTE_ARRAY = 6
 #: The longest literal of Snappy's whose tag tells its length, and the tag before a length of one byte.
 _SHORT_LITERAL_BYTES, _LONG_LITERAL = 60, 60
 
@@ -53,14 +51,14 @@ _SHORT_LITERAL_BYTES, _LONG_LITERAL = 60, 60
 class PlainPages(Struct, frozen=True):
     """The data pages of a chunk, and the plain values in each.
 
+    :param are_proven: all values that the pages claim to hold are there. Otherwise, decoding them tells.
     :param repeats: values were looked up in the dictionary, since some of them repeat.
-    :param had_checksums: all pages of the file had one.
     """
 
     pages: list[Page]
     values: list[memoryview]
-    repeats: bool
-    had_checksums: bool
+    are_proven: bool
+    repeats: bool = False
 
 
 class _Content(Struct, frozen=True):
@@ -96,7 +94,7 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
         dictionary is None
         or dictionary.stop > stop
         or codec not in TURNABLE_CODECS
-        or (leaf.physical_type not in _WIDTHS and leaf.physical_type not in _OTHER_TYPES)
+        or (leaf.width is None and leaf.physical_type != _BYTE_ARRAY)
     ):
         raise CorruptThrift(start, "the chunk has no dictionary that is read here")
     if not 0 < dictionary.num_values <= chunk.num_values <= _MOST_VALUES:
@@ -108,7 +106,7 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
     if sum(page.num_values for page in pages) != chunk.num_values:
         raise CorruptThrift(start, f"the pages do not have {chunk.num_values} values")
     num_using = next((n for n, page in enumerate(pages) if page.encoding not in DICTIONARIES), len(pages))
-    least_unique = _LEAST_UNIQUE if may_repeat and leaf.physical_type in _WIDTHS else 1.0
+    least_unique = _LEAST_UNIQUE if may_repeat and leaf.width is not None else 1.0
     num_defined = None
     if num_using == len(pages) and chunk.null_count is not None:
         # Most columns are not like that. This finds it out before anything is decompressed.
@@ -120,31 +118,61 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
     if num_defined not in (None, found):
         raise CorruptThrift(start, f"{found} values are not null, and {num_defined} by the footer")
     turned, values, repeats = _turned(dictionary, using, codec, leaf)
-    behind = pages[num_using:]
+    behind = _plain(pages[num_using:], codec, leaf)
+    has_checksums = all(page.checksum is not None for page in (dictionary, *pages[:num_using]))
     return PlainPages(
-        [turned, *behind],
-        [values, *(plain_values(page, codec, leaf) for page in behind)],
+        [turned, *behind.pages],
+        [values, *behind.values],
+        behind.are_proven and (has_checksums or _are_there(values, found, leaf)),
         repeats,
-        all(page.checksum is not None for page in (dictionary, *pages)),
     )
 
 
-def has_fixed_width(leaf: Leaf) -> bool:
-    """Tell whether all values of a leaf have so many bytes that their number follows from that of the bytes."""
-    return leaf.physical_type in _WIDTHS
+def stored_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf) -> PlainPages:
+    """Return the pages of a chunk without a dictionary, if all of them are plain.
+
+    :raises CorruptThrift: one is not, or is malformed.
+    """
+    start, size = chunk.place
+    return _plain(list(pages_of(file, start, start + size)), chunk.form.codec, leaf)
+
+
+def _plain(pages: list[Page], codec: int, leaf: Leaf) -> PlainPages:
+    contents = [_content(page, codec, leaf) for page in pages]
+    if any(page.encoding != PLAIN for page in pages):
+        raise CorruptThrift(pages[0].start, "not all pages have plain values")
+    proven = [
+        page.checksum is not None or _are_there(content.values, content.num_defined, leaf)
+        for page, content in zip(pages, contents, strict=True)
+    ]
+    return PlainPages(pages, [content.values for content in contents], all(proven))
 
 
 def plain_values(page: Page, codec: int, leaf: Leaf) -> memoryview:
-    """Return the values of a plain page. Those of a fixed width are all there.
+    """Return the values of a plain page.
 
     :raises CorruptThrift: it has another encoding, or its content is not what was written.
     """
-    if page.encoding != PLAIN:
-        raise CorruptThrift(page.start, f"a page has encoding {page.encoding}, and not plain values")
-    content = _content(page, codec, leaf)
-    if len(content.values) < content.num_defined * _WIDTHS.get(leaf.physical_type, 0):
-        raise CorruptThrift(page.start, "a page does not have the bytes of its values")
-    return content.values
+    return _plain([page], codec, leaf).values[0]
+
+
+def _are_there(values: memoryview, count: int, leaf: Leaf) -> bool:
+    """Tell whether so many plain values are certainly there. Where their lengths differ, only decoding them tells.
+
+    :raises CorruptThrift: they are not.
+    """
+    if leaf.width is not None:
+        if len(values) < count * leaf.width:
+            raise CorruptThrift(0, "a page does not have the bytes of its values")
+        return True
+    if leaf.physical_type != _BYTE_ARRAY or not count:
+        return not count
+    length = int.from_bytes(values[:LENGTH_BYTES], "little")
+    width = LENGTH_BYTES + length
+    if len(values) != count * width:
+        return False
+    lengths = np.dtype({"names": ["length"], "formats": ["<u4"], "offsets": [0], "itemsize": width})
+    return bool((np.frombuffer(values, lengths)["length"] == length).all())
 
 
 def _content(page: Page, codec: int, leaf: Leaf) -> _Content:
@@ -175,7 +203,7 @@ def _turned(
     """Return a plain page with the rows of some pages, its values, and whether some of them repeat."""
     dictionary.compare_checksum()
     values, body = decompressed(dictionary, codec), dictionary.content
-    width = _WIDTHS.get(leaf.physical_type)
+    width = leaf.width
     if width is not None and len(values) != width * dictionary.num_values:
         raise CorruptThrift(dictionary.start, "a dictionary does not have the bytes of its values")
     places, num_defined = _places(using), sum(page.num_defined for page in using)

@@ -26,6 +26,8 @@ _TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISI
     range(1, 11)
 )
 _INT32, _INT64, INT96, FLOAT, DOUBLE = 1, 2, 3, 4, 5
+#: Values that have as many bytes as the schema says, and the bytes of the values of other types.
+_FIXED_LENGTH, _WIDTHS = 7, {_INT32: 4, _INT64: 8, INT96: 12, FLOAT: 4, DOUBLE: 8}
 _OPTIONAL, _REPEATED = 1, 2
 #: Converted types.
 _MAP_KEY_VALUE, _DECIMAL = 2, 5
@@ -79,12 +81,14 @@ class Leaf(Struct, frozen=True):
     :param path: names from the top down.
     :param is_repeated: it is in a list or a map.
     :param most_defined: the definition level of values that are not null: how many of the elements on the path may be absent.
+    :param width: the bytes of each value; ``None``: they differ, or are less than one.
     """
 
     path: tuple[bytes, ...]
     physical_type: int
     is_repeated: bool
     most_defined: int = 1
+    width: int | None = None
 
 
 def columns_of(schema: list[Fields]) -> list[tuple[Any, ...]]:
@@ -132,7 +136,8 @@ def leaves_of(schema: list[Fields]) -> list[Leaf]:
         if _TYPE in element:
             kind = element.required_number(_TYPE)
             defined = sum(repetition in (_OPTIONAL, _REPEATED) for repetition in repetitions)
-            leaves.append(Leaf(path, kind, _REPEATED in repetitions, defined))
+            width = _WIDTHS.get(kind, element.number(_TYPE_LENGTH) if kind == _FIXED_LENGTH else None)
+            leaves.append(Leaf(path, kind, _REPEATED in repetitions, defined, width or None))
         for _ in range(element.number(_CHILDREN) or 0):
             read(path, repetitions)
 

@@ -126,7 +126,7 @@ class Joining(Struct):
         elif unproven or rest.names:
             batches = self.live.rows(
                 segment,
-                dictionaries=lambda: encoder.dictionaries() | unproven,
+                dictionaries=encoder.dictionaries,
                 names=unproven.union(rest.names),
                 content=content,
             )

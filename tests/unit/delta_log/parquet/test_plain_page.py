@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.support.repetition import examples
 from delta_log.parquet.chunk_form import COMPRESSED_BYTES, DATA_PAGE, DICTIONARIES, DICTIONARY_PAGE
 from delta_log.parquet.footer import ColumnChunk, Footer
 from delta_log.parquet.page import PLAIN, Page, dictionary_at, pages_of
-from delta_log.parquet.plain_page import PlainPages, plain_pages
+from delta_log.parquet.plain_page import PlainPages, plain_pages, stored_pages
 from delta_log.parquet.rle_hybrid import decoded, packed_run, run_of
 from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
@@ -221,6 +222,37 @@ def test_a_page_behind_those_with_the_dictionary_that_has_too_few_values_is_foun
     content[at + _LENGTH : at + _LENGTH + 3] = run_of(1, 1, last.num_values)
     with pytest.raises(CorruptThrift, match="bytes of its values"):
         plain_pages(memoryview(bytes(content)), chunk, leaf, may_repeat=False)
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+@pytest.mark.parametrize(
+    ("values", "is_proven"),
+    [
+        ([f"{n:0>32}" for n in range(500)], True),
+        ([None if n % 3 else f"{n:0>4}" for n in range(500)], True),
+        ([f"text {n}" for n in range(500)], False),
+        (["ab", "", "abcdefgh"], False),
+        ([Decimal(n).scaleb(-4) for n in range(500)], True),
+    ],
+)
+def test_texts_of_one_length_need_not_be_decoded(
+    use_dictionary: bool, values: list[Any], is_proven: bool
+) -> None:
+    kind = pa.decimal128(30, 4) if isinstance(values[0], Decimal) else pa.string()
+    for has_checksum in (False, True):
+        content = written(
+            pa.table({"c": pa.array(values, kind)}),
+            use_dictionary=use_dictionary,
+            write_page_checksum=has_checksum,
+        )
+        chunk, leaf = chunk_in(content)
+        file = memoryview(content)
+        found = (
+            plain_pages(file, chunk, leaf, may_repeat=False)
+            if use_dictionary
+            else stored_pages(file, chunk, leaf)
+        )
+        assert found.are_proven == (is_proven or has_checksum)
 
 
 def test_levels_above_the_highest_are_found() -> None:
