@@ -255,6 +255,30 @@ def test_tables_of_numbers_alone_are_encoded(tmp_path: Path, rewrite: str) -> No
     assert sorted(found["n"].to_pylist()) == list(range(10_000))
 
 
+@pytest.mark.parametrize("options", [{}, {"write_page_checksum": True}])
+@pytest.mark.parametrize("use_dictionary", [True, False])
+@pytest.mark.parametrize("verify", ["counts", "full"])
+def test_all_columns_may_be_joined(
+    tmp_path: Path, use_dictionary: bool, options: dict[str, Any], verify: str
+) -> None:
+    table = tmp_path / "t"
+    for first in (0, 5_000, 10_000):
+        numbers = range(first, first + ROWS)
+        new = pa.table({"id": list(numbers), "text": [f"text {n}" for n in numbers]})
+        deltalake.write_deltalake(str(table), new, mode="append")
+    for path in files_of(table):
+        found = pq.read_table(path)
+        pq.write_table(found, path, use_dictionary=use_dictionary, store_schema=False, **options)
+    resize(table)
+    before = as_multiset(Table(str(table)).snapshot().to_arrow().to_pylist())
+    report = run(table, verify=verify)
+    (path,) = files_of(table)
+    assert as_multiset(Table(str(table)).snapshot().to_arrow().to_pylist()) == before
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    copied = sum(group.column(number).total_compressed_size for number in range(2))
+    assert report.metrics["numCopiedBytes"] == copied
+
+
 @pytest.mark.usefixtures("any_share")
 def test_values_that_repeat_from_file_to_file_get_a_dictionary(tmp_path: Path) -> None:
     table = tmp_path / "t"

@@ -28,7 +28,7 @@ from delta_log.parquet.chunk_form import ChunkForm
 from delta_log.parquet.float_pages import has_nan
 from delta_log.parquet.footer import COLUMN_INDEX, FLOAT_CODES, ColumnChunk, with_wide_zeros
 from delta_log.parquet.page import PLAIN, SNAPPY, UNCOMPRESSED, ZSTD, Page, pages_of
-from delta_log.parquet.plain_page import has_dictionary, plain_pages, stored_pages
+from delta_log.parquet.plain_page import MOST_VALUES, has_dictionary, plain_pages, stored_pages
 from delta_log.parquet.schema_elements import Leaf
 from delta_log.parquet.thrift_compact import (
     BINARY,
@@ -154,7 +154,8 @@ class JoinedChunk(Struct):
             pages = list(pages_of(content, start, start + size))
             # Behind a broken page, no reader would find the values of other files any more.
             has_checksums = all(page.checksum is not None for page in pages)
-            if searches_nan or (not has_checksums and all(page.encoding == PLAIN for page in pages)):
+            can_count = chunk.num_values <= MOST_VALUES and all(page.encoding == PLAIN for page in pages)
+            if searches_nan or (can_count and not has_checksums):
                 stored = stored_pages(content, chunk, leaf)
                 values = stored.values
                 self.is_proven &= stored.are_proven

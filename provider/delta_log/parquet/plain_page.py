@@ -40,8 +40,8 @@ from delta_log.parquet.thrift_fields import encoded_varint, varint
 TURNABLE_CODECS = frozenset({UNCOMPRESSED, SNAPPY})
 #: The least part of the values that is in the dictionary, if values may repeat. Below, a dictionary may make the column smaller.
 _LEAST_UNIQUE = 15 / 16
-#: Chunks of more values or pages are not turned.
-_MOST_VALUES, _MOST_PAGES = 1 << 20, 1 << 10
+#: Chunks of more values, and chunks with a dictionary of more pages, are not looked into.
+MOST_VALUES, _MOST_PAGES = 1 << 20, 1 << 10
 #: The physical type of texts, and of others whose values differ in length.
 _BYTE_ARRAY = 6
 #: The longest literal of Snappy's whose tag tells its length, and the tag before a length of one byte.
@@ -97,14 +97,12 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
         or (leaf.width is None and leaf.physical_type != _BYTE_ARRAY)
     ):
         raise CorruptThrift(start, "the chunk has no dictionary that is read here")
-    if not 0 < dictionary.num_values <= chunk.num_values <= _MOST_VALUES:
+    if not 0 < dictionary.num_values <= chunk.num_values:
         raise CorruptThrift(
             start, f"{dictionary.num_values} of {chunk.num_values} values are in the dictionary"
         )
     pages = list(islice(pages_of(file, dictionary.stop, stop), _MOST_PAGES))
-    # What a page claims to hold may take any amount of memory.
-    if sum(page.num_values for page in pages) != chunk.num_values:
-        raise CorruptThrift(start, f"the pages do not have {chunk.num_values} values")
+    _check_number(pages, chunk)
     num_using = next((n for n, page in enumerate(pages) if page.encoding not in DICTIONARIES), len(pages))
     least_unique = _LEAST_UNIQUE if may_repeat and leaf.width is not None else 1.0
     num_defined = None
@@ -131,10 +129,18 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
 def stored_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf) -> PlainPages:
     """Return the pages of a chunk without a dictionary, if all of them are plain.
 
-    :raises CorruptThrift: one is not, or is malformed.
+    :raises CorruptThrift: one is not, or is malformed, or the chunk has more than :data:`MOST_VALUES`.
     """
     start, size = chunk.place
-    return _plain(list(pages_of(file, start, start + size)), chunk.form.codec, leaf)
+    pages = list(pages_of(file, start, start + size))
+    _check_number(pages, chunk)
+    return _plain(pages, chunk.form.codec, leaf)
+
+
+def _check_number(pages: Sequence[Page], chunk: ColumnChunk) -> None:
+    """Compare the numbers of values, since what a page claims to hold may take any amount of memory."""
+    if not sum(page.num_values for page in pages) == chunk.num_values <= MOST_VALUES:
+        raise CorruptThrift(chunk.place[0], f"the pages do not have {chunk.num_values} values, or too many")
 
 
 def _plain(pages: list[Page], codec: int, leaf: Leaf) -> PlainPages:
