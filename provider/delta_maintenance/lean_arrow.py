@@ -14,7 +14,8 @@
    pyarrow asks it none until it is to describe itself.
 7. NumPy's classes for annotations, by which NumPy annotates a few results of its linear algebra.
 8. Sockets, with which a function of pyarrow finds a free port.
-9. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
+9. ``argparse`` looks for translations of its messages in several places (:func:`load_lean_parser`).
+10. Python looks for unused cycles of objects after every 700 objects that stay. A start makes a hundred thousand that all stay.
    The command line says so before it loads its own modules (:func:`collect_rarely`).
 
 Only programs that are ours from their first line call this: the command line, the entry point of a job on one machine, a
@@ -78,6 +79,15 @@ def load_lean_arrow() -> None:
     # This is about private parts of pyarrow. Where they have changed, all functions are made, when they are needed.
     with _in_place(_reader_of_help()), suppress(Exception):
         _load_functions()
+
+
+def load_lean_parser() -> None:
+    """Import ``argparse`` without translations of its messages, of which there are none."""
+    one_of = _module(
+        "gettext", gettext=lambda text: text, ngettext=lambda one, many, n: one if n == 1 else many
+    )
+    with _in_place(one_of):
+        import argparse  # noqa: F401
 
 
 def collect_rarely() -> None:

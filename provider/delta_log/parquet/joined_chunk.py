@@ -29,7 +29,7 @@ from delta_log.parquet.float_pages import has_nan
 from delta_log.parquet.footer import COLUMN_INDEX, FLOAT_CODES, ColumnChunk, with_wide_zeros
 from delta_log.parquet.page import PLAIN, SNAPPY, UNCOMPRESSED, ZSTD, Page, pages_of
 from delta_log.parquet.plain_page import MOST_VALUES, has_dictionary, plain_pages, stored_pages
-from delta_log.parquet.schema_elements import Leaf
+from delta_log.parquet.schema_elements import FIXED_LENGTH, Leaf
 from delta_log.parquet.thrift_compact import (
     BINARY,
     BOOLEAN,
@@ -56,7 +56,6 @@ _NULL_PAGES, _LOWS, _HIGHS, _ORDER, _NULL_COUNTS = range(1, 6)
 _UNORDERED = 0
 _BOOLEAN = 0
 #: How a bound is compared, by physical type. Delta's types of a fixed number of bytes are decimals.
-_FIXED_LENGTH = 7
 _CODES = {1: "<i", 2: "<q", **FLOAT_CODES}
 
 
@@ -292,7 +291,7 @@ def _order(physical_type: int) -> Callable[[bytes], Any]:
     """
     code = _CODES.get(physical_type)
     if code is None:
-        return _signed if physical_type == _FIXED_LENGTH else bytes
+        return _signed if physical_type == FIXED_LENGTH else bytes
     unpacked = struct.Struct(code)
 
     def value(bound: bytes) -> Any:

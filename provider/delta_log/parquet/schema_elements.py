@@ -27,7 +27,7 @@ _TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISI
 )
 _INT32, _INT64, INT96, FLOAT, DOUBLE = 1, 2, 3, 4, 5
 #: Values that have as many bytes as the schema says, and the bytes of the values of other types.
-_FIXED_LENGTH, _WIDTHS = 7, {_INT32: 4, _INT64: 8, INT96: 12, FLOAT: 4, DOUBLE: 8}
+FIXED_LENGTH, _WIDTHS = 7, {_INT32: 4, _INT64: 8, INT96: 12, FLOAT: 4, DOUBLE: 8}
 _OPTIONAL, _REPEATED = 1, 2
 #: Converted types.
 _MAP_KEY_VALUE, _DECIMAL = 2, 5
@@ -136,7 +136,7 @@ def leaves_of(schema: list[Fields]) -> list[Leaf]:
         if _TYPE in element:
             kind = element.required_number(_TYPE)
             defined = sum(repetition in (_OPTIONAL, _REPEATED) for repetition in repetitions)
-            width = _WIDTHS.get(kind, element.number(_TYPE_LENGTH) if kind == _FIXED_LENGTH else None)
+            width = _WIDTHS.get(kind, element.number(_TYPE_LENGTH) if kind == FIXED_LENGTH else None)
             leaves.append(Leaf(path, kind, _REPEATED in repetitions, defined, width or None))
         for _ in range(element.number(_CHILDREN) or 0):
             read(path, repetitions)

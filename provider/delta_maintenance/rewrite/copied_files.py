@@ -19,6 +19,7 @@ from delta_log.errors import CorruptLog
 from delta_log.log.data_path import is_external
 from delta_log.parquet.assembled_file import Sink
 from delta_log.parquet.footer import END_BYTES, Footer, FooterMemory, footer_length
+from delta_log.parquet.schema_elements import FIXED_LENGTH, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
 from delta_maintenance.rewrite.copying import (
@@ -171,16 +172,22 @@ def copied_files_of(
     :param schema: of the new file.
     :param num_row_ids: how many of its last columns keep row ids and versions.
     """
-    like, memory = empty_footer(schema, settings), FooterMemory()
+    memory = FooterMemory()
+    like = None
     with suppress(CorruptThrift):
-        footer = _example(task, storage, memory)
-        if footer is not None and not stores_alike(footer, like):
+        example = _example(task, storage, memory)
+        if example is not None and _has_fixed_lengths(example):
             # Another way to store decimals is worth it only if row groups can be copied then.
             others = replace(settings, decimals_as_integers=False)
-            other = empty_footer(schema, others)
-            if stores_alike(footer, other):
-                settings, like = others, other
+            like = empty_footer(schema, others)
+            settings, like = (others, like) if stores_alike(example, like) else (settings, None)
+    like = like or empty_footer(schema, settings)
     return settings, CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids), memory)
+
+
+def _has_fixed_lengths(footer: Footer) -> bool:
+    """Tell whether a file has values of a fixed number of bytes, as decimals may be stored."""
+    return any(leaf.physical_type == FIXED_LENGTH for leaf in leaves_of(footer.schema))
 
 
 def _example(task: RewriteTask, storage: Storage, memory: FooterMemory) -> Footer | None:
