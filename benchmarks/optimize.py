@@ -9,6 +9,7 @@ d. b. where Delta Lake on Spark has written the table.
 e. 12 files of 56 MB, each of one large row group, into one file.
 f. b. with ``--rewrite copy``.
 g. 100 files of 20 MB, each twentieth with a deletion vector, into files of 1 GiB. delta-rs compacts the table without the vectors.
+m. 300 files of 0.85 MB of events, into one file: most values differ, and Arrow's dictionaries hold each of them once.
 
 ``--floor`` adds the least work to these, see :mod:`floor`: the best codec alone in a. to d., copying the bytes in e. and f.
 
@@ -37,18 +38,32 @@ f     0.67, 0.77       3.31, 4.60       4.9    94 against 949     0.23
 g     1.93, 3.11       11.3, 21.4       5.9    356 against 2,332
 ====  ===============  ===============  =====  =================  ==========
 
-The machine's pace changes within minutes: the day before, b was 1.91 against 2.84, and c 10.6 against 11.4. On a faster one of the
-same day, with a start-up of 0.14 s, a was 0.69 against 0.75, c 8.4 against 9.4, e 0.52 against 4.8, and f 0.45 against 2.3. Start-up
-takes 0.20 s of each in the table. In d, three quarters of the bytes are copied in pages.
+The machine's pace changes within minutes, and start-up takes 0.20 s of each in the table. A faster one, with a later release and a start-up
+of 0.14 s:
+
+====  ===============  ===============  =====  =================
+case  ours: s, s CPU   delta-rs         time   memory in MB
+====  ===============  ===============  =====  =================
+a     0.65, 1.00       0.74, 1.06       1.14   247 against 237
+b     1.41, 2.49       2.07, 2.82       1.46   333 against 947
+c     8.71, 16.1       9.46, 18.1       1.09   397 against 1,546
+d     1.52, 2.34       2.09, 2.89       1.37   306 against 956
+e     0.48, 0.52       4.71, 6.47       9.8    104 against 1,704
+f     0.39, 0.45       2.18, 2.94       5.6    90 against 951
+====  ===============  ===============  =====  =================
+
+In d, three quarters of the bytes are copied in pages, and in a, nine tenths are: the dictionaries of three columns hold each value once.
+m takes 0.65 s, where decoding everything takes 0.89, and delta-rs 1.18.
 
 Where the time of b. goes, for 32 of its files in one thread: decoding 0.12 s, encoding 0.13 s. Four columns of texts that hardly repeat
 take 0.10 s of it, 0.05 s of which are Snappy's compression: their lengths, four bytes before each text, are all that it finds again.
 In a., 48 files take 0.05 s and 0.06 s. In c., Python takes a tenth of the processor, Snappy a quarter.
 
-Tried without gain: Polars as the codec of segments (a. and b.); texts that hardly repeat read as dictionaries; dictionaries of
-unique values turned into plain pages (unique texts are rare in these tables); a thread of its own that copies, beside the one
-that works on footers (e. and f.), also with a shorter switch interval; a sink of Arrow's own for encoded parts, views instead of
-texts, decimals read as bytes (b. and c.).
+Tried without gain: Polars as the codec of segments (a. and b.); texts that hardly repeat read as dictionaries; values of which one in a
+hundred repeats looked up in their dictionaries (b. and c.); pages copied where less than half of the bytes are in them; a thread of
+its own that copies, beside the one that works on footers (e. and f.), also with a shorter switch interval; a sink of Arrow's own for
+encoded parts, views instead of texts, decimals read as bytes (b. and c.); in a., memory for the bytes of files that is used again, or
+is taken in smaller blocks.
 """
 
 from __future__ import annotations
@@ -80,11 +95,12 @@ _COMMANDS = {
     "e": ("e 12 x 56 MB", _GIB, ()),
     "f": ("f b. copied", _GIB, ("--rewrite", "copy")),
     "g": ("g 100 x 20 MB, 5 % with vectors", _GIB, ()),
+    "m": ("m 300 x 0.85 MB of events", _GIB, ()),
 }
 
 
 #: Beside ours and delta-rs, with ``--floor``.
-_FLOORS = dict.fromkeys("abcd", "codec") | dict.fromkeys("ef", "copy")
+_FLOORS = dict.fromkeys("abcdm", "codec") | dict.fromkeys("ef", "copy")
 
 
 def _contender(name: str, function: str, *, peer: bool = False) -> Contender:
@@ -147,6 +163,8 @@ def case(letter: str, root: Path, files: int) -> Case:
 def _table(letter: str, root: Path, files: int) -> Path:
     if letter == "a":
         return optimize_tables.narrow(root / "narrow-400", 400)
+    if letter == "m":
+        return optimize_tables.events(root / "events-300", 300)
     if letter in "bdf":
         table = optimize_tables.mixed(root / "mixed-300", 300)
         return optimize_contenders.spark_written(table, root / "spark-300", 300) if letter == "d" else table
@@ -191,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     root = given.directory or Path(tempfile.gettempdir()) / "airflow-provider-delta-bench"
     root.mkdir(parents=True, exist_ok=True)
-    for letter in given.cases or "abcdefghijkl":
+    for letter in given.cases or "abcdefghijklm":
         if letter in _COMMANDS:
             measured = command_case(letter, root, given.files, given.floor)
             side_by_side.run_cases(

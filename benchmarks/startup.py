@@ -9,20 +9,20 @@ Each contender is a program of its own, from the start of Python to its end; mem
 they are after an installation with pip. ``pyarrow`` is a program that imports Arrow's functions and its Parquet as they are, help texts
 included, and ends.
 
-2026-11-26, 2 quiet cores, medians, pyarrow 26.0.1, deltalake 1.6.6:
+2026-11-27, 2 quiet cores, medians, pyarrow 26.0.1, deltalake 1.6.6:
 
 ====================  ======  ==========  ====  ======
 case                  ours s  delta-rs s  time  memory
 ====================  ======  ==========  ====  ======
-a inspect               0.18        0.07   0.4     1.7
-b inspect, checkpoint   0.20        0.07   0.4     1.8
-c optimize              0.24        0.07   0.3     1.7
-d a job                 0.24        0.07   0.3     1.7
-pyarrow                 0.20
+a inspect              0.109       0.051   0.5     1.6
+b inspect, checkpoint  0.120       0.054   0.5     1.6
+c optimize             0.141       0.055   0.4     1.5
+d a job                0.145       0.054   0.4     1.6
+pyarrow                0.127
 ====================  ======  ==========  ====  ======
 
 Before pandas, sqlglot and the other operations were left out, a. took twice as long, and so did c. By ``-X importtime``,
-pyarrow's library with NumPy is 23 % of c., pyarrow's functions are 11 %, and the modules that rewrite files 15 %. Where our
+pyarrow's library with NumPy is a quarter of c., and our own modules are a third. Where our
 modules are not compiled, c. executes 1.7 times as many instructions.
 """
 
