@@ -13,8 +13,15 @@ import numpy as np
 
 from delta_log.parquet.chunk_form import DICTIONARIES
 from delta_log.parquet.footer import FLOAT_CODES, ColumnChunk
-from delta_log.parquet.page import HEADER_BYTES, Page, decompressed, dictionary_at, page_at
-from delta_log.parquet.plain_page import plain_values
+from delta_log.parquet.page import (
+    HEADER_BYTES,
+    PLAIN,
+    Page,
+    behind_levels,
+    decompressed,
+    dictionary_at,
+    page_at,
+)
 from delta_log.parquet.schema_elements import Leaf
 from delta_log.parquet.thrift_compact import CorruptThrift
 
@@ -61,7 +68,10 @@ def _lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
             missing -= page.num_values
             if page.encoding in DICTIONARIES and has_dictionary:
                 continue
-            values = plain_values(page, codec, leaf)
+            if page.encoding != PLAIN:
+                return False
+            content = decompressed(page, codec)
+            values = content[behind_levels(content, leaf) :]
         if has_nan(values, chunk.form.physical_type):
             return False
     # A reader looks for no further page when it has all values.

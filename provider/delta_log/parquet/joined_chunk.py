@@ -155,7 +155,7 @@ class JoinedChunk(Struct):
             has_checksums = all(page.checksum is not None for page in pages)
             can_count = chunk.num_values <= MOST_VALUES and all(page.encoding == PLAIN for page in pages)
             if searches_nan or (can_count and not has_checksums):
-                stored = stored_pages(content, chunk, leaf)
+                stored = stored_pages(pages, chunk, leaf)
                 values = stored.values
                 self.is_proven &= stored.are_proven
             else:

@@ -126,13 +126,11 @@ def plain_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf, *, may_repeat:
     )
 
 
-def stored_pages(file: memoryview, chunk: ColumnChunk, leaf: Leaf) -> PlainPages:
+def stored_pages(pages: list[Page], chunk: ColumnChunk, leaf: Leaf) -> PlainPages:
     """Return the pages of a chunk without a dictionary, if all of them are plain.
 
     :raises CorruptThrift: one is not, or is malformed, or the chunk has more than :data:`MOST_VALUES`.
     """
-    start, size = chunk.place
-    pages = list(pages_of(file, start, start + size))
     _check_number(pages, chunk)
     return _plain(pages, chunk.form.codec, leaf)
 
@@ -152,14 +150,6 @@ def _plain(pages: list[Page], codec: int, leaf: Leaf) -> PlainPages:
         for page, content in zip(pages, contents, strict=True)
     ]
     return PlainPages(pages, [content.values for content in contents], all(proven))
-
-
-def plain_values(page: Page, codec: int, leaf: Leaf) -> memoryview:
-    """Return the values of a plain page.
-
-    :raises CorruptThrift: it has another encoding, or its content is not what was written.
-    """
-    return _plain([page], codec, leaf).values[0]
 
 
 def _are_there(values: memoryview, count: int, leaf: Leaf) -> bool:

@@ -111,18 +111,15 @@ class LiveRows:
         *,
         on_all_processors: bool = False,
         dictionaries: Callable[[], Collection[str]] = frozenset,
-        names: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of some slices, in batches of bounded size.
 
-        :param names: physical names of the columns to read, where the table does not track rows; by default all.
         :param dictionaries: returns the names of texts that may come as dictionary arrays; asked before each slice.
         :param on_all_processors: decode columns side by side, where no other slices are.
         """
-        schema = self.schema if names is None else self.schema_of(names)
-        memory = self._memory_of(schema)
+        memory = self._memory_of(self.schema)
         for part in slices:
-            yield from self._batches_of(part, schema, memory, on_all_processors, dictionaries())
+            yield from self._batches_of(part, self.schema, memory, on_all_processors, dictionaries())
 
     def rows(
         self,

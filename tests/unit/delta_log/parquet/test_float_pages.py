@@ -111,6 +111,19 @@ def test_pages_of_another_writer(value: float) -> None:
     assert {answer for (answer,) in answers(sink.getvalue())} == {not math.isnan(value)}
 
 
+@pytest.mark.parametrize("value", [NAN, 1.0])
+def test_a_page_may_have_very_many_runs_of_nulls(value: float) -> None:
+    numbers = [None if n // 8 % 2 else n / 7 for n in range(160_000)] + [value]
+    content = written(
+        pa.table({"x": numbers}),
+        use_dictionary=False,
+        data_page_size=1 << 30,
+        write_batch_size=1 << 20,
+        max_rows_per_page=1 << 30,
+    )
+    assert answers(content) == [[not math.isnan(value)]]
+
+
 def test_a_long_chunk_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     content = written(
         pa.table({"x": [n / 7 for n in range(50_000)]}), use_dictionary=False, data_page_size=4_000
