@@ -24,13 +24,14 @@ _MOST_REFUSALS = 3
 
 
 class FilesInMemory:
-    """The bytes of files behind each other. Their memory is free when nothing refers to it any more.
+    """The bytes of files behind each other.
 
     :param most_bytes: of all files together.
+    :param memory: for them; by default, the memory of this object is free when nothing refers to it any more.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._memory = _new_memory(most_bytes)
+    def __init__(self, most_bytes: int, memory: memoryview | None = None) -> None:
+        self._memory = _new_memory(most_bytes) if memory is None else memory
         self._ends = [0]
 
     def add(self, data_file: DataFile, size_bytes: int) -> memoryview | None:
@@ -90,7 +91,7 @@ class GatheredFiles:
         free = None if content is not None else self._take(sum(size for _, size in files))
         table = None
         with suppress(CannotGather, CorruptThrift, TableError, pa.ArrowException, OSError):
-            view = _filled(free, files) if free is not None else content
+            view = content if free is None else _filled(free, files)
             assert view is not None
             whole = self._whole(view, files, most_bytes, left_out)
             table = whole.read_at_once(columns, memory=memory, dictionaries=dictionaries)
@@ -138,9 +139,8 @@ def _filled(memory: memoryview, files: Sequence[tuple[DataFile, int]]) -> memory
 
     :raises CannotGather: one of them has another length.
     """
-    start = 0
+    filled = FilesInMemory(len(memory), memory)
     for data_file, size in files:
-        if not data_file.copy_to(memory[start : start + size]):
+        if filled.add(data_file, size) is None:
             raise CannotGather(f"{data_file.key} does not have {size} bytes")
-        start += size
-    return memory[:start]
+    return filled.between(0, len(files))
