@@ -24,14 +24,13 @@ from delta_log.errors import AccessDenied, InvalidRequest, StorageError, Symboli
 from delta_log.storage import local_leftovers
 from delta_log.storage.local_directory import DirectoryWalk
 from delta_log.storage.local_listing import LocalPage
+from delta_log.storage.local_range import append_range, read_range
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage, require_key
 from delta_log.storage.store_clock import store_clock_ms
 
-#: Bytes that are copied at once where the kernel does not copy them.
-_PIECE_BYTES = 4 << 20
-#: The errors of ``link`` where there are no hard links; POSIX leaves the choice.
 #: A system call that fails so does not succeed when it is repeated.
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+#: The errors of ``link`` where there are no hard links; POSIX leaves the choice.
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 #: Devices whose file system has hard links, as this process has tried out.
 _proved: set[int] = set()
@@ -71,29 +70,18 @@ class LocalStorage(Storage):
             descriptor, size = walk.open_file(key)
             try:
                 rest = max(0, size - start)
-                return _read_at(descriptor, start, rest if length is None else min(length, rest))
+                return read_range(descriptor, start, rest if length is None else min(length, rest))
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise _named(error, self._path(key)) from error
 
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
-        """Let the kernel copy the bytes; some file systems then only note that two files share them."""
         try:
-            file.flush()
             with DirectoryWalk(self.root) as walk:
                 descriptor, size = walk.open_file(key)
                 try:
-                    wanted = max(0, min(length, size - start))
-                    done = _copied_by_kernel(descriptor, file.fileno(), start, wanted)
-                    file.seek(0, os.SEEK_END)
-                    while done < wanted:
-                        data = _read_at(descriptor, start + done, min(_PIECE_BYTES, wanted - done))
-                        if not data:  # the file was cut meanwhile
-                            break
-                        file.write(data)
-                        done += len(data)
-                    return done
+                    return append_range(file, descriptor, start, max(0, min(length, size - start)))
                 finally:
                     os.close(descriptor)
         except OSError as error:
@@ -357,30 +345,6 @@ class LocalStorage(Storage):
 
 def _directory_of(key: str) -> str:
     return key.rpartition("/")[0]
-
-
-def _read_at(descriptor: int, start: int, length: int) -> bytes:
-    data = os.pread(descriptor, length, start) if length else b""
-    if len(data) == length:
-        return data
-    # One system call may return less than it was asked for.
-    parts, missing = [data], length - len(data)
-    while missing and (part := os.pread(descriptor, missing, start + length - missing)):
-        parts.append(part)
-        missing -= len(part)
-    return b"".join(parts)
-
-
-def _copied_by_kernel(source: int, target: int, start: int, length: int) -> int:
-    """Append bytes to a file. Return their number, which is less than asked for where the kernel or a file system refuses."""
-    done = 0
-    with suppress(OSError, AttributeError):  # other systems than Linux have no such call
-        while done < length:
-            copied = os.copy_file_range(source, target, length - done, start + done)
-            if not copied:
-                break
-            done += copied
-    return done
 
 
 def _link(source_directory: int, source: str, directory: int, name: str, path: str) -> None:

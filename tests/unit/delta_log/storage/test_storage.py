@@ -106,27 +106,6 @@ class TestLocalStorage(StorageContract):
                 put("dir/data", b"content")
         assert os.listdir(os.path.join(storage.root, "dir")) == []
 
-    @pytest.mark.parametrize("refusal", [errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP])
-    def test_bytes_are_copied_where_the_kernel_does_not(
-        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, refusal: int
-    ) -> None:
-        calls = iter([3])
-
-        def refuse(source: int, target: int, count: int, offset: int) -> int:
-            # The first call copies a part.
-            for few in calls:
-                return os.write(target, os.pread(source, few, offset))
-            raise OSError(refusal, os.strerror(refusal))
-
-        monkeypatch.setattr(os, "copy_file_range", refuse, raising=False)
-        monkeypatch.setattr(local_storage, "_PIECE_BYTES", 4)
-        storage.put("a", b"0123456789abcdef")
-        with storage.open_write("b") as file:
-            file.write(b"<")
-            assert storage.read_into(file, "a", 1, 11) == 11
-            file.write(b">")
-        assert storage.read("b") == b"<123456789ab>"
-
     def test_files_and_every_directory_on_the_way_to_them_are_made_durable(
         self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
