@@ -30,7 +30,7 @@ from delta_log.parquet.chunk_form import DELTAS
 from delta_log.parquet.footer import FileEnd, Footer, FooterMemory, RowGroup, read_end
 from delta_log.parquet.int96 import Int96Check
 from delta_log.parquet.thrift_compact import CorruptThrift
-from delta_log.storage.storage import Storage
+from delta_log.storage.storage import Storage, filled_from
 from delta_log.table_config.schema import StructField, arrow_field
 
 _PAGE_BYTES = 1 << 20
@@ -197,7 +197,7 @@ class DataFile:
         try:
             return self._storage.open_read(self.key)
         except FileNotFoundError as error:
-            raise CorruptLog(self.key, "the log names this data file, but it is not there") from error
+            raise _is_missing(self.key) from error
 
     def _parquet_of(self, source: Any) -> pq.ParquetFile:
         # Pages are read one by one from a disk, and in a few large requests over a network. A file in memory needs neither.
@@ -216,16 +216,13 @@ class DataFile:
 
         :raises CorruptLog: the file is gone, or cannot be read.
         """
-        is_open = self._opened is not None
-        source = self._source if is_open else self._source_in_storage()
         try:
             with _file_errors(self.key, self._storage):
-                source.seek(0)
-                copied = source.readinto(target)
-                return copied == len(target) and not source.read(1)
-        finally:
-            if not is_open:
-                source.close()
+                if self._opened is not None:
+                    return filled_from(self._source, target)
+                return self._storage.read_whole(self.key, target)
+        except FileNotFoundError as error:
+            raise _is_missing(self.key) from error
 
     def close(self) -> None:
         """Close the file until :meth:`read` opens it again. A file that waits for its turn then needs no descriptor."""
@@ -545,6 +542,10 @@ def _values_of_lists(column: pa.ChunkedArray, ends: Sequence[int]) -> list[int]:
 def _live_positions(start: int, stop: int, hidden: RowBitmap | None) -> pa.Array:
     everything = np.arange(start, stop, dtype=np.int64)
     return pa.array(everything if hidden is None else everything[hidden.keep_mask(start, stop - start)])
+
+
+def _is_missing(key: str) -> CorruptLog:
+    return CorruptLog(key, "the log names this data file, but it is not there")
 
 
 class _file_errors:  # noqa: N801 - used as a with-statement, like contextlib's own

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import pyarrow as pa
 
@@ -131,7 +131,11 @@ class GatheredFiles:
 
 
 def _new_memory(num_bytes: int) -> memoryview:
-    return memoryview(mmap(-1, max(1, num_bytes), MAP_PRIVATE | MAP_ANONYMOUS))
+    memory = mmap.mmap(-1, max(1, num_bytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # In pages of 2 MiB, the system provides memory in less than half of the time.
+    with suppress(AttributeError, OSError):  # Linux has them, if it is built so
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 def _filled(memory: memoryview, files: Sequence[tuple[DataFile, int]]) -> memoryview:

@@ -16,7 +16,7 @@ footer                           the end
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -75,6 +75,8 @@ class Sink(Protocol):
     """The new file."""
 
     def write(self, data: bytes | memoryview) -> object: ...
+
+    def writelines(self, pieces: Iterable[bytes | memoryview]) -> object: ...
 
 
 def footer_at_end(source: Source, size_bytes: int) -> Footer:

@@ -59,8 +59,7 @@ class PartFile:
         return b"".join(self._within(start, length))
 
     def copy_to(self, sink: Sink, start: int, length: int) -> None:
-        for piece in self._all_within(start, length):
-            sink.write(piece)
+        sink.writelines(self._all_within(start, length))
 
     def share_with(self, other: PartFile, start: int, length: int) -> None:
         """Put bytes behind those of another file without copying them. Both files may be released.

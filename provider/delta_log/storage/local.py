@@ -24,7 +24,7 @@ from delta_log.errors import AccessDenied, InvalidRequest, StorageError, Symboli
 from delta_log.storage import local_leftovers
 from delta_log.storage.local_directory import DirectoryWalk
 from delta_log.storage.local_listing import LocalPage
-from delta_log.storage.local_range import append_range, read_range
+from delta_log.storage.local_range import NewFile, append_range, fill, read_range
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage, require_key
 from delta_log.storage.store_clock import store_clock_ms
 
@@ -82,6 +82,17 @@ class LocalStorage(Storage):
                 descriptor, size = walk.open_file(key)
                 try:
                     return append_range(file, descriptor, start, max(0, min(length, size - start)))
+                finally:
+                    os.close(descriptor)
+        except OSError as error:
+            raise _named(error, self._path(key)) from error
+
+    def read_whole(self, key: str, target: memoryview) -> bool:
+        try:
+            with DirectoryWalk(self.root) as walk:
+                descriptor, size = walk.open_file(key)
+                try:
+                    return size == len(target) and fill(descriptor, target)
                 finally:
                     os.close(descriptor)
         except OSError as error:
@@ -212,7 +223,7 @@ class LocalStorage(Storage):
         path = self._path(key)
         with DirectoryWalk(self.root) as walk:
             with _write_errors(path):
-                file = open(walk.create(key), "wb")  # noqa: SIM115 - closed below
+                file = NewFile(walk.create(key))
             try:
                 with file:
                     yield file

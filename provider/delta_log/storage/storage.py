@@ -162,6 +162,11 @@ class Storage(ABC):
             copied += len(data)
         return copied
 
+    def read_whole(self, key: str, target: memoryview) -> bool:
+        """Read a file into memory, and return whether it has the length of the target."""
+        with self.open_read(key) as source:
+            return filled_from(source, target)
+
     @abstractmethod
     def open_read(self, key: str) -> Any:
         """Open a seekable binary file for ``pyarrow.parquet``."""
@@ -302,3 +307,12 @@ class Storage(ABC):
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
         """Yield the content of each key, in the order of the keys; read several at once."""
         return map_ordered(self.read, keys, min(self.concurrency, len(keys)))
+
+
+def filled_from(source: Any, target: memoryview) -> bool:
+    """Read a file from its beginning, and return whether it has the length of the target.
+
+    :param source: from :meth:`Storage.open_read`.
+    """
+    source.seek(0)
+    return source.readinto(target) == len(target) and not source.read(1)

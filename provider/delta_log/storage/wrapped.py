@@ -31,6 +31,9 @@ class WrappedStorage(Storage):
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
         return self._inner.read_into(file, key, start, length)
 
+    def read_whole(self, key: str, target: memoryview) -> bool:
+        return self._inner.read_whole(key, target)
+
     def open_read(self, key: str) -> Any:
         return self._inner.open_read(key)
 

@@ -105,6 +105,7 @@ class StorageContract:
             partial(storage.read, start=3),
             partial(storage.read, length=0),
             storage.open_read,
+            partial(storage.read_whole, target=memoryview(bytearray(1))),
         ):
             try:
                 read("no/such")
@@ -382,6 +383,15 @@ class StorageContract:
                 for start in range(0, len(body), cut):
                     file.write(body[start : start + cut])
             assert storage.read(f"part/{cut}") == body
+
+    def test_a_file_is_read_into_memory_of_its_length(self, storage: Storage) -> None:
+        content = self.large(1)
+        storage.put("dir/file", content)
+        target = bytearray(len(content))
+        assert storage.read_whole("dir/file", memoryview(target))
+        assert target == content
+        for length in (0, len(content) - 1, len(content) + 1):
+            assert not storage.read_whole("dir/file", memoryview(bytearray(length)))
 
     def test_bytes_of_other_files_are_appended(self, storage: Storage) -> None:
         storage = self.in_small_parts(storage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.storage import local_range
-from delta_log.storage.local_range import append_range, read_range
+from delta_log.storage.local_range import NewFile, append_range, fill, read_range
 
 _CONTENT = bytes(range(251)) * 5
 
@@ -150,3 +151,45 @@ def test_reading_goes_on_after_a_short_answer(tmp_path: Path, monkeypatch: pytes
         assert read_range(file.fileno(), 3, 50) == _CONTENT[3:53]
         assert read_range(file.fileno(), len(_CONTENT) - 10, 50) == _CONTENT[-10:]
         assert read_range(file.fileno(), 3, 0) == b""
+
+
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 90), st.integers(1, 7), st.booleans())
+def test_pieces_are_written_in_their_order(
+    sizes: list[int], written_at_once: int, pieces_at_once: int, as_views: bool
+) -> None:
+    pieces = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+    write = os.writev
+
+    def writes_few(descriptor: int, given_pieces: list[memoryview]) -> int:
+        assert len(given_pieces) <= pieces_at_once
+        return write(descriptor, [b"".join(given_pieces)[:written_at_once]])
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
+        patch.setattr(os, "writev", writes_few)
+        patch.setattr(local_range, "_PIECES_AT_ONCE", pieces_at_once)
+        path = Path(directory) / "new"
+        with NewFile(os.open(path, os.O_WRONLY | os.O_CREAT)) as file:
+            file.write(b"<")
+            file.writelines(map(memoryview, pieces) if as_views else pieces)
+            assert file.tell() == 1 + sum(sizes)
+            file.write(b">")
+        assert path.read_bytes() == b"<" + b"".join(pieces) + b">"
+
+
+def test_more_pieces_than_the_system_takes_at_once(tmp_path: Path) -> None:
+    pieces = [b"%d," % number for number in range(5_000)]
+    with NewFile(os.open(tmp_path / "new", os.O_WRONLY | os.O_CREAT)) as file:
+        file.writelines(pieces)
+    assert (tmp_path / "new").read_bytes() == b"".join(pieces)
+
+
+def test_memory_is_filled_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "source").write_bytes(_CONTENT)
+    read = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda file, buffers, start: read(file, [buffers[0][:100]], start))
+    target = bytearray(len(_CONTENT))
+    with (tmp_path / "source").open("rb") as file:
+        assert fill(file.fileno(), memoryview(target))
+        assert target == _CONTENT
+        # It was cut since its length was asked for.
+        assert not fill(file.fileno(), memoryview(bytearray(len(_CONTENT) + 1)))
