@@ -63,7 +63,12 @@ Tried without gain: Polars as the codec of segments (a. and b.); texts that hard
 hundred repeats looked up in their dictionaries (b. and c.); pages copied where less than half of the bytes are in them; a thread of
 its own that copies, beside the one that works on footers (e. and f.), also with a shorter switch interval; a sink of Arrow's own for
 encoded parts, views instead of texts, decimals read as bytes (b. and c.); in a., memory for the bytes of files that is used again, or
-is taken in smaller blocks.
+is taken in smaller blocks; dictionaries of few values that become one, their places renumbered by NumPy (a.: a tenth less of a
+processor, but threads wait for Python's lock); pages that are copied read a second time instead of kept in memory (a. and m.: up to
+half of the memory less, a twentieth more time); libraries loaded by a thread of its own at the start.
+
+Polars as the codec of c., from files in memory to row groups in memory and without statistics, takes 7.0 s where the whole command
+takes 8.7, and 550 MB instead of 400.
 """
 
 from __future__ import annotations
