@@ -71,13 +71,16 @@ OURS = {
     "delta_maintenance.engine.local",
     "delta_maintenance.engine.spark",
     "delta_maintenance.engine.spark_session",
+    "delta_maintenance.health.options",
     "delta_maintenance.job",
     "delta_maintenance.listing",
+    "delta_maintenance.log_upkeep.options",
     "delta_maintenance.log_upkeep.plan",
     "delta_maintenance.optimize.plan",
     "delta_maintenance.partitions.predicate",
     "delta_maintenance.rewrite.bin",
     "delta_maintenance.rewrite.laid_out_rows",
+    "delta_maintenance.vacuum.options",
     "delta_maintenance.vacuum.plan",
 }
 WATCHED = LIBRARIES | PARQUET | OURS

@@ -216,13 +216,13 @@ class DataFile:
 
         :raises CorruptLog: the file is gone, or cannot be read.
         """
-        try:
-            with _file_errors(self.key, self._storage):
-                if self._opened is not None:
-                    return filled_from(self._source, target)
+        with _file_errors(self.key, self._storage):
+            if self._opened is not None:
+                return filled_from(self._source, target)
+            try:
                 return self._storage.read_whole(self.key, target)
-        except FileNotFoundError as error:
-            raise _is_missing(self.key) from error
+            except FileNotFoundError as error:
+                raise _is_missing(self.key) from error
 
     def close(self) -> None:
         """Close the file until :meth:`read` opens it again. A file that waits for its turn then needs no descriptor."""

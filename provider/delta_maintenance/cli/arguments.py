@@ -85,8 +85,9 @@ def make_parser(commands: Mapping[str, Command], only: str | None = None) -> arg
     for name, summary in _READING.items():
         if only in (None, name):
             _add_reading_options(_add_command(group, name, commands[name], summary), name)
-    for name, operation in {**READINGS, **OPERATIONS}.items():
-        if only in (None, name):
+    for operations in (READINGS, OPERATIONS):
+        for name in operations if only is None else {only}.intersection(operations):
+            operation = operations[name]
             _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
     if only in (None, "doctor"):
         _add_doctor(group, commands["doctor"])

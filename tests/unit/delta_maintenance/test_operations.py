@@ -13,3 +13,11 @@ def test_every_operation_can_be_run_and_its_report_be_shown() -> None:
         == set(RENDERERS)
         == (set(COMMANDS) - {"inspect", "history", "doctor", *READINGS})
     )
+
+
+def test_each_is_found_by_its_name() -> None:
+    for operations in (OPERATIONS, READINGS):
+        assert {name: operation.name for name, operation in operations.items()} == dict(
+            zip(operations, operations, strict=True)
+        )
+    assert OPERATIONS.get("health") is None
