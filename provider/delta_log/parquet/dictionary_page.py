@@ -15,7 +15,8 @@ _PAGE_TYPE, _UNCOMPRESSED_BYTES, _DICTIONARY_HEADER, _NUM_VALUES = 1, 2, 7, 1
 _DICTIONARY_PAGE = 2
 _NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
 #: A header as most writers write it: the page's type, its bytes without and with compression, perhaps a checksum, the number of
-#: values, their encoding, which is that of plain values by its present or its old name, perhaps whether they are sorted. It is not decoded field by field, since a table has very many of them.
+#: values, their encoding, which is that of plain values by its present or its old name, perhaps whether they are sorted. It is not
+#: decoded field by field, since a table has very many of them.
 USUAL_HEADER = re.compile(
     rb"\x15\x04\x15(?P<bytes>%b)\x15(?P<compressed>%b)(?:\x15(?P<checksum>%b)\x3c|\x4c)\x15(?P<values>%b)\x15[\x00\x04][\x11\x12]?\x00\x00"
     % ((_NUMBER,) * 4)

@@ -77,26 +77,22 @@ class LocalStorage(Storage):
             raise _named(error, self._path(key)) from error
 
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
-        try:
-            with DirectoryWalk(self.root) as walk:
-                descriptor, size = walk.open_file(key)
-                try:
-                    return append_range(file, descriptor, start, max(0, min(length, size - start)))
-                finally:
-                    os.close(descriptor)
-        except OSError as error:
-            raise _named(error, self._path(key)) from error
+        with self._opened(key) as (descriptor, size):
+            return append_range(file, descriptor, start, max(0, min(length, size - start)))
 
     def read_whole(self, key: str, target: memoryview) -> bool:
-        try:
-            with DirectoryWalk(self.root) as walk:
-                descriptor, size = walk.open_file(key)
-                try:
-                    return size == len(target) and fill(descriptor, target)
-                finally:
-                    os.close(descriptor)
-        except OSError as error:
-            raise _named(error, self._path(key)) from error
+        with self._opened(key) as (descriptor, size):
+            return size == len(target) and fill(descriptor, target)
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[tuple[int, int]]:
+        """Open a file for the time of the block; give its descriptor and its size in bytes."""
+        with _local_errors(self._path(key)), DirectoryWalk(self.root) as walk:
+            descriptor, size = walk.open_file(key)
+            try:
+                yield descriptor, size
+            finally:
+                os.close(descriptor)
 
     def open_read(self, key: str) -> Any:
         with _local_errors(self._path(key)), DirectoryWalk(self.root) as walk:

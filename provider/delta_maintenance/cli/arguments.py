@@ -86,9 +86,10 @@ def make_parser(commands: Mapping[str, Command], only: str | None = None) -> arg
         if only in (None, name):
             _add_reading_options(_add_command(group, name, commands[name], summary), name)
     for operations in (READINGS, OPERATIONS):
-        for name in operations if only is None else {only}.intersection(operations):
-            operation = operations[name]
-            _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
+        for name in operations:
+            if only in (None, name):
+                operation = operations[name]
+                _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
     if only in (None, "doctor"):
         _add_doctor(group, commands["doctor"])
     return parser

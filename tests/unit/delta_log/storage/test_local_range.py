@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,11 +42,11 @@ def appended(directory: Path, start: int, length: int) -> tuple[int, bytes]:
     return count, (directory / "target").read_bytes()
 
 
-def on(mounts: str) -> Callable[[pytest.MonkeyPatch, Path], None]:
-    """Have the file system of a directory be another one, or none that is listed."""
+def on(mounts: str) -> Callable[..., None]:
+    """Have the file system of a directory, or of a file, be another one, or none that is listed."""
 
-    def change(patch: pytest.MonkeyPatch, directory: Path) -> None:
-        device = os.stat(directory).st_dev
+    def change(patch: pytest.MonkeyPatch, directory: Path, file: Path | None = None) -> None:
+        device = os.stat(file or directory).st_dev
         listed = directory / "mounts"
         listed.write_text(mounts.format(device=f"{os.major(device)}:{os.minor(device)}"))
         patch.setattr(local_range, "_MOUNTS", listed)
@@ -68,7 +69,7 @@ def forget() -> Iterator[None]:
 
 @pytest.mark.parametrize("system", [_PLAIN, _NETWORK, _UNKNOWN])
 def test_any_range_is_appended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: Callable[[pytest.MonkeyPatch, Path], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: Callable[..., None]
 ) -> None:
     system(monkeypatch, tmp_path)
 
@@ -84,7 +85,7 @@ def test_any_range_is_appended(
 def test_a_plain_disk_reads_long_ranges_and_others_have_the_kernel_copy_them(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    system: Callable[[pytest.MonkeyPatch, Path], None],
+    system: Callable[..., None],
     calls: int,
 ) -> None:
     system(monkeypatch, tmp_path)
@@ -126,7 +127,21 @@ def test_a_system_without_a_list_of_file_systems(tmp_path: Path, monkeypatch: py
     assert appended(tmp_path, 0, 400)[1][1:-1] == _CONTENT[:400]
 
 
-def test_an_error_of_either_thread_ends_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_ends_the_copy_and_the_thread_that_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _PLAIN(monkeypatch, tmp_path, Path("/dev/full"))
+    (tmp_path / "source").write_bytes(_CONTENT)
+    before = threading.enumerate()
+    with (tmp_path / "source").open("rb") as source, open("/dev/full", "wb", buffering=0) as full:
+        assert local_range._is_plain(os.fstat(full.fileno()).st_dev)
+        with pytest.raises(OSError, match="No space left"):
+            append_range(full, source.fileno(), 0, 1_000)
+    assert threading.enumerate() == before
+
+
+def test_a_broken_disk_ends_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _PLAIN(monkeypatch, tmp_path)
     read = os.pread
 
