@@ -155,6 +155,20 @@ def test_a_broken_disk_ends_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyP
         appended(tmp_path, 0, 1_000)
 
 
+def test_nothing_follows_the_place_where_a_file_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _PLAIN(monkeypatch, tmp_path)
+    read = os.pread
+
+    def cut(source: int, length: int, start: int) -> bytes:
+        # It has grown again when the next piece is read.
+        return read(source, max(0, min(length, 250 - start)) if 200 <= start < 300 else length, start)
+
+    monkeypatch.setattr(os, "pread", cut)
+    assert appended(tmp_path, 0, 1_000) == (250, b"<" + _CONTENT[:250] + b">")
+
+
 def test_reading_goes_on_after_a_short_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "source"
     source.write_bytes(_CONTENT)
