@@ -11,6 +11,7 @@ from typing import Any
 
 import deltalake
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,11 +20,14 @@ from hypothesis import strategies as st
 from tests.support.checks.added_files import check_added_files
 from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import run
+from tests.support.tables.written_log import add, write_log
 
 from delta_log import Table
 from delta_log.errors import DeltaLogError
 from delta_maintenance.errors import TaskFailed
-from delta_maintenance.rewrite.copying import FLOATS_KEY, LARGE_ROWS
+from delta_maintenance.rewrite.copying import LARGE_ROWS
+from delta_maintenance.rewrite.writer_notes import CODEC_KEY, FLOATS_KEY
+from delta_maintenance.rewrite.writer_settings import CODEC_PROPERTY
 
 
 def rows(first: int, count: int = 50) -> pa.Table:
@@ -105,6 +109,36 @@ def test_a_copied_file_is_copied_again_with_its_bounds(tmp_path: Path) -> None:
     # Only this provider's own file says that a chunk with a NaN would have none.
     assert sorted(bounds) == [False, True]
     assert metadata.num_rows == 200
+
+
+def test_a_file_with_uncompressed_columns_is_copied_again(tmp_path: Path) -> None:
+    """The table names Snappy, which is of no use for random numbers."""
+    random = np.random.default_rng(1)
+    write_log(
+        tmp_path, [], properties={CODEC_PROPERTY: "snappy"}, columns={"random": "long", "small": "long"}
+    )
+
+    def append_numbers(count: int) -> None:
+        numbers = random.integers(-(2**62), 2**62, count)
+        version = Table(str(tmp_path)).snapshot().version + 1
+        path = tmp_path / f"{version}.parquet"
+        pq.write_table(pa.table({"random": numbers, "small": numbers % 1_000_000}), path)
+        action = {"add": add(path.name, path.stat().st_size, stats=json.dumps({"numRecords": count}))}
+        (tmp_path / "_delta_log" / f"{version:020d}.json").write_text(json.dumps(action))
+
+    append_numbers(LARGE_ROWS)
+    append_numbers(10)
+    run(tmp_path, rewrite="encode")
+    (path,) = files_of(tmp_path)
+    metadata = pq.read_metadata(path)
+    assert metadata.metadata[CODEC_KEY.encode()] == b"snappy"
+    assert [metadata.row_group(0).column(n).compression for n in (0, 1)] == ["UNCOMPRESSED", "SNAPPY"]
+    append_numbers(10)
+    before = Table(str(tmp_path)).snapshot().to_arrow().sort_by("random")
+    report = run(tmp_path, run_id="2", verify="full")
+    assert report.metrics["numCopiedBytes"] > 8 * LARGE_ROWS
+    assert Table(str(tmp_path)).snapshot().to_arrow().sort_by("random").equals(before)
+    check_added_files(tmp_path, 5)
 
 
 @pytest.mark.parametrize("bound", [0.0, -0.0, 7.5])

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from delta_log.parquet import chunk_form as form
 from delta_log.parquet.chunk_form import ChunkForm, Path, Values
-from delta_log.parquet.thrift_compact import I32, LIST, STRUCT, CorruptThrift
+from delta_log.parquet.thrift_compact import BINARY, I32, LIST, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import (
     Fields,
     Shape,
@@ -398,6 +398,12 @@ class Footer(Struct, frozen=True):
                     0, f"a row group has {len(group.chunks)} column chunks for {num_leaves} leaves"
                 )
         return groups
+
+    @property
+    def writer_bytes(self) -> tuple[bytes, bytes]:
+        """The writer's name and the key-value metadata, as encoded. Those of the files of one writer are often the same."""
+        name, notes = (self.fields.get(number, (BINARY, b""))[1] for number in (_CREATED_BY, _KEY_VALUES))
+        return name, notes
 
     @property
     def created_by(self) -> str:

@@ -30,17 +30,16 @@ claims of dictionaries and Bloom filters of these   from this provider: others m
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Collection
 from itertools import pairwise
 
 from msgspec import Struct, field
 
-from delta_log.data.legacy_calendar import may_be_julian
 from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.chunk_form import DICTIONARIES, ChunkForm
 from delta_log.parquet.footer import MAGIC, ColumnChunk, Footer, RowGroup
 from delta_log.parquet.joined_chunk import JOINABLE_CODECS, JOINABLE_ENCODINGS
+from delta_log.parquet.page import UNCOMPRESSED
 from delta_log.parquet.plain_page import TURNABLE_CODECS, has_dictionary
 from delta_log.parquet.schema_elements import (
     DOUBLE,
@@ -54,6 +53,7 @@ from delta_log.parquet.schema_elements import (
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.parquet.thrift_fields import encoded_integer
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
+from delta_maintenance.rewrite.writer_notes import WriterNotes
 from delta_maintenance.rewrite.writer_settings import CODEC_PROPERTY, WriterSettings
 
 #: From these on, a row group is large enough for ``auto``: DuckDB's row groups have so many rows.
@@ -62,22 +62,13 @@ LARGE_BYTES, LARGE_ROWS = 16 << 20, 122_880
 #: Chunks of fewer rows are not joined: each page costs a reader the time of hundreds of values.
 JOINED_ROWS = 1_000
 
-#: In the footer of each file that this provider writes: chunks of floats with a NaN have no bounds, and those with a zero make
-#: no claim about the values in their dictionaries and Bloom filters.
-FLOATS_KEY, FLOATS_ARE_TRUE = "delta-maintenance.floats", "1"
-
 #: Numbers of ``CompressionCodec`` by our names for codecs.
 _CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
+_KNOWN_CODECS = tuple(_CODECS.values())
 #: Numbers of ``Encoding``: plain, dictionaries, levels, deltas, and split streams.
 _ENCODINGS = frozenset({0, 2, 3, 4, 5, 6, 7, 8, 9})
 #: Between two column chunks.
 _LARGEST_GAP_BYTES = 4 << 10
-_JAVA = re.compile(r"parquet-mr version 1\.(\d+)\.")
-_FIRST_JAVA = 10
-#: Other writers whose statistics follow the present rules.
-_WRITERS = re.compile(
-    r"parquet-mr compatible Photon|parquet-cpp-arrow version|parquet-rs version|delta-rs|DuckDB|Polars|Trino version"
-)
 
 # Reasons against copying.
 DELETED_ROWS = "some of its rows are deleted"
@@ -130,12 +121,16 @@ class CopyRules(Struct):
     _floats: frozenset[int] = frozenset()
     #: Whether columns are right, by the bytes of the schema.
     _schemas: dict[bytes, bool] = field(default_factory=dict)
-    #: The forms of the chunks of the row group before, and what is against them.
-    _last_forms: tuple[tuple[ChunkForm, ...], str | None] = ((), None)
+    #: The forms of the chunks of the row group before, the codecs that they might have, and what is against them.
+    _last_forms: tuple[tuple[ChunkForm, ...], Collection[int], str | None] = ((), (), None)
+    #: The writer that was met last, by the bytes that describe it.
+    _writers: dict[tuple[bytes, bytes], WriterNotes] = field(default_factory=dict)
     #: The leaves of columns that are right and all leaves of the file, by the bytes of the schema.
     _alike: dict[bytes, tuple[dict[int, int], list[Leaf]]] = field(default_factory=dict)
     #: Whether chunks of a form may be joined, by the path of their leaf.
-    _joined_forms: dict[tuple[tuple[bytes, ...], ChunkForm], bool] = field(default_factory=dict)
+    _joined_forms: dict[tuple[tuple[bytes, ...], ChunkForm, Collection[int]], bool] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self._leaves = leaves_of(self.like.schema)
@@ -162,7 +157,8 @@ class CopyRules(Struct):
                 against = self._against_places(footer, groups, data_end, self._leaves)
             if against is not None:
                 return Copies((against,) * len(groups))
-            reasons = tuple(self._against_group(group) for group in groups)
+            codecs = self._codecs_of(footer)
+            reasons = tuple(self._against_group(group, codecs) for group in groups)
         except CorruptThrift:
             return Copies((ODD_FOOTER,) * max(1, len(footer.row_groups)))
         return Copies(reasons, self._distrust(footer))
@@ -185,23 +181,40 @@ class CopyRules(Struct):
                 or self._against_places(footer, groups, data_end, leaves) is not None
             ):
                 return {}
+            codecs = self._codecs_of(footer)
             return {
                 number: there
                 for number, there in alike.items()
                 if not leaves[there].is_repeated
-                and all(self._joins(leaves[there], group.chunks[there]) for group in groups)
+                and all(self._joins(leaves[there], group.chunks[there], codecs) for group in groups)
             }
         except CorruptThrift:
             return {}
 
-    def _joins(self, leaf: Leaf, chunk: ColumnChunk) -> bool:
-        key = leaf.path, chunk.form
+    def writer_of(self, footer: Footer) -> WriterNotes:
+        """Return what a footer says of the writer of a file."""
+        written = footer.writer_bytes
+        found = self._writers.get(written)
+        if found is None:
+            found = WriterNotes.of(footer)
+            self._writers = {written: found}
+        return found
+
+    def _codecs_of(self, footer: Footer) -> Collection[int]:
+        """Return the codecs that the chunks of a file may have: the table's, and none where this provider found it of no use."""
+        if self.codec is None:
+            return _KNOWN_CODECS
+        chose = _CODECS.get(self.writer_of(footer).codec or "") == self.codec
+        return (self.codec, UNCOMPRESSED) if chose else (self.codec,)
+
+    def _joins(self, leaf: Leaf, chunk: ColumnChunk, codecs: Collection[int]) -> bool:
+        key = leaf.path, chunk.form, codecs
         if key not in self._joined_forms:
-            codecs = TURNABLE_CODECS if has_dictionary(chunk.form.encodings) else JOINABLE_CODECS
+            joined = TURNABLE_CODECS if has_dictionary(chunk.form.encodings) else JOINABLE_CODECS
             self._joined_forms[key] = (
                 (JOINABLE_ENCODINGS | DICTIONARIES).issuperset(chunk.form.encodings)
-                and chunk.form.codec in codecs
-                and self._against_form(leaf, chunk.form) is None
+                and chunk.form.codec in joined
+                and self._against_form(leaf, chunk.form, codecs) is None
             )
         return (
             self._joined_forms[key]
@@ -221,9 +234,10 @@ class CopyRules(Struct):
     def _against_writer(self, footer: Footer) -> str | None:
         if footer.is_signed:
             return ENCRYPTED
-        if not knows_writer(footer.created_by):
+        writer = self.writer_of(footer)
+        if not writer.is_known:
             return UNKNOWN_WRITER
-        return JULIAN if may_be_julian(footer.key_values, footer.created_by)[0] else None
+        return JULIAN if writer.may_be_julian else None
 
     def _against_places(
         self, footer: Footer, groups: list[RowGroup], data_end: int, leaves: list[Leaf]
@@ -254,16 +268,19 @@ class CopyRules(Struct):
         fits = all(end <= start for (_, end), (start, _) in pairwise(bounds))
         return None if fits else ODD_FOOTER
 
-    def _against_group(self, group: RowGroup) -> str | None:
+    def _against_group(self, group: RowGroup, codecs: Collection[int]) -> str | None:
         if not group.num_rows:
             return None
         forms = tuple(chunk.form for chunk in group.chunks)
         # Most files of a table are written alike.
-        if forms != self._last_forms[0]:
-            found = map(self._against_form, self._leaves, forms)
-            self._last_forms = forms, next((against for against in found if against is not None), None)
-        if self._last_forms[1] is not None:
-            return self._last_forms[1]
+        if (forms, codecs) != self._last_forms[:2]:
+            found = (
+                self._against_form(leaf, form, codecs) for leaf, form in zip(self._leaves, forms, strict=True)
+            )
+            against = next((against for against in found if against is not None), None)
+            self._last_forms = forms, codecs, against
+        if self._last_forms[2] is not None:
+            return self._last_forms[2]
         if self.num_row_ids and any(chunk.null_count != 0 for chunk in group.chunks[-self.num_row_ids :]):
             return ROW_IDS
         if self.mode == "auto" and group.num_rows < LARGE_ROWS:
@@ -272,24 +289,25 @@ class CopyRules(Struct):
                 return SMALL
         return None
 
-    def _against_form(self, leaf: Leaf, form: ChunkForm) -> str | None:
+    def _against_form(self, leaf: Leaf, form: ChunkForm, codecs: Collection[int]) -> str | None:
         if form.is_encrypted:
             return ENCRYPTED
         if form.is_elsewhere:
             return ELSEWHERE
         if form.leaf != leaf.path or form.physical_type != leaf.physical_type:
             return ODD_FOOTER
-        if form.codec not in _CODECS.values():
+        if form.codec not in _KNOWN_CODECS:
             return UNKNOWN_CODEC
-        if self.codec not in (None, form.codec):
+        if form.codec not in codecs:
             return OTHER_CODEC
         return None if _ENCODINGS.issuperset(form.encodings) else UNKNOWN_ENCODING
 
     def _distrust(self, footer: Footer) -> Distrust:
-        no_bounds = frozenset() if trusts_floats(footer) else self._floats
+        writer = self.writer_of(footer)
+        no_bounds = frozenset() if writer.has_true_floats else self._floats
         if not footer.has_type_orders:
             no_bounds = frozenset(range(len(self._leaves)))
-        return Distrust(no_bounds, frozenset() if _is_ours(footer) else self._floats, is_foreign=True)
+        return Distrust(no_bounds, frozenset() if writer.is_ours else self._floats, is_foreign=True)
 
 
 def stores_alike(footer: Footer, other: Footer) -> bool:
@@ -319,28 +337,3 @@ def against_source(task: RewriteTask, source: SourceFile) -> str | None:
     if task.num_outputs > 1:
         return SEVERAL_FILES
     return None if source.deletion_vector is None else DELETED_ROWS
-
-
-def knows_writer(created_by: str) -> bool:
-    """Tell whether the statistics of a writer follow the present rules of the format."""
-    return _java_minor(created_by) is not None or _WRITERS.match(created_by) is not None
-
-
-def trusts_floats(footer: Footer) -> bool:
-    """Tell whether the bounds of floats are right where there is a NaN: this provider and parquet-java then give none."""
-    return _is_ours(footer) or _java_minor(footer.created_by) is not None
-
-
-def _is_ours(footer: Footer) -> bool:
-    return footer.key_values.get(FLOATS_KEY.encode()) == FLOATS_ARE_TRUE.encode()
-
-
-def floats_note() -> Mapping[str, str]:
-    """Return what the footer of each new file says of the bounds of floats."""
-    return {FLOATS_KEY: FLOATS_ARE_TRUE}
-
-
-def _java_minor(created_by: str) -> int | None:
-    """Return the minor version of the parquet-java that wrote a file, if it is new enough."""
-    found = _JAVA.match(created_by)
-    return int(found[1]) if found is not None and int(found[1]) >= _FIRST_JAVA else None

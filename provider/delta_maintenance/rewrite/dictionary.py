@@ -28,7 +28,7 @@ def dictionary_columns(group: pa.Table) -> list[str]:
     """Return the paths of the leaves of a row group that get a dictionary."""
     if not group.num_rows or not group.num_columns:
         return []
-    sample = _sample(group)
+    sample = slices_of(group, _SAMPLE_ROWS, _SLICES)
     scale = group.num_rows / sample.num_rows
     return [
         path
@@ -61,12 +61,13 @@ def _met(kinds: float) -> float:
     return kinds * -math.expm1(-1 / kinds)
 
 
-def _sample(group: pa.Table) -> pa.Table:
-    if group.num_rows <= _SAMPLE_ROWS:
+def slices_of(group: pa.Table, rows: int, slices: int) -> pa.Table:
+    """Return about so many rows in slices spread over a row group; all of its rows if these are fewer."""
+    if group.num_rows <= rows:
         return group.combine_chunks()
-    rows = _SAMPLE_ROWS // _SLICES
-    step = (group.num_rows - rows) // (_SLICES - 1)
-    return pa.concat_tables([group.slice(number * step, rows) for number in range(_SLICES)]).combine_chunks()
+    rows //= slices
+    step = (group.num_rows - rows) // (slices - 1)
+    return pa.concat_tables([group.slice(number * step, rows) for number in range(slices)]).combine_chunks()
 
 
 def _pays(values: pa.Array | pa.ChunkedArray, scale: float) -> bool:
@@ -74,12 +75,17 @@ def _pays(values: pa.Array | pa.ChunkedArray, scale: float) -> bool:
     if not sampled or pa.types.is_null(values.type):
         return False
     width = values.nbytes / sampled
-    distinct = pc.count_distinct(values, mode="only_valid").as_py()
-    found = estimated_distinct(distinct, sampled, sampled * scale)
+    found = estimated_distinct(num_distinct(values), sampled, sampled * scale)
     indexes = max(1, math.ceil(math.log2(found + 1))) / 8
     with_dictionary = found * width + sampled * scale * indexes
     fits = found * width <= _LARGEST_DICTIONARY_BYTES
     return bool(fits and with_dictionary <= _WORTH_IT * sampled * scale * width)
+
+
+def num_distinct(values: pa.Array | pa.ChunkedArray) -> int:
+    """Count the distinct values that are not null. Arrow's own function for this takes twice as long."""
+    found, nulls = len(pc.unique(values)), int(values.null_count)
+    return found - (nulls > 0)
 
 
 def _leaf_values(column: pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:

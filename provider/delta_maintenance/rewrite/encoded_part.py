@@ -12,7 +12,6 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
@@ -21,7 +20,8 @@ from delta_log.parquet.assembled_file import AssembledFile, Distrust
 from delta_log.parquet.footer import Footer
 from delta_log.parquet.part_file import PartFile
 from delta_log.stats.file_stats import StatsCollector
-from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths
+from delta_maintenance.rewrite.compression import column_codecs
+from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths, num_distinct
 from delta_maintenance.rewrite.float_leaves import FloatLeaves
 from delta_maintenance.rewrite.footer_stats import FooterStats
 from delta_maintenance.rewrite.writer_settings import WriterSettings
@@ -61,7 +61,7 @@ class EncodedPart(Struct, frozen=True):
 
     def append_to(self, file: AssembledFile) -> None:
         """Put the row groups behind those of a new file. The part's memory is free afterwards."""
-        file.append(self.content, self.content.footer(), lambda: self.distrust)
+        file.append(self.content, self.content.footer(file.memory), lambda: self.distrust)
         self.content.release()
 
 
@@ -116,12 +116,12 @@ class PartEncoder:
             if self._hashes_rows:
                 self._read = self._read.plus(_hash_of(rows))
             self._pending.append(rows)
-            pending_bytes += rows.nbytes
+            pending_bytes += size_of(rows)
             # The end may be near, and a larger row group is better than a small one at the end.
             while pending_bytes >= full_bytes * 3 // 2:
                 full = _num_first(self._pending, full_bytes)
                 group, self._pending = self._pending[:full], self._pending[full:]
-                pending_bytes = sum(rest.nbytes for rest in self._pending)
+                pending_bytes = sum(map(size_of, self._pending))
                 self._write_row_group(group)
         if self._pending or self._writer is None:
             self._write_row_group(self._pending)
@@ -151,7 +151,7 @@ class PartEncoder:
         return pq.ParquetWriter(
             pa.PythonFile(self._content, mode="w"),
             group.schema,
-            compression=self._settings.codec,
+            compression=column_codecs(group, self._settings.codec, dictionaries),
             use_dictionary=dictionaries,
             store_decimal_as_integer=self._settings.decimals_as_integers,
             write_page_index=True,
@@ -177,6 +177,12 @@ def empty_footer(schema: pa.Schema, settings: WriterSettings) -> Footer:
     return PartEncoder(schema, settings).encode(()).content.footer()
 
 
+def size_of(rows: _Rows) -> int:
+    """Return the bytes of rows. Tables share their memory with no others, so it need not be found out which part of it is theirs."""
+    found: int = rows.get_total_buffer_size() if isinstance(rows, pa.Table) else rows.nbytes
+    return found
+
+
 def _hash_of(rows: _Rows) -> RowHash:
     batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
     return reduce(RowHash.plus, map(RowHash.of, batches), RowHash())
@@ -184,7 +190,7 @@ def _hash_of(rows: _Rows) -> RowHash:
 
 def _num_first(batches: list[_Rows], num_bytes: int) -> int:
     """Return how many of the first batches have so many bytes together."""
-    sizes = accumulate(batch.nbytes for batch in batches)
+    sizes = accumulate(map(size_of, batches))
     return next(number for number, size in enumerate(sizes, start=1) if size >= num_bytes)
 
 
@@ -210,7 +216,7 @@ def _column(batches: list[_Rows], field: pa.Field, as_dictionary: bool) -> pa.Ch
 
 
 def _repeats_often(values: pa.ChunkedArray) -> bool:
-    return bool(pc.count_distinct(values).as_py() * _OFTEN <= len(values))
+    return num_distinct(values) * _OFTEN <= len(values)
 
 
 def _as_dictionary(array: pa.Array) -> pa.Array:

@@ -42,8 +42,8 @@ from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.stats.file_stats import StatsCollector
 from delta_maintenance.rewrite.copied_stats import CopiedStats
-from delta_maintenance.rewrite.copying import LARGE_BYTES, CopyRules, trusts_floats
-from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
+from delta_maintenance.rewrite.copying import LARGE_BYTES, CopyRules
+from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder, size_of
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.segments import Segment
 from delta_maintenance.rewrite.sources import SourceSlice
@@ -108,7 +108,7 @@ class Joining(Struct):
         def bounded(batches: Iterable[_Rows]) -> Iterator[_Rows]:
             nonlocal decoded_bytes
             for batch in batches:
-                decoded_bytes += batch.nbytes
+                decoded_bytes += size_of(batch)
                 if decoded_bytes > self.settings.row_group_bytes * 3 // 2:
                     raise _TooLarge
                 yield batch
@@ -170,7 +170,8 @@ class Joining(Struct):
             with self._lock:
                 footer = footer_of(view, data_end, self._footers, opened.data_file.end)
                 joinable = self.rules.joinable_leaves(footer, data_end)
-            groups, trusts = [group for group in footer.row_groups if group.num_rows], trusts_floats(footer)
+                trusts = self.rules.writer_of(footer).has_true_floats
+            groups = [group for group in footer.row_groups if group.num_rows]
             # Another file may have taken its place.
             if footer.num_rows != opened.num_rows:
                 return {}

@@ -157,7 +157,7 @@ class LiveRows:
             if table is not None:
                 for part in together.parts:
                     part.opened.data_file.close()
-                together.decoded_bytes = table.nbytes
+                together.decoded_bytes = table.get_total_buffer_size()
                 yield table
             for number, part in enumerate(together.parts if table is None else (), first):
                 data_file = (

@@ -32,7 +32,6 @@ from delta_log.table_config.schema import parse_schema
 from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.copied_part import CopiedPart, ReadOfCopied
 from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
-from delta_maintenance.rewrite.copying import floats_note
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.joined_part import Joining
 from delta_maintenance.rewrite.live_rows import LiveRows
@@ -42,6 +41,7 @@ from delta_maintenance.rewrite.segments import Segment, segments
 from delta_maintenance.rewrite.sources import Sources, SourceSlice
 from delta_maintenance.rewrite.spark_metadata import spark_metadata
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask, RowMap
+from delta_maintenance.rewrite.writer_notes import own_notes
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def write_outputs(
     :param pool: encodes segments.
     :param received: the rows of one of the files, if other processes have read the sources. Then only this file is written.
     """
-    storage, key_values = sources.storage, {**spark_metadata(live.columns), **floats_note()}
+    storage, key_values = sources.storage, {**spark_metadata(live.columns), **own_notes(settings.codec)}
     like = sources.copied_files.like if sources.copied_files is not None else None
     bytes_copied = 0
     written: list[tuple[str, int, StatsCollector]] = []

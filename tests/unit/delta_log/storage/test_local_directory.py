@@ -128,6 +128,8 @@ LINKED: dict[str, Callable[[LocalStorage], Any]] = {
     "copy to": lambda s: s.copy("real/file", "link/copy"),
     "read a file that is a link": lambda s: s.read("real/link"),
     "open_read a file that is a link": lambda s: s.open_read("real/link"),
+    "read a link in the root": lambda s: s.read("link"),
+    "read a link in the root whole": lambda s: s.read_whole("link", memoryview(bytearray(4))),
     "head of a file that is a link": lambda s: s.head("real/link"),
     "put over a link": lambda s: s.put("real/link", b"new"),
     "put_if_absent over a link": lambda s: s.put_if_absent("real/link", b"new"),

@@ -18,8 +18,6 @@ from delta_maintenance.rewrite.copying import (
     DELETED_ROWS,
     ELSEWHERE,
     ENCRYPTED,
-    FLOATS_ARE_TRUE,
-    FLOATS_KEY,
     JULIAN,
     ODD_FOOTER,
     OTHER_CODEC,
@@ -33,10 +31,10 @@ from delta_maintenance.rewrite.copying import (
     Copies,
     CopyRules,
     against_source,
-    knows_writer,
 )
 from delta_maintenance.rewrite.encoded_part import empty_footer
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
+from delta_maintenance.rewrite.writer_notes import FLOATS_ARE_TRUE, FLOATS_KEY, own_notes
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 _SCHEMA = parse_schema(
@@ -202,6 +200,35 @@ def test_the_codec_counts_where_the_table_names_one() -> None:
     assert set(judged(written(compression="snappy"), codec=6).reasons) == {OTHER_CODEC}
 
 
+@pytest.mark.parametrize(
+    ("note", "codecs", "expected"),
+    [
+        ("snappy", {"n": "none", "id": "none"}, None),
+        ("snappy", "none", None),
+        ("zstd", {"n": "none", "id": "none"}, OTHER_CODEC),
+        (None, {"n": "none", "id": "none"}, OTHER_CODEC),
+        ("snappy", {"n": "gzip"}, OTHER_CODEC),
+    ],
+    ids=[
+        "chosen",
+        "all of them chosen",
+        "chosen for another codec",
+        "by another writer",
+        "compressed otherwise",
+    ],
+)
+def test_columns_that_this_provider_left_uncompressed_have_the_codec_of_the_table(
+    note: str | None, codecs: str | dict[str, str], expected: str | None
+) -> None:
+    paths = ["n", "x", "list.list.element", "day", "id"]
+    chosen = codecs if isinstance(codecs, str) else {path: codecs.get(path, "snappy") for path in paths}
+    edit = by("parquet-cpp-arrow version 26.0.0", **({} if note is None else own_notes(note)))
+    content = written(compression=chosen)
+    assert set(judged(content, edit, codec=1).reasons) == {expected}
+    # A table that names no codec has no wrong one.
+    assert judged(content, edit).is_whole
+
+
 def test_row_ids_have_to_be_in_the_file() -> None:
     assert judged(written(), num_row_ids=1).is_whole
     ids = pa.array([None if n == 40 else n for n in range(60)], pa.int64())
@@ -230,23 +257,6 @@ def test_bounds_are_kept_of_writers_that_leave_out_those_of_nan() -> None:
     ):
         found = judged(written(), edit).distrust
         assert (set(found.bounds), set(found.membership), found.is_foreign) == (bounds, membership, True)
-
-
-@pytest.mark.parametrize(
-    "writer",
-    [
-        "parquet-mr version 1.13.1 (build db4183109d5b734ec5930d870cdae161e408ddba)",
-        "parquet-mr compatible Photon version 0.3 (build 15.4)",
-        "parquet-cpp-arrow version 20.0.0",
-        "parquet-rs version 55.0.0",
-        "delta-rs",
-        "DuckDB version v1.2.0 (build 5f5512b827)",
-        "Polars",
-        "Trino version 435",
-    ],
-)
-def test_known_writers(writer: str) -> None:
-    assert knows_writer(writer)
 
 
 def test_the_log_rules_files_out() -> None:
