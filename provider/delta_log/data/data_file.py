@@ -104,13 +104,25 @@ class ColumnMemory:
             return Footer.from_end(end, self._footers)
 
 
+class FileInMemory(Struct, frozen=True):
+    """A data file whose bytes are not to be read from storage.
+
+    :param content: its bytes; ``None``: they are in storage.
+    :param end: with a footer in the place of the file's own, if there is another one.
+    :param row_groups: as that footer describes them but for the places of pages, so that only :meth:`DataFile.read_at_once` may follow;
+        ``None``: the footer is read.
+    """
+
+    content: pa.Buffer | None
+    end: bytes = b""
+    row_groups: list[RowGroup] | None = None
+
+
 class DataFile:
     """One open data file.
 
     :param key: relative to the table's root.
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
-    :param in_memory: the bytes of the file, if these are not to be read from storage, and an end with a footer in the place of theirs,
-        or nothing.
     :param end: the end of the file, which the caller has read. The file is opened when its rows are asked for.
     :raises CorruptLog: the file is missing or is not Parquet. With ``end``, this is told when the file is opened.
     """
@@ -120,7 +132,7 @@ class DataFile:
         storage: Storage,
         key: str,
         mapping_mode: str = "none",
-        in_memory: tuple[pa.Buffer, bytes] | None = None,
+        in_memory: FileInMemory | None = None,
         end: FileEnd | None = None,
     ) -> None:
         self.key, self.end = key, end
@@ -131,12 +143,12 @@ class DataFile:
         #: The file's columns that come as dictionary arrays.
         self._dictionaries: list[str] = []
         self._source: Any = None
-        self._content: pa.Buffer | None
-        self._end_bytes: bytes | None
-        self._content, self._end_bytes = in_memory or (None, None)
+        given = in_memory or FileInMemory(None)
+        self._content = given.content
+        self._end_bytes: bytes | None = given.end
         self._known_metadata: Any = None
         self._known_schema: pa.Schema | None = None
-        self._known_row_groups: list[RowGroup] | None = None
+        self._known_row_groups = given.row_groups
         self._conversion = Conversion(key, by_id=mapping_mode == "id")
         if end is None:
             self._opened = self._open()

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from delta_log.data.data_file import ColumnMemory, DataFile
+from delta_log.data.data_file import ColumnMemory, DataFile, FileInMemory
 from delta_log.errors import TableError
 from delta_log.parquet.footer import MAGIC
 from delta_log.parquet.gathered_file import CannotGather, FileGatherer
@@ -112,14 +112,15 @@ class GatheredFiles:
 
         :raises CannotGather: they are no file together.
         """
-        end = MAGIC + self._gatherer.end_of(
+        end = self._gatherer.end_of(
             content,
             [size for _, size in files],
             most_bytes,
             [data_file.end for data_file, _ in files],
             {name.encode() for name in left_out},
         )
-        return DataFile(self._storage, files[0][0].key, self._mapping_mode, (pa.py_buffer(content), end))
+        whole = FileInMemory(pa.py_buffer(content), MAGIC + end.content, end.row_groups)
+        return DataFile(self._storage, files[0][0].key, self._mapping_mode, whole)
 
     def _take(self, num_bytes: int) -> memoryview:
         """Return memory for the bytes of some files: a process pays for each page of memory that it uses for the first time."""

@@ -42,6 +42,17 @@ class CannotGather(Exception):
     """Files have to be read one by one. The message says why."""
 
 
+class GatheredEnd(Struct, frozen=True):
+    """The end of a file that consists of others.
+
+    :param content: the footer, its length and the magic number.
+    :param row_groups: those of the files, which name the places of their pages there.
+    """
+
+    content: bytes
+    row_groups: list[RowGroup]
+
+
 class FileGatherer(Struct):
     """Makes the footers of gathered files. Threads share it, since most files of a table are written alike."""
 
@@ -57,8 +68,8 @@ class FileGatherer(Struct):
         most_bytes: int,
         known: Sequence[FileEnd | None] | None = None,
         left_out: Collection[bytes] = frozenset(),
-    ) -> bytes:
-        """Return the end of a file that consists of some files: the footer, its length and the magic number.
+    ) -> GatheredEnd:
+        """Return the end of a file that consists of some files.
 
         The footer has no statistics, page indexes and Bloom filters.
 
@@ -72,6 +83,7 @@ class FileGatherer(Struct):
         """
         first: Footer | None = None
         groups: list[RowGroup] = []
+        moved: list[RowGroup] = []
         start = decoded_bytes = 0
         with self._lock:
             for size, end in zip(sizes, known or [None] * len(sizes), strict=True):
@@ -95,11 +107,12 @@ class FileGatherer(Struct):
                     if decoded_bytes > most_bytes:
                         raise CannotGather(f"the values may have more than {most_bytes} bytes")
                     chunks = [Encoded(chunk.form.pages_moved(chunk.values, start)) for chunk in group.chunks]
-                    groups.append(group.moved(start, chunks))
+                    groups.append(group)
+                    moved.append(group.moved(start, chunks))
                 start += size
         if first is None:
             raise CannotGather("there are no files")
-        return first.of_row_groups(groups).to_end()
+        return GatheredEnd(first.of_row_groups(moved).to_end(), groups)
 
     def _leaves_of(self, footer: Footer) -> list[Leaf]:
         known = self._leaves.get(footer.schema_bytes)
@@ -129,6 +142,8 @@ def _decoded_bytes(
         start, size = chunk.place
         if chunk.form.physical_type != leaf.physical_type:
             raise CannotGather("a column chunk has another type than the schema says")
+        if chunk.form.is_encrypted:
+            raise CannotGather("columns are encrypted")
         if not len(MAGIC) <= start < start + size <= data_end:
             raise CannotGather(
                 f"a column chunk ends at {start + size}, and the data of the file at {data_end}"

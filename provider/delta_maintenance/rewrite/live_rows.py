@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import pyarrow as pa
 from msgspec import Struct, field
 
-from delta_log.data.data_file import ColumnMemory, DataFile
+from delta_log.data.data_file import ColumnMemory, DataFile, FileInMemory
 from delta_log.data.gathered_files import FilesInMemory, GatheredFiles
 from delta_log.data.scan import RowTracking
 from delta_log.errors import CorruptLog
@@ -216,7 +216,7 @@ class LiveRows:
 
     def _in_memory(self, part: SourceSlice, content: memoryview) -> DataFile:
         return DataFile(
-            self._storage, part.opened.source.key, self._mapping_mode, (pa.py_buffer(content), b"")
+            self._storage, part.opened.source.key, self._mapping_mode, FileInMemory(pa.py_buffer(content))
         )
 
     def _data_file(self, part: SourceSlice) -> DataFile:

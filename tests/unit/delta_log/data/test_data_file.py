@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.tables.encrypted_files import with_encrypted_column
 
-from delta_log.data.data_file import ColumnMemory, DataFile
+from delta_log.data.data_file import ColumnMemory, DataFile, FileInMemory
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, UnsupportedFeature
 from delta_log.parquet.footer import FileEnd, FooterMemory
@@ -346,7 +346,7 @@ def test_the_bytes_of_a_file_are_copied_whether_it_is_open_or_not(tmp_path: Path
 
 def test_a_file_in_memory_is_read_without_its_storage() -> None:
     content = file_of(pa.table({"n": pa.array(range(10), pa.int64())})).read("f.parquet")
-    data_file = DataFile(MemoryStorage(), "f.parquet", "none", (pa.py_buffer(content), b""))
+    data_file = DataFile(MemoryStorage(), "f.parquet", "none", FileInMemory(pa.py_buffer(content)))
     found = [value for rows in data_file.read(fields(("n", "long"))) for value in rows.arrays[0].to_pylist()]
     assert found == list(range(10))
 

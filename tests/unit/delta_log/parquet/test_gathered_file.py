@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.repetition import examples
 
-from delta_log.parquet.footer import FileEnd, Footer, FooterMemory
+from delta_log.parquet.footer import Encoded, FileEnd, Footer, FooterMemory
 from delta_log.parquet.gathered_file import CannotGather, FileGatherer
 from delta_log.parquet.page import has_values
-from delta_log.parquet.thrift_compact import CorruptThrift
-from delta_log.parquet.thrift_fields import encoded_integer
+from delta_log.parquet.thrift_compact import LIST, CorruptThrift
+from delta_log.parquet.thrift_fields import Fields, encoded_integer
 
 _SCHEMA = pa.schema(
     {
@@ -52,7 +52,7 @@ def file_of(table: pa.Table, **options: Any) -> bytes:
 def gathered(contents: list[bytes]) -> pq.ParquetFile:
     content = b"".join(contents)
     end = FileGatherer().end_of(memoryview(content), list(map(len, contents)), 1 << 20)
-    metadata = pq.read_metadata(io.BytesIO(b"PAR1" + end))
+    metadata = pq.read_metadata(io.BytesIO(b"PAR1" + end.content))
     return pq.ParquetFile(pa.BufferReader(content), metadata=metadata)
 
 
@@ -60,13 +60,13 @@ def test_an_end_that_was_read_before_counts_only_while_the_file_has_it() -> None
     contents = [file_of(rows(first, 4)) for first in (0, 10)]
     memory = FooterMemory()
     content, sizes = memoryview(b"".join(contents)), list(map(len, contents))
-    fresh = FileGatherer().end_of(content, sizes, 1 << 20)
+    fresh = FileGatherer().end_of(content, sizes, 1 << 20).content
     ends = [FileEnd.of(content, memory) for content in contents]
     misled = FileEnd(ends[1].footer.of_row_groups(()), ends[1].content)
     other = FileEnd.of(file_of(rows(50, 9)), memory)
     for known in (ends, [None, ends[1]], [other, None]):
-        assert FileGatherer().end_of(content, sizes, 1 << 20, known) == fresh
-    assert FileGatherer().end_of(content, sizes, 1 << 20, [None, misled]) != fresh
+        assert FileGatherer().end_of(content, sizes, 1 << 20, known).content == fresh
+    assert FileGatherer().end_of(content, sizes, 1 << 20, [None, misled]).content != fresh
 
 
 _OPTIONS = st.fixed_dictionaries(
@@ -155,6 +155,19 @@ def test_a_chunk_that_ends_in_the_next_file_is_not_read() -> None:
 
     with pytest.raises(CannotGather, match="chunk ends at"):
         gathered([broken, file_of(rows(0, 50), compression="none", use_dictionary=False)])
+
+
+def test_a_file_with_an_encrypted_column_is_not_gathered() -> None:
+    content = file_of(rows(0, 50))
+    footer = Footer.from_end(content)
+    chunks = list(footer.row_groups[0].chunks)
+    encrypted = Fields.from_bytes(chunks[1].to_bytes(), {})
+    encrypted.put_struct(8, Fields())
+    footer.row_groups[0].fields[1] = (LIST, [chunks[0], Encoded(encrypted.to_bytes()), *chunks[2:]])
+    odd = content[: -8 - int.from_bytes(content[-8:-4], "little")] + footer.to_end()
+
+    with pytest.raises(CannotGather, match="encrypted"):
+        gathered([odd, content])
 
 
 def headers_of(content: bytes) -> list[int]:
