@@ -545,10 +545,11 @@ def _values_of_lists(column: pa.ChunkedArray, ends: Sequence[int]) -> list[int]:
 
     :param ends: the numbers of rows up to the end of each row group, for which they are counted.
     """
-    lengths = [np.diff(np.asarray(chunk.offsets)) for chunk in column.chunks]
-    values = np.concatenate([np.zeros(1, np.int64), *(np.maximum(each, 1) for each in lengths)])
-    counts = np.diff(np.cumsum(values)[[0, *ends]])
-    return [int(count) for count in counts]
+    lengths = np.concatenate(
+        [np.zeros(0, np.int32), *(np.diff(np.asarray(chunk.offsets)) for chunk in column.chunks)]
+    )
+    groups = [lengths[start:end] for start, end in pairwise((0, *ends))]
+    return [int(group.sum(dtype=np.int64)) + int(np.count_nonzero(group == 0)) for group in groups]
 
 
 def _live_positions(start: int, stop: int, hidden: RowBitmap | None) -> pa.Array:

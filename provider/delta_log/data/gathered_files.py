@@ -18,7 +18,7 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField
 
 #: The bytes of files that are in memory at once are usually fewer.
-_USUAL_BYTES = 16 << 20
+_USUAL_BYTES = 24 << 20
 #: After so many refusals in a row, other files are not tried any more: most files of a table are alike.
 _MOST_REFUSALS = 3
 

@@ -321,11 +321,17 @@ class FooterMemory(Struct):
             raise CorruptThrift(at, "a row group has no list of column chunks")
         chunks = []
         for leaf in range(count):
-            chunk, at = self._chunk(leaf, data, at)
+            known = self.forms.get(leaf)
+            found = known[0].match(data, at) if known else None
+            if known and found is not None:
+                chunk, at = ColumnChunk(known[0], found[0]), found[1]
+            else:
+                chunk, at = self._chunk(leaf, data, at)
             chunks.append(chunk)
         return chunks, at
 
     def _chunk(self, leaf: int, data: bytes, at: int) -> tuple[ColumnChunk, int]:
+        """Read a chunk that has another form than the one before it."""
         known = self.forms.setdefault(leaf, [])
         for number, candidate in enumerate(known):
             found = candidate.match(data, at)

@@ -24,7 +24,7 @@ from delta_maintenance.rewrite.sources import SMALL_BYTES, SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
 
 #: About the most bytes of the rows that are read at once, and of the files that these are in.
-_AT_ONCE_BYTES = 16 << 20
+_AT_ONCE_BYTES = 24 << 20
 #: How far off such an estimate may be, by what the pages say.
 _MARGIN = 4
 

@@ -272,7 +272,7 @@ def _segments(
             yield _Work(0, partial(live.batches, segment), frozenset(), done, segment[0])
         else:
             # A table goes into one row group, whole.
-            rows = partial(live.rows, segment, at_once_bytes=row_group_bytes // 4)
+            rows = partial(live.rows, segment, at_once_bytes=row_group_bytes * 3 // 8)
             yield _Work(0, rows, bloom_filters_of(segment), done, segment=segment)
 
 
