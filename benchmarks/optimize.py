@@ -23,31 +23,32 @@ l. c. on four times as many files: only our memory.
 
 All write Snappy, and rows are compared afterwards.
 
-2026-11-27, 2 cores, files in memory, pyarrow 26.0.1, deltalake 1.6.6, Polars 2.1, medians of 7 rounds, of 3 in c. and g. The floor
+2026-11-27, 2 cores, files in memory, pyarrow 26.0.1, deltalake 1.6.6, Polars 2.1, medians of 7 rounds, of 5 in c. and of 3 in g. The floor
 is that of ``--floor``: Polars in a., b., d. and m., copying in e. and f.
 
 ====  ===============  ===============  =====  =================  ==========
 case  ours: s, s CPU   delta-rs         time   memory in MB       floor: s
 ====  ===============  ===============  =====  =================  ==========
-a     0.65, 0.97       0.73, 1.04       1.13   234 against 237    0.51
-b     1.43, 2.50       2.20, 3.11       1.54   332 against 952    1.06
-c     8.49, 15.6       9.52, 18.0       1.12   402 against 1,586
-d     1.51, 2.27       2.15, 2.96       1.42   305 against 956    1.04
-e     0.43, 0.52       4.57, 6.28       10.7   108 against 1,752  0.33
-f     0.39, 0.44       2.24, 3.06       5.7    90 against 950     0.18
-g     1.39, 2.26       8.32, 15.7       6.0    364 against 2,396
-m     0.61, 0.91       1.16, 1.62       1.9    219 against 513    0.69
+a     0.63, 0.93       0.80, 1.11       1.26   245 against 235    0.54
+b     1.33, 2.31       2.45, 3.30       1.85   346 against 949    1.15
+c     7.19, 13.3       9.53, 18.4       1.33   422 against 1,572
+d     1.63, 2.48       2.48, 3.44       1.52   305 against 955    1.15
+e     0.45, 0.56       4.85, 6.69       10.7   108 against 1,709  0.34
+f     0.41, 0.46       2.35, 3.19       5.7    89 against 949     0.19
+g     1.48, 2.39       8.87, 16.8       6.0    364 against 2,351
+m     0.59, 0.90       1.13, 1.57       1.9    225 against 502    0.69
 ====  ===============  ===============  =====  =================  ==========
 
 Start-up takes 0.14 s of each. The machine's pace changes within minutes, above all that of memory which was not used before: a. takes
-0.54 to 0.82 s, and other rounds of the day had 0.57 s against 0.74 (1.30) and 0.77 against 0.92 (1.20).
+0.59 to 0.81 s, and other rounds of the day had 0.61 s against 0.85 (1.40) and 0.66 against 0.85 (1.28).
 
 In d, three quarters of the bytes are copied in pages, and in a, nine tenths are: the dictionaries of three columns hold each value once.
 Decoding everything takes half as much time again in m.
 
-Where the time of b. goes, for 32 of its files in one thread: decoding 0.12 s, encoding 0.13 s. Four columns of texts that hardly repeat
-take 0.10 s of it, 0.05 s of which are Snappy's compression: their lengths, four bytes before each text, are all that it finds again.
-In a., 48 files take 0.05 s and 0.06 s. In c., Python takes a tenth of the processor, Snappy a quarter.
+Where the processor goes in c.: Arrow decodes for 34 % and encodes for 33 %, of which Snappy takes 14 % and 8 %; the kernel takes 10 %,
+Python and the rest 20 %. For 36 files in one thread, decoding and encoding alone take 0.185 s of the 0.24 s that the command needs.
+Three columns of identifiers are stored without compression: Snappy finds little more in them than the four bytes of length before each
+text, saves a tenth of these columns, and would take 0.035 s. The files are 5 % larger in b. and c. for that, and no larger in a. and m.
 
 Tried without gain: Polars as the codec of segments (a. and b.); texts that hardly repeat read as dictionaries; values of which one in a
 hundred repeats looked up in their dictionaries (b. and c.); pages copied where less than half of the bytes are in them; a thread of
@@ -55,10 +56,13 @@ its own that copies, beside the one that works on footers (e. and f.), also with
 encoded parts, views instead of texts, decimals read as bytes (b. and c.); in a., memory for the bytes of files that is used again, or
 is taken in smaller blocks; dictionaries of few values that become one, their places renumbered by NumPy (a.: a tenth less of a
 processor, but threads wait for Python's lock); pages that are copied read a second time instead of kept in memory (a. and m.: up to
-half of the memory less, a twentieth more time); libraries loaded by a thread of its own at the start.
+half of the memory less, a twentieth more time); libraries loaded by a thread of its own at the start;
+worker processes on two processors (c.: 4 % less time, 40 % more memory, and bins that they cannot divide evenly); more threads than
+processors; segments of half the size at the end of a bin, or a smaller first one; jemalloc and mimalloc (c.: 2 % less time, and up to
+a third more memory; d. takes longer); columns decoded and encoded one by one; fewer sampled rows.
 
-Polars as the codec of c., from files in memory to row groups in memory and without statistics, takes 7.0 s where the whole command
-takes 8.7, and 550 MB instead of 400.
+Polars as the codec of c., from files in memory to row groups in memory and without statistics, takes 7.0 s and 550 MB, at a time
+when the whole command took 8.7.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ the same where two columns are read. Spark reads all columns of encoded ones fas
 
 2026-11-26, ``--spark``: joined pages of 4,000 rows cost both engines what encoded ones cost. Those of 1,000 rows cost the same where
 all rows are read, up to a fifth more where two texts are, and a quarter to a third more where 1 % of the rows are wanted.
+
+2026-11-27, ``--spark``, since encoded columns that Snappy makes smaller by less than an eighth are stored without compression: DuckDB
+reads all columns of encoded files in 0.23 s where joined ones, which keep Snappy, take 0.27 s, and two texts in 0.042 s instead of 0.053.
 """
 
 from __future__ import annotations

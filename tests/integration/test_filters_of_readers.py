@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import deltalake
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -397,29 +398,14 @@ def _unique_rows(first: int) -> pa.Table:
     )
 
 
-def test_all_readers_read_dictionaries_that_became_plain_pages(
-    tmp_path: Path, delta_spark_session: SparkSession
+def _check_all_readers(
+    session: SparkSession, table: Path, wanted: Mapping[str, list[dict[str, Any]]]
 ) -> None:
-    session, table = delta_spark_session, tmp_path / "table"
-    rows = pa.concat_tables([_unique_rows(first) for first in (0, 2_000, 4_000)])
-    for start in range(0, rows.num_rows, 1_500):
-        deltalake.write_deltalake(str(table), rows.slice(start, 1_500), mode="append")
-    report = run(table, verify="full")
-    assert (report.status, len(keys(table))) == ("committed", 1)
-    path = table / keys(table)[0]
-    group = pq.ParquetFile(path).metadata.row_group(0)
-    chunks = [group.column(number) for number in range(group.num_columns)]
-    assert report.metrics["numCopiedBytes"] == sum(chunk.total_compressed_size for chunk in chunks)
-    assert not any(chunk.has_dictionary_page for chunk in chunks)
+    """Ask all readers for the rows of a table with one file.
 
-    by_id = rows.to_pylist()
-    wanted = {
-        "true": by_id,
-        "id = 2077": [row for row in by_id if row["id"] == 2077],
-        "number is null": [row for row in by_id if row["number"] is None],
-        "x > 680.5": [row for row in by_id if row["x"] > 680.5],
-        "text = 'text 004010'": [row for row in by_id if row["text"] == "text 004010"],
-    }
+    :param wanted: by condition, the rows in the order of their ids.
+    """
+    path = table / keys(table)[0]
     assert all(wanted.values())
     connection, query = duckdb.connect(), _delta_rs(table)
     for where, expected in wanted.items():
@@ -439,3 +425,71 @@ def test_all_readers_read_dictionaries_that_became_plain_pages(
             assert [row.asDict(recursive=True) for row in found] == expected, (setting, where)
             if setting is not None:
                 session.conf.unset(setting)
+
+
+def test_all_readers_read_dictionaries_that_became_plain_pages(
+    tmp_path: Path, delta_spark_session: SparkSession
+) -> None:
+    session, table = delta_spark_session, tmp_path / "table"
+    rows = pa.concat_tables([_unique_rows(first) for first in (0, 2_000, 4_000)])
+    for start in range(0, rows.num_rows, 1_500):
+        deltalake.write_deltalake(str(table), rows.slice(start, 1_500), mode="append")
+    report = run(table, verify="full")
+    assert (report.status, len(keys(table))) == ("committed", 1)
+    group = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    assert report.metrics["numCopiedBytes"] == sum(chunk.total_compressed_size for chunk in chunks)
+    assert not any(chunk.has_dictionary_page for chunk in chunks)
+
+    by_id = rows.to_pylist()
+    wanted = {
+        "true": by_id,
+        "id = 2077": [row for row in by_id if row["id"] == 2077],
+        "number is null": [row for row in by_id if row["number"] is None],
+        "x > 680.5": [row for row in by_id if row["x"] > 680.5],
+        "text = 'text 004010'": [row for row in by_id if row["text"] == "text 004010"],
+    }
+    _check_all_readers(session, table, wanted)
+
+
+def _incompressible_rows(first: int) -> pa.Table:
+    random = np.random.default_rng(first)
+    numbers = range(first, first + 2_000)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int32()),
+            "number": [None if n % 7 == 0 else int(random.integers(-(2**62), 2**62)) for n in numbers],
+            "x": random.random(2_000),
+            "key": [random.bytes(60) for _ in numbers],
+            "text": [f"text {n:0>6}" for n in numbers],
+            "point": [None if n % 5 == 0 else {"a": random.random(), "b": n} for n in numbers],
+        }
+    )
+
+
+def test_all_readers_read_a_file_with_compressed_and_uncompressed_columns(
+    tmp_path: Path, delta_spark_session: SparkSession
+) -> None:
+    session, table = delta_spark_session, tmp_path / "table"
+    rows = pa.concat_tables([_incompressible_rows(first) for first in (0, 2_000, 4_000)])
+    for start in range(0, rows.num_rows, 2_000):
+        deltalake.write_deltalake(str(table), rows.slice(start, 2_000), mode="append")
+    report = run(table, rewrite="encode", verify="full")
+    assert (report.status, len(keys(table))) == ("committed", 1)
+    group = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    codecs = {chunk.path_in_schema: chunk.compression for chunk in chunks}
+    plain = {"number", "x", "key", "point.a"}
+    assert codecs == {path: "UNCOMPRESSED" if path in plain else "ZSTD" for path in codecs}
+
+    by_id = rows.to_pylist()
+    highest = max(row["number"] for row in by_id if row["number"] is not None)
+    wanted = {
+        "true": by_id,
+        "id = 2077": [row for row in by_id if row["id"] == 2077],
+        "number is null": [row for row in by_id if row["number"] is None],
+        f"number = {highest}": [row for row in by_id if row["number"] == highest],
+        "x > 0.99": [row for row in by_id if row["x"] > 0.99],
+        "text = 'text 004010'": [row for row in by_id if row["text"] == "text 004010"],
+    }
+    _check_all_readers(session, table, wanted)
