@@ -322,9 +322,10 @@ class FooterMemory(Struct):
         chunks = []
         for leaf in range(count):
             known = self.forms.get(leaf)
-            found = known[0].match(data, at) if known else None
-            if known and found is not None:
-                chunk, at = ColumnChunk(known[0], found[0]), found[1]
+            last = known[0] if known else None
+            found = last.match(data, at) if last is not None else None
+            if last is not None and found is not None:
+                chunk, at = ColumnChunk(last, found[0]), found[1]
             else:
                 chunk, at = self._chunk(leaf, data, at)
             chunks.append(chunk)

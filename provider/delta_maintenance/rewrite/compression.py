@@ -4,7 +4,7 @@ Compressing random numbers, or identifiers in hexadecimal digits, takes most of 
 it again. So a column whose pages the codec makes smaller by less than an eighth is stored without compression. The format names a
 codec for each column chunk, so every reader can read such a file.
 
-The writer decides by a sample of the first row group.
+The writer of a part of a file decides by a sample of its first row group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from delta_maintenance.rewrite.dictionary import leaf_paths, slices_of
 _NONE = "none"
 #: The part of its bytes that a column may keep.
 _WORTH_IT = 7 / 8
-#: The most rows of the sample, and its slices. Of wide rows fewer are taken: about a mebibyte, or the second part of the row group.
+#: The most rows of the sample, and its slices. Of wide rows fewer are taken: about a mebibyte, or the 32nd part of the row
+#: group.
 _SAMPLE_ROWS, _SLICES = 2_000, 2
 _SAMPLE_BYTES, _SAMPLE_PART = 1 << 20, 32
 
