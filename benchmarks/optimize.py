@@ -40,7 +40,8 @@ m     0.59, 0.90       1.13, 1.57       1.9    225 against 502    0.69
 ====  ===============  ===============  =====  =================  ==========
 
 Start-up takes 0.14 s of each. The machine's pace changes within minutes, above all that of memory which was not used before: a. takes
-0.59 to 0.81 s, and other rounds of the day had 0.61 s against 0.85 (1.40) and 0.66 against 0.85 (1.28).
+0.58 to 0.83 s, and longer runs of the day had 0.61 s against 0.83 (1.36, 21 rounds), 0.65 against 0.86 (1.34, 21 rounds) and 0.61 against
+0.85 (1.40, 15 rounds).
 
 In d, three quarters of the bytes are copied in pages, and in a, nine tenths are: the dictionaries of three columns hold each value once.
 Decoding everything takes half as much time again in m.

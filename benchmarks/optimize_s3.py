@@ -7,15 +7,15 @@ b. 300 files of 30 kB in 100 partitions, into one file for each.
 
 Clients are imported before the clock starts, connections and worker processes are not. Rows are compared afterwards.
 
-2026-11-22, 2 cores, one round, deltalake 1.6.6:
+2026-11-22, 2 cores, one round, deltalake 1.6.6; those without latency are of 2026-11-27, two rounds:
 
 ======================  =========  =========  ======
 case                    ours       delta-rs   ratio
 ======================  =========  =========  ======
-a, 0 ms                 4.5 s      2.8 s      0.6
+a, 0 ms                 3.0 s      2.5 s      0.8
 a, 20 ms                4.2 s      5.3 s      1.3
 a, 60 ms                5.8 s      13.6 s     2.3
-b, 0 ms                 2.0 s      0.7 s      0.3
+b, 0 ms                 2.7 s      0.6 s      0.2
 b, 20 ms                3.4 s      11.3 s     3.3
 b, 60 ms                7.8 s      31.9 s     4.1
 ======================  =========  =========  ======
