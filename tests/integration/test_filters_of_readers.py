@@ -292,6 +292,12 @@ class _Expected:
         self.check_other_ways_of_spark(table)
 
 
+def _chunks_of(table: Path) -> list[pq.ColumnChunkMetaData]:
+    """Returns the first row group's chunks of the only file."""
+    group = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
+    return [group.column(number) for number in range(group.num_columns)]
+
+
 def _check_copied(expected: _Expected, sources: Path, table: Path) -> None:
     _write_nullable(expected.session, sources, table)
     before_it = shutil.copytree(table, table.with_name("before copied"))
@@ -315,8 +321,7 @@ def _check_joined(expected: _Expected, sources: Path, table: Path) -> None:
         patch.setattr(JoinedChunk, "seems_to_repeat", False)
         report = run(table, verify="full")
     assert (report.status, len(keys(table))) == ("committed", 1)
-    group = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
-    chunks = [group.column(number) for number in range(group.num_columns)]
+    chunks = _chunks_of(table)
     # Chunks of parquet-java, which gives levels that there are not an encoding of their own.
     joined = [chunk for chunk in chunks if "BIT_PACKED" in chunk.encodings]
     assert len(joined) > 10
@@ -436,8 +441,7 @@ def test_all_readers_read_dictionaries_that_became_plain_pages(
         deltalake.write_deltalake(str(table), rows.slice(start, 1_500), mode="append")
     report = run(table, verify="full")
     assert (report.status, len(keys(table))) == ("committed", 1)
-    group = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
-    chunks = [group.column(number) for number in range(group.num_columns)]
+    chunks = _chunks_of(table)
     assert report.metrics["numCopiedBytes"] == sum(chunk.total_compressed_size for chunk in chunks)
     assert not any(chunk.has_dictionary_page for chunk in chunks)
 
@@ -476,8 +480,7 @@ def test_all_readers_read_a_file_with_compressed_and_uncompressed_columns(
         deltalake.write_deltalake(str(table), rows.slice(start, 2_000), mode="append")
     report = run(table, rewrite="encode", verify="full")
     assert (report.status, len(keys(table))) == ("committed", 1)
-    group = pq.ParquetFile(table / keys(table)[0]).metadata.row_group(0)
-    chunks = [group.column(number) for number in range(group.num_columns)]
+    chunks = _chunks_of(table)
     codecs = {chunk.path_in_schema: chunk.compression for chunk in chunks}
     plain = {"number", "x", "key", "point.a"}
     assert codecs == {path: "UNCOMPRESSED" if path in plain else "ZSTD" for path in codecs}

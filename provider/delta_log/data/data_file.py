@@ -107,14 +107,13 @@ class ColumnMemory:
 class FileInMemory(Struct, frozen=True):
     """A data file whose bytes are not to be read from storage.
 
-    :param content: its bytes; ``None``: they are in storage.
     :param end: with a footer in the place of the file's own, if there is another one.
     :param row_groups: as that footer describes them but for the places of pages, so that only :meth:`DataFile.read_at_once` may follow;
         ``None``: the footer is read.
     """
 
-    content: pa.Buffer | None
-    end: bytes = b""
+    content: pa.Buffer
+    end: bytes | None = None
     row_groups: list[RowGroup] | None = None
 
 
@@ -123,6 +122,7 @@ class DataFile:
 
     :param key: relative to the table's root.
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
+    :param in_memory: the bytes of the file, if these are not to be read from storage.
     :param end: the end of the file, which the caller has read. The file is opened when its rows are asked for.
     :raises CorruptLog: the file is missing or is not Parquet. With ``end``, this is told when the file is opened.
     """
@@ -143,12 +143,14 @@ class DataFile:
         #: The file's columns that come as dictionary arrays.
         self._dictionaries: list[str] = []
         self._source: Any = None
-        given = in_memory or FileInMemory(None)
-        self._content = given.content
-        self._end_bytes: bytes | None = given.end
+        self._content: pa.Buffer | None = None
+        self._end_bytes: bytes | None = None
+        self._known_row_groups: list[RowGroup] | None = None
+        if in_memory is not None:
+            self._content, self._end_bytes = in_memory.content, in_memory.end
+            self._known_row_groups = in_memory.row_groups
         self._known_metadata: Any = None
         self._known_schema: pa.Schema | None = None
-        self._known_row_groups = given.row_groups
         self._conversion = Conversion(key, by_id=mapping_mode == "id")
         if end is None:
             self._opened = self._open()

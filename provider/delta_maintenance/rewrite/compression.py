@@ -25,28 +25,32 @@ _SAMPLE_ROWS, _SLICES = 2_000, 2
 _SAMPLE_BYTES, _SAMPLE_PART = 1 << 20, 32
 
 
-def column_codecs(group: pa.Table, codec: str, dictionaries: Collection[str]) -> str | dict[str, str]:
+def column_codecs(
+    group: pa.Table, codec: str, dictionaries: Collection[str], *, decimals_as_integers: bool = True
+) -> str | dict[str, str]:
     """Return the codec of each leaf of a row group, by its path.
 
     :param codec: of the columns that it makes smaller.
     :param dictionaries: paths of the leaves that get a dictionary. These have the codec: a sample does not tell how large their
         dictionaries are.
+    :param decimals_as_integers: how decimals of at most 18 digits are stored; else, as bytes.
     """
     paths = {path for field in group.schema for path in leaf_paths(field)}
     plain = [field.name for field in group.schema if not set(dictionaries).issuperset(leaf_paths(field))]
     if codec == _NONE or not group.num_rows or not plain:
         return codec
-    rest = set(_incompressible(slices_of(group.select(plain), _sample_rows(group), _SLICES), codec))
-    return {path: _NONE if path in rest.difference(dictionaries) else codec for path in paths}
+    rest = _incompressible(sample_of(group.select(plain)), codec, decimals_as_integers) - set(dictionaries)
+    return {path: _NONE if path in rest else codec for path in paths}
 
 
-def _sample_rows(group: pa.Table) -> int:
+def sample_of(group: pa.Table) -> pa.Table:
+    """Return the rows of a row group that tell what compressing it is worth."""
     num_rows: int = group.num_rows
     bounded: int = max(_SAMPLE_BYTES * num_rows // max(1, group.nbytes), num_rows // _SAMPLE_PART)
-    return max(1, min(_SAMPLE_ROWS, bounded))
+    return slices_of(group, max(1, min(_SAMPLE_ROWS, bounded)), _SLICES)
 
 
-def _incompressible(sample: pa.Table, codec: str) -> list[str]:
+def _incompressible(sample: pa.Table, codec: str, decimals_as_integers: bool) -> set[str]:
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(
         pa.BufferOutputStream(),
@@ -55,13 +59,13 @@ def _incompressible(sample: pa.Table, codec: str) -> list[str]:
         use_dictionary=False,
         write_statistics=False,
         store_schema=False,
-        store_decimal_as_integer=True,
+        store_decimal_as_integer=decimals_as_integers,
         metadata_collector=footers,
     ) as writer:
         writer.write_table(sample)
     chunks = map(footers[0].row_group(0).column, range(footers[0].num_columns))
-    return [
+    return {
         chunk.path_in_schema
         for chunk in chunks
         if chunk.total_compressed_size > _WORTH_IT * chunk.total_uncompressed_size
-    ]
+    }

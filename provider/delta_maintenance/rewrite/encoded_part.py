@@ -147,13 +147,16 @@ class PartEncoder:
 
     def _open_writer(self, group: pa.Table) -> pq.ParquetWriter:
         dictionaries, bloom_filters = dictionary_columns(group), self._bloom_filter_options(group.num_rows)
+        as_integers = self._settings.decimals_as_integers
         self._float_leaves = FloatLeaves.of(self._schema, {*dictionaries, *(bloom_filters or ())})
         return pq.ParquetWriter(
             pa.PythonFile(self._content, mode="w"),
             group.schema,
-            compression=column_codecs(group, self._settings.codec, dictionaries),
+            compression=column_codecs(
+                group, self._settings.codec, dictionaries, decimals_as_integers=as_integers
+            ),
             use_dictionary=dictionaries,
-            store_decimal_as_integer=self._settings.decimals_as_integers,
+            store_decimal_as_integer=as_integers,
             write_page_index=True,
             write_batch_size=_batch_rows(group),
             # Spark ignores Arrow's own schema, and the Parquet schema has the field ids.
