@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.repetition import examples
 
-from delta_maintenance.rewrite.dictionary import dictionary_columns, estimated_distinct
+from delta_maintenance.rewrite.dictionary import dictionary_columns, estimated_distinct, num_distinct
 
 ROWS = 200_000
 RANDOM = np.random.default_rng(3)
@@ -63,3 +63,8 @@ def test_a_dictionary_is_chosen_where_it_makes_the_file_smaller(name: str) -> No
 def test_leaves_are_named_as_in_the_file() -> None:
     column = pa.array([{"a": [number % 3], "b": str(number)} for number in range(1_000)])
     assert dictionary_columns(pa.table({"s": column})) == ["s.a.list.element"]
+
+
+def test_a_null_is_no_distinct_value() -> None:
+    assert num_distinct(pa.array([1, 1, None, 2, None])) == num_distinct(pa.array([1, 2])) == 2
+    assert num_distinct(pa.chunked_array([["x"], ["x", None]])) == 1
