@@ -145,6 +145,14 @@ def joined_leaves(table: Path, **options: Any) -> set[str]:
     return joined
 
 
+@pytest.fixture(autouse=True, scope="module")
+def any_size() -> Iterator[None]:
+    """Columns are joined, however few bytes the files have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joined_part, "_LEAST_BYTES", 0)
+        yield
+
+
 @pytest.fixture
 def any_share() -> Iterator[None]:
     """Columns are joined, whatever their share of the bytes is."""
@@ -167,6 +175,16 @@ def test_columns_without_a_dictionary_are_copied(tmp_path: Path) -> None:
     assert everything == _FILES * ROWS
     query = f"SELECT count(*) FROM '{path}' WHERE text = 'text 10001' OR id = 20002 OR point.b = '7'"
     assert duckdb.connect().execute(query).fetchall() == [(3,)]
+
+
+def test_files_of_few_bytes_are_not_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path / "t")
+    size_bytes = sum(path.stat().st_size for path in files_of(table))
+    monkeypatch.setattr(joined_part, "_LEAST_BYTES", size_bytes + 1)
+    assert not joined_leaves(table)
+    table = make_table(tmp_path / "larger")
+    monkeypatch.setattr(joined_part, "_LEAST_BYTES", size_bytes)
+    assert joined_leaves(table) == PLAIN
 
 
 def test_columns_with_less_than_half_of_the_bytes_are_not_worth_it(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ calendar (:mod:`delta_log.data.legacy_calendar`).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -27,7 +26,7 @@ from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log.data_path import is_external
 from delta_log.parquet.chunk_form import DELTAS
-from delta_log.parquet.footer import FileEnd, Footer, FooterMemory, RowGroup, read_end
+from delta_log.parquet.footer import FileEnd, Footer, RowGroup, read_end
 from delta_log.parquet.int96 import Int96Check
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage, filled_from
@@ -86,7 +85,6 @@ class ColumnMemory:
 
     def __init__(self) -> None:
         self._known: tuple[pa.Schema, _Asked] | None = None
-        self._footers, self._lock = FooterMemory(), threading.Lock()
 
     def recall(self, schema: pa.Schema, find: Callable[[], _Asked]) -> _Asked:
         # Another thread may put what it has found here at any time.
@@ -95,17 +93,9 @@ class ColumnMemory:
             known = self._known = schema, find()
         return known[1]
 
-    def footer(self, end: bytes) -> Footer:
-        """Read the footer from the last bytes of a file.
-
-        :raises CorruptThrift: it is broken.
-        """
-        with self._lock:
-            return Footer.from_end(end, self._footers)
-
 
 class FileInMemory(Struct, frozen=True):
-    """A data file whose bytes are not to be read from storage.
+    """A data file whose bytes are in memory.
 
     :param end: with a footer in the place of the file's own, if there is another one.
     :param row_groups: as that footer describes them but for the places of pages, so that only :meth:`DataFile.read_at_once` may follow;
@@ -122,7 +112,8 @@ class DataFile:
 
     :param key: relative to the table's root.
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
-    :param in_memory: the bytes of the file, if these are not to be read from storage.
+    :param in_memory: the bytes of the file, if these are not to be read from storage. With ``end``, they are forgotten when the file
+        is closed.
     :param end: the end of the file, which the caller has read. The file is opened when its rows are asked for.
     :raises CorruptLog: the file is missing or is not Parquet. With ``end``, this is told when the file is opened.
     """
@@ -233,6 +224,8 @@ class DataFile:
         with _file_errors(self.key, self._storage):
             if self._opened is not None:
                 return filled_from(self._source, target)
+            if self._content is not None and self.end is not None:
+                return filled_from(pa.BufferReader(self._content), target)
             try:
                 return self._storage.read_whole(self.key, target)
             except FileNotFoundError as error:
@@ -243,6 +236,8 @@ class DataFile:
         if self._opened is not None:
             self._opened.close(force=True)
             self._opened = self._source = self._read_at = None
+        if self.end is not None:
+            self._content = None
 
     @property
     def num_rows(self) -> int:
@@ -278,10 +273,9 @@ class DataFile:
             sizes = [(group.total_byte_size, group.num_rows * group.num_columns) for group in groups]
         return [max(num_bytes, _VALUE_BYTES * num_values) for num_bytes, num_values in sizes]
 
-    def _row_groups(self, memory: ColumnMemory | None = None) -> list[RowGroup]:
+    def _row_groups(self) -> list[RowGroup]:
         """Return the row groups as the footer describes them.
 
-        :param memory: of other footers, for the first call.
         :raises CorruptLog: the footer is broken.
         """
         if self._known_row_groups is None:
@@ -291,7 +285,7 @@ class DataFile:
                     footer = self.end.footer
                 else:
                     assert self._end_bytes is not None  # it is read when the file is opened
-                    footer = (memory or ColumnMemory()).footer(self._end_bytes)
+                    footer = Footer.from_end(self._end_bytes)
                 self._known_row_groups = footer.row_groups_of(metadata.num_columns)
         return self._known_row_groups
 
@@ -334,7 +328,7 @@ class DataFile:
             count = end - position - (hidden.count(position, end) if hidden is not None else 0)
             yield Rows(count, tuple(pa.nulls(count, there.target) for there in found), where)
             return
-        self._row_groups(memory)
+        self._row_groups()
         self._read_as_dictionaries([there for there in found if there.column.physical_name in dictionaries])
         with _file_errors(self.key, self._storage):
             calendar = LegacyCalendar.of(self._parquet)
@@ -375,7 +369,7 @@ class DataFile:
         asked = memory.recall(self.arrow_schema, lambda: self._asked(columns, physical=True))
         if not asked.names or not all(there.as_it_is for there in asked.found):
             return None
-        self._row_groups(memory)
+        self._row_groups()
         self._read_as_dictionaries(
             [there for there in asked.found if there.column.physical_name in dictionaries]
         )

@@ -32,7 +32,6 @@ from delta_log.parquet.footer import (
     ColumnChunk,
     Encoded,
     Footer,
-    FooterMemory,
     RowGroup,
     footer_length,
 )
@@ -80,14 +79,13 @@ class Sink(Protocol):
     def writelines(self, pieces: Iterable[bytes | memoryview]) -> object: ...
 
 
-def footer_at_end(source: Source, size_bytes: int, memory: FooterMemory | None = None) -> Footer:
+def footer_at_end(source: Source, size_bytes: int) -> Footer:
     """Read the footer of a file of a known size.
 
-    :param memory: of the footers of other files.
     :raises CorruptThrift: the file does not end with a plain footer.
     """
     length = footer_length(source.read(max(0, size_bytes - END_BYTES), END_BYTES)) + END_BYTES
-    return Footer.from_end(source.read(max(0, size_bytes - length), length), memory)
+    return Footer.from_end(source.read(max(0, size_bytes - length), length))
 
 
 class Distrust(Struct, frozen=True):
@@ -112,13 +110,11 @@ class AssembledFile(Struct):
     :param like: a footer with the columns of all sources, for what the new footer says of the file; by default that of the
         first source.
     :ivar size_bytes: bytes written so far.
-    :ivar memory: of the footers of sources that nobody else reads.
     """
 
     sink: Sink
     like: Footer | None = None
     size_bytes: int = 0
-    memory: FooterMemory = field(default_factory=FooterMemory)
     _num_rows: int = 0
     _groups: list[RowGroup | Encoded] = field(default_factory=list)
     #: Chunks of the new file, each with its index.

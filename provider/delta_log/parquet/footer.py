@@ -285,13 +285,15 @@ class Encoded(Struct, frozen=True):
         return self.content
 
 
-class FooterMemory(Struct):
+class _Memory(Struct):
     """What footers that were read before had in common with the next ones. Most files of a table are written alike.
+
+    All threads of a process share it. Each change replaces a whole entry, so that no lock is needed.
 
     :ivar forms: of the chunks of each leaf; the one that was met last is the first.
     """
 
-    forms: dict[int, list[ChunkForm]] = msgspec.field(default_factory=dict)
+    forms: dict[int, tuple[ChunkForm, ...]] = msgspec.field(default_factory=dict)
     _bytes: dict[int, bytes] = msgspec.field(default_factory=dict)
 
     @property
@@ -333,17 +335,19 @@ class FooterMemory(Struct):
 
     def _chunk(self, leaf: int, data: bytes, at: int) -> tuple[ColumnChunk, int]:
         """Read a chunk that has another form than the one before it."""
-        known = self.forms.setdefault(leaf, [])
+        known = self.forms.get(leaf, ())
         for number, candidate in enumerate(known):
             found = candidate.match(data, at)
             if found is not None:
                 if number:
-                    known.insert(0, known.pop(number))
+                    self.forms[leaf] = (candidate, *known[:number], *known[number + 1 :])
                 return ColumnChunk(candidate, found[0]), found[1]
         read, values, end = ChunkForm.read(data, at)
-        known.insert(0, read)
-        del known[_MOST_FORMS:]
+        self.forms[leaf] = (read, *known[: _MOST_FORMS - 1])
         return ColumnChunk(read, values), end
+
+
+_SHAPE = _Memory().shape
 
 
 class Footer(Struct, frozen=True):
@@ -352,24 +356,24 @@ class Footer(Struct, frozen=True):
     fields: Fields
 
     @classmethod
-    def from_bytes(cls, data: bytes, memory: FooterMemory | None = None) -> Footer:
+    def from_bytes(cls, data: bytes) -> Footer:
         """Read a footer, without the length and the magic number that follow it.
 
         :raises CorruptThrift: the bytes are no footer.
         """
-        fields, end = Fields.first_of(data, (memory or FooterMemory()).shape)
+        fields, end = Fields.first_of(data, _SHAPE)
         rest = len(data) - end
         if rest and not (rest == _SIGNATURE_BYTES and _ENCRYPTION in fields):
             raise CorruptThrift(end, f"the footer ends here, and {rest} more bytes follow")
         return cls(fields)
 
     @classmethod
-    def from_end(cls, end: bytes, memory: FooterMemory | None = None) -> Footer:
+    def from_end(cls, end: bytes) -> Footer:
         """Read the footer from the last bytes of a file.
 
         :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
         """
-        return cls.from_bytes(end[footer_start(end) : -END_BYTES], memory)
+        return cls.from_bytes(end[footer_start(end) : -END_BYTES])
 
     @property
     def schema_bytes(self) -> bytes:
@@ -490,15 +494,15 @@ class FileEnd(Struct, frozen=True):
     content: bytes
 
     @classmethod
-    def of(cls, tail: bytes, memory: FooterMemory) -> FileEnd:
+    def of(cls, tail: bytes) -> FileEnd:
         """Read the footer from the last bytes of a file.
 
         :raises CorruptThrift: the bytes do not end with a footer, or begin within it.
         """
-        return cls(Footer.from_end(tail, memory), tail[footer_start(tail) :])
+        return cls(Footer.from_end(tail), tail[footer_start(tail) :])
 
 
-def footer_of(file: memoryview, data_end: int, memory: FooterMemory, end: FileEnd | None = None) -> Footer:
+def footer_of(file: memoryview, data_end: int, end: FileEnd | None = None) -> Footer:
     """Read the footer of a file in memory.
 
     :param data_end: where the footer begins.
@@ -508,7 +512,7 @@ def footer_of(file: memoryview, data_end: int, memory: FooterMemory, end: FileEn
     content = bytes(file[data_end:])
     if end is not None and end.content == content:
         return end.footer
-    return Footer.from_bytes(content[:-END_BYTES], memory)
+    return Footer.from_bytes(content[:-END_BYTES])
 
 
 def with_wide_zeros(physical_type: int, low: bytes, high: bytes) -> tuple[bytes, bytes]:

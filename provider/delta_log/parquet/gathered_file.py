@@ -21,7 +21,6 @@ from delta_log.parquet.footer import (
     Encoded,
     FileEnd,
     Footer,
-    FooterMemory,
     RowGroup,
     footer_of,
     footer_start,
@@ -56,7 +55,6 @@ class GatheredEnd(Struct, frozen=True):
 class FileGatherer(Struct):
     """Makes the footers of gathered files. Threads share it, since most files of a table are written alike."""
 
-    _memory: FooterMemory = field(default_factory=FooterMemory)
     #: The leaves of the schema that was met last, by its bytes.
     _leaves: dict[bytes, list[Leaf]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -89,7 +87,7 @@ class FileGatherer(Struct):
             for size, end in zip(sizes, known or [None] * len(sizes), strict=True):
                 file = content[start : start + size]
                 data_end = footer_start(file)
-                footer = footer_of(file, data_end, self._memory, end)
+                footer = footer_of(file, data_end, end)
                 if footer.is_signed:
                     raise CannotGather("columns are encrypted")
                 first = first or footer

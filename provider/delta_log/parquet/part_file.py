@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from delta_log.parquet.assembled_file import Sink, footer_at_end
-from delta_log.parquet.footer import Footer, FooterMemory
+from delta_log.parquet.footer import Footer
 from delta_log.parquet.thrift_compact import CorruptThrift
 
 
@@ -52,12 +52,9 @@ class PartFile:
         """Give the memory back."""
         self._pieces, self._starts, self._size = [], [], 0
 
-    def footer(self, memory: FooterMemory | None = None) -> Footer:
-        """Read the footer.
-
-        :param memory: of the footers of such files, which are alike.
-        """
-        return footer_at_end(self, self._size, memory)
+    def footer(self) -> Footer:
+        """Read the footer."""
+        return footer_at_end(self, self._size)
 
     def read(self, start: int, length: int) -> bytes:
         return b"".join(self._within(start, length))

@@ -209,6 +209,25 @@ class ObjectStorage(RemoteStorage):
         """
         await self._fs._cp_file(self._path(source), self._path(target))
 
+    # The requests that are made most often. A store may make them in the thread that asks, without the other one.
+
+    def _read_now(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
+        return bytes(self._wait_for(self._read, key, start, length, tag))
+
+    def _read_tail_now(self, key: str, length: int) -> ObjectEnd:
+        tail: ObjectEnd = self._wait_for(self._read_tail, key, length)
+        return tail
+
+    def _head_now(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
+        found: tuple[FileInfo, Mapping[str, str]] | None = self._wait_for(self._head, key)
+        return found
+
+    def _put_now(self, key: str, data: bytes, token: str | None) -> bool:
+        return bool(self._wait_for(self._put_object, key, data, token))
+
+    def _delete_now(self, keys: Sequence[str]) -> None:
+        self._wait_for(self._delete_objects, keys)
+
     @abstractmethod
     async def _delete_object(self, key: str) -> None:
         """Delete an object; an absent one may raise :class:`FileNotFoundError`."""
@@ -219,25 +238,25 @@ class ObjectStorage(RemoteStorage):
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         with self._errors(key, may_be_absent=True):
             if length == 0:  # HTTP has no empty range, and the object may be absent
-                return bytes(self._wait_for(self._read, key, start, 1)[:0])
-            return bytes(self._wait_for(self._read, key, start, length))
+                return self._read_now(key, start, 1)[:0]
+            return self._read_now(key, start, length)
 
     def open_read(self, key: str) -> Any:
         """Open an object by reading its end, which holds Parquet's footer; a small file is then read whole."""
         with self._errors(key, may_be_absent=True):
-            tail: ObjectEnd = self._wait_for(self._read_tail, key, READ_AHEAD_BYTES)
+            tail = self._read_tail_now(key, READ_AHEAD_BYTES)
         if len(tail.data) == tail.size:
             return pa.BufferReader(tail.data)
 
         def read(start: int, length: int) -> bytes:
             with self._errors(key, may_be_absent=True):
-                return bytes(self._wait_for(self._read, key, start, length, tail.tag))
+                return self._read_now(key, start, length, tail.tag)
 
         return opened(read, tail.size, tail.data)
 
     def head(self, key: str) -> FileInfo | None:
         with self._errors(key):
-            found = self._wait_for(self._head, key)
+            found = self._head_now(key)
         return found[0] if found is not None else None
 
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
@@ -296,7 +315,7 @@ class ObjectStorage(RemoteStorage):
         if self._create(key, data, token):
             return True
         with self._errors(key):
-            found = self._wait_for(self._head, key)
+            found = self._head_now(key)
         return found is not None and found[1].get(TOKEN) == token
 
     @contextmanager
@@ -312,7 +331,7 @@ class ObjectStorage(RemoteStorage):
             for key in chunk:
                 require_key(key)
             with self._errors(chunk[0]):
-                self._wait_for(self._delete_objects, chunk)
+                self._delete_now(chunk)
 
     async def _delete_objects(self, keys: Sequence[str]) -> None:
         """Delete at most a thousand objects; raise the first failure after all were tried."""
@@ -337,7 +356,7 @@ class ObjectStorage(RemoteStorage):
             for attempt in range(_MAX_CONFLICTS):
                 try:
                     if whole:
-                        return bool(self._wait_for(self._put_object, key, data, token))
+                        return self._put_now(key, data, token)
                     with PartWriter(self, key, token) as file:
                         file.write(data)
                         return file.finish()
@@ -421,9 +440,7 @@ class PartWriter(io.RawIOBase):
             self._sent.popleft().result()
         with self.storage._errors(self._key):
             if self._upload is None:
-                created = self._wait_for(
-                    self.storage._put_object, self._key, bytes(self._buffer), self._token
-                )
+                created = self.storage._put_now(self._key, bytes(self._buffer), self._token)
             else:
                 created = self._wait_for(self._upload.complete)
         self._finished = bool(created)

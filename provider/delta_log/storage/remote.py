@@ -7,6 +7,7 @@ writing. A commit needs a put-if-absent that the store itself decides, and fsspe
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
@@ -15,6 +16,7 @@ from urllib.parse import unquote_plus
 
 import fsspec
 import fsspec.asyn
+import fsspec.core
 
 from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
 from delta_log.storage.refusal import denied, identity_of
@@ -37,43 +39,79 @@ _LISTED = ("file", "directory")
 _UNKNOWN_STORE = "it has no operation that is known to create a file whole, and only where there is none"
 
 
-class RemoteStorage(Storage):
-    """A store that can only be read.
+class FileSystemOnDemand:
+    """An fsspec file system, which is opened when it is asked for. Importing its client takes up to half a second.
 
-    :raises InvalidRequest: fsspec does not know the address, or lacks a package or an option for it.
+    :param options: of the file system.
     """
 
-    def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
-        self.uri = table_uri.rstrip("/")
-        self._identity = identity_of(table_uri, storage_options)
+    def __init__(self, table_uri: str, options: Mapping[str, Any]) -> None:
+        self._uri, self._options = table_uri, options
+        self._opened: tuple[Any, str] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def opened(self) -> tuple[Any, str]:
+        """The file system and the path of the root.
+
+        :raises InvalidRequest: fsspec does not know the address, or lacks a package or an option for it.
+        """
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    def _open(self) -> tuple[Any, str]:
         try:
             # Listing caches would hide the commits of other processes.
-            self._fs, self._root = fsspec.core.url_to_fs(
-                self.uri, use_listings_cache=False, skip_instance_cache=True, **storage_options
+            file_system, root = fsspec.core.url_to_fs(
+                self._uri, use_listings_cache=False, skip_instance_cache=True, **self._options
             )
         except ImportError as error:
-            kind = opened_kind(scheme_of(table_uri))
+            kind = opened_kind(scheme_of(self._uri))
             remedy = f"Install airflow-provider-delta[{kind.extra}]." if kind else "Install it."
             raise InvalidRequest(
-                f"{table_uri} needs a package that is not installed ({error}). {remedy}"
+                f"{self._uri} needs a package that is not installed ({error}). {remedy}"
             ) from error
         except Exception as error:  # noqa: BLE001 - every client library has exceptions of its own
             # Some clients put credentials into URLs, and URLs into errors.
             said = str(error).partition("\n")[0]
-            secret = any(value in unquote_plus(said) for value in _texts(storage_options))
+            secret = any(value in unquote_plus(said) for value in _texts(self._options))
             raise InvalidRequest(
-                f"{table_uri} cannot be opened ({type(error).__name__}{'' if secret else f': {said}'}). "
+                f"{self._uri} cannot be opened ({type(error).__name__}{'' if secret else f': {said}'}). "
                 "Check the address and the storage options."
             ) from (None if secret else error)
+        return file_system, str(root)
+
+
+class RemoteStorage(Storage):
+    """A store that can only be read.
+
+    :param root: the path of the table in the store, if it is known. The file system is then opened when it is needed.
+    :raises InvalidRequest: fsspec does not know the address, or lacks a package or an option for it.
+    """
+
+    def __init__(self, table_uri: str, storage_options: Mapping[str, Any], root: str | None = None) -> None:
+        self.uri = table_uri.rstrip("/")
+        self._identity = identity_of(table_uri, storage_options)
+        self._on_demand = FileSystemOnDemand(self.uri, storage_options)
+        self._root = self._on_demand.opened[1] if root is None else root
+
+    @property
+    def _fs(self) -> Any:
+        return self._on_demand.opened[0]
 
     def beside(self, table_uri: str) -> RemoteStorage:
         """Return the storage of another table through the same client: same bucket or container, same options."""
         require_no_credentials(table_uri)
         twin = copy(self)
         twin.uri = table_uri.rstrip("/")
-        twin._root = str(self._fs._strip_protocol(twin.uri))
+        twin._root = self._root_of(twin.uri)
         twin._take_root()
         return twin
+
+    def _root_of(self, table_uri: str) -> str:
+        return str(self._fs._strip_protocol(table_uri))
 
     def _take_root(self) -> None:
         """Derive from the root's path what a subclass needs; called again for each table of a client."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -20,6 +20,8 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from delta_log.errors import (
     CREDENTIALS,
@@ -42,10 +44,13 @@ from delta_log.storage.object_store import (
 from delta_log.storage.refusal import denied, identity_of
 from delta_log.storage.remote import file_info
 from delta_log.storage.s3_list_objects import list_page
+from delta_log.storage.s3_requests import PAGE_KEYS, ObjectRequests, Undecided, plain_way
 from delta_log.storage.storage import FileInfo, KeySpan
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MAX_READS = 5
+#: Requests without parameters of their own that show how all are made.
+_LEARNED_FROM = frozenset({"list_objects_v2", "get_object", "head_object"})
 #: The least bytes of a part but the last, and the most that one request copies. So many are read if the server refuses to.
 _COPIED_PART_BYTES = (5 << 20, 32 << 20)
 #: Servers whose parts must all have one size but the last.
@@ -91,12 +96,16 @@ _UNREACHED = frozenset(
         "InvalidEndpointDiscoveryConfigurationError",
     }
 )
+#: Begins the name of a page that is not named by the store, but by the last key of the page before it.
+_BEHIND = "behind "
 #: Readers of the table and VACUUM do not see this directory.
 _PROBE_DIRECTORY = "_maintenance"
 _PROBE_WRITERS = 4
 
-#: Endpoints and buckets whose conditional put this process has tried out, and whether uploads in parts can be conditional.
-_proved: dict[tuple[str, str], bool] = {}
+#: Endpoints and buckets whose conditional put this process has tried out.
+_proved: set[tuple[str, str]] = set()
+#: Whether uploads in parts can be conditional there.
+_refuses_uploads: dict[tuple[str, str], bool] = {}
 _proving = threading.Lock()
 
 
@@ -106,26 +115,43 @@ class S3Storage(ObjectStorage):
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         # botocore's default is ten connections.
         config = {"max_pool_connections": 2 * self.concurrency, **storage_options.get("config_kwargs", {})}
-        super().__init__(table_uri, {**with_session(storage_options), "config_kwargs": config})
+        root = table_uri.rstrip("/").partition("://")[2]
+        way = plain_way(root.partition("/")[0], storage_options)
+        options = {**with_session(storage_options), "config_kwargs": config}
+        super().__init__(table_uri, options, None if way is None else root)
         self._identity = identity_of(table_uri, storage_options)
         self._pays = bool(storage_options.get("requester_pays"))
+        self._plain_endpoint = None if way is None else way.endpoint
         self._take_root()
+        self._objects = ObjectRequests(self.bucket, way)
         if self.bucket.endswith("--x-s3"):
             raise InvalidRequest(
                 f"{self.uri} is in a directory bucket. Its listings have no order, and reading a Delta log rests on "
                 "that order. Keep the table in a general purpose bucket."
             )
 
+    def _root_of(self, table_uri: str) -> str:
+        if self._plain_endpoint is None:
+            return super()._root_of(table_uri)
+        return table_uri.partition("://")[2]
+
     def _take_root(self) -> None:
-        self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
+        if self._plain_endpoint is None:
+            self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
+        else:
+            self.bucket, _, self._prefix = f"{self._root}/".partition("/")
 
     @property
     def endpoint(self) -> str:
-        return str(self._fs.s3.meta.endpoint_url)
+        return self._plain_endpoint or str(self._fs.s3.meta.endpoint_url)
 
     async def call(self, operation: str, **parameters: Any) -> Any:
         """Make one request of the S3 API about this bucket."""
-        return await self._fs._call_s3(operation, Bucket=self.bucket, **parameters)
+        client = await self._fs.set_session()
+        request = self._fs._call_s3(operation, Bucket=self.bucket, **parameters)
+        if operation in _LEARNED_FROM and self._objects.is_learning:
+            return await self._objects.learn_from(self._fs, client, request, parameters.get("Key", ""))
+        return await request
 
     def object_key(self, key: str) -> str:
         """Return the key in the bucket for a key of this storage."""
@@ -181,10 +207,75 @@ class S3Storage(ObjectStorage):
         )
         return denied(uri, said, self._identity, right=right, hint=hint)
 
+    def _read_now(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
+        found = self._objects.get(self.object_key(key), start, length, tag)
+        return found.content if found is not None else super()._read_now(key, start, length, tag)
+
+    def _read_tail_now(self, key: str, length: int) -> ObjectEnd:
+        found = self._objects.get(self.object_key(key), None, length)
+        if found is None:
+            return super()._read_tail_now(key, length)
+        return ObjectEnd(found.content, found.size, found.tag)
+
+    def _head_now(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
+        try:
+            found = self._objects.head(self.object_key(key))
+        except FileNotFoundError:
+            return None
+        if found is None:
+            return super()._head_now(key)
+        return file_info(key, found.size, found.modified_seconds, found.tag), found.metadata
+
+    def _put_now(self, key: str, data: bytes, token: str | None) -> bool:
+        metadata = {TOKEN: token} if token is not None else {}
+        try:
+            written = self._objects.put(self.object_key(key), data, metadata, creates=token is not None)
+        except Undecided as error:
+            raise CreationConflict(self._uri_of(key)) from error
+        return super()._put_now(key, data, token) if written is None else written
+
+    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
+        prefix, last = self.object_key(f"{directory}/" if directory else ""), ""
+        pages = self._objects.pages(prefix, start_name[:-1]) if self.page_keys is None else None
+        for page in pages or ():
+            if page is None:
+                break
+            for found in page:
+                last = found.key[len(prefix) :]
+                if last >= start_name:
+                    key = found.key[len(self._prefix) :]
+                    yield file_info(key, found.size, found.modified_seconds, found.tag)
+        else:
+            if pages is not None:
+                return
+        yield from (info for info in super().list_from(directory, max(start_name, last)) if info.name > last)
+
+    def _span_page(self, span: KeySpan, page: str | None) -> SpanPage:
+        behind = None if page is None else page.removeprefix(_BEHIND)
+        is_ours = page is None or page.startswith(_BEHIND)
+        found = None
+        if span.deep and is_ours and self.page_keys is None:
+            start = behind or (self.object_key(span.start) if span.start else "")
+            found = self._objects.deep_page(self.object_key(span.prefix), start)
+        if found is None:
+            if is_ours and behind is not None:
+                span, page = replace(span, start=behind[len(self._prefix) :]), None
+            return super()._span_page(span, page)
+        infos = [
+            file_info(one.key[len(self._prefix) :], one.size, one.modified_seconds, one.tag) for one in found
+        ]
+        if span.end is not None and infos and infos[-1].key >= span.end:
+            return SpanPage([info for info in infos if info.key < span.end], [], None)
+        return SpanPage(infos, [], f"{_BEHIND}{found[-1].key}" if len(found) == PAGE_KEYS else None)
+
+    def _delete_now(self, keys: Sequence[str]) -> None:
+        if not self._objects.delete([self.object_key(key) for key in keys]):
+            super()._delete_now(keys)
+
     async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
         asked = {"IfMatch": tag} if tag is not None else {}
         if start or length is not None:
-            asked["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
+            asked["Range"] = _range_of(start, length)
         return (await self._get(key, asked)).data
 
     async def _read_tail(self, key: str, length: int) -> ObjectEnd:
@@ -337,7 +428,8 @@ class S3Storage(ObjectStorage):
             return
         with _proving:
             if (self.endpoint, self.bucket) not in _proved:
-                _proved[self.endpoint, self.bucket] = self._try_conditional_put()
+                self._try_conditional_put()
+                _proved.add((self.endpoint, self.bucket))
 
     def _is_amazon(self) -> bool:
         return (urlsplit(self.endpoint).hostname or "").endswith(_AMAZON)
@@ -347,19 +439,21 @@ class S3Storage(ObjectStorage):
         return None if has_equal_parts else _COPIED_PART_BYTES
 
     def _has_conditional_uploads(self) -> bool:
-        return self._is_amazon() or _proved.get((self.endpoint, self.bucket), False)
+        if self._is_amazon():
+            return True
+        place = self.endpoint, self.bucket
+        with _proving:
+            if place not in _refuses_uploads:
+                _refuses_uploads[place] = self._upload_is_refused()
+            return _refuses_uploads[place]
 
-    def _try_conditional_put(self) -> bool:
-        """Let several writers create one object at once, and then another writer: exactly one may win.
-
-        :return: whether an upload in parts is refused like a put.
-        """
-        key = f"{_PROBE_DIRECTORY}/probe-{uuid.uuid4()}"
+    def _try_conditional_put(self) -> None:
+        """Let several writers create one object at once, and then another writer: exactly one may win."""
+        key = _probe_key()
         try:
             with ThreadPoolExecutor(_PROBE_WRITERS) as pool:
                 won = sum(pool.map(partial(self.put_if_absent, key), [b"1", b"2", b"3", b"4"]))
             won += self.put_if_absent(key, b"5")
-            upload_refused = won == 1 and self._upload_is_refused(key)
         except StorageError as error:
             if _answer_of(error)[0] != 501:
                 raise
@@ -370,21 +464,27 @@ class S3Storage(ObjectStorage):
                 self.delete([key])
         if won != 1:
             raise self._refusal(f"of 5 writers of one object, {won} were told that they had created it")
-        return upload_refused
 
-    def _upload_is_refused(self, key: str) -> bool:
-        async def refused() -> bool:
-            upload = await self._begin_upload(key, "probe")
-            await upload.put_part(0, b"6", last=True)
-            created = True
-            with suppress(Exception):  # after any error such a server gets single requests
-                created = await upload.complete()
-            with suppress(Exception):
-                await upload.abort()
-            return not created
+    def _upload_is_refused(self) -> bool:
+        """Find out whether an upload in parts is refused like a put where there is an object."""
+        key = _probe_key()
+        try:
+            self.put(key, b"1")
+            with self._errors(key):
+                return bool(self._wait_for(self._is_refused, key))
+        finally:
+            with suppress(StorageError):
+                self.delete([key])
 
-        with self._errors(key):
-            return bool(self._wait_for(refused))
+    async def _is_refused(self, key: str) -> bool:
+        upload = await self._begin_upload(key, "probe")
+        await upload.put_part(0, b"6", last=True)
+        created = True
+        with suppress(Exception):  # after any error such a server gets single requests
+            created = await upload.complete()
+        with suppress(Exception):
+            await upload.abort()
+        return not created
 
     def _refusal(self, why: str) -> InvalidRequest:
         return InvalidRequest(
@@ -443,6 +543,14 @@ class _S3Upload(Upload):
 
     async def abort(self) -> None:
         await self._storage.call("abort_multipart_upload", **self._names)
+
+
+def _probe_key() -> str:
+    return f"{_PROBE_DIRECTORY}/probe-{uuid.uuid4()}"
+
+
+def _range_of(start: int, length: int | None) -> str:
+    return f"bytes={start}-{'' if length is None else start + length - 1}"
 
 
 def _lost(error: OSError, token: str | None, uri: str) -> bool:

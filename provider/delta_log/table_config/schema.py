@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Union
 
 import pyarrow as pa
@@ -97,6 +98,9 @@ class StructType(Struct, frozen=True):
 
 DataType = Union[PrimitiveType, ArrayType, MapType, StructType]  # noqa: UP007 - forward references, at run time
 
+#: So many schemas are remembered: a process works on few tables at once, and asks for their schemas again and again.
+_SCHEMAS = 32
+
 _ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -116,6 +120,7 @@ _ARROW: dict[str, pa.DataType] = {
 }
 
 
+@lru_cache(_SCHEMAS)
 def parse_schema(text: str, *, mapped: bool = True) -> StructType:
     """The schema of a ``schemaString``.
 

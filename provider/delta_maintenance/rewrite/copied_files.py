@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from delta_log.errors import CorruptLog
 from delta_log.log.data_path import is_external
 from delta_log.parquet.assembled_file import Sink
-from delta_log.parquet.footer import END_BYTES, Footer, FooterMemory, footer_length
+from delta_log.parquet.footer import END_BYTES, Footer, footer_length
 from delta_log.parquet.schema_elements import FIXED_LENGTH, leaves_of
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
@@ -125,13 +125,11 @@ class CopiedFiles(Struct):
     """Opens the sources of a task. Several threads may do so at once.
 
     :param rules: judge the footers.
-    :param memory: of footers that were read before.
     """
 
     task: RewriteTask
     storage: Storage
     rules: CopyRules
-    memory: FooterMemory
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -154,7 +152,7 @@ class CopiedFiles(Struct):
             if tail is None:
                 return OTHER_SIZE
             with self._lock:
-                footer = Footer.from_end(tail, self.memory)
+                footer = Footer.from_end(tail)
                 data_end = source.size_bytes - footer_length(tail[-END_BYTES:]) - END_BYTES
                 copies = self.rules.judge(footer, data_end)
         except (CorruptThrift, FileNotFoundError):
@@ -172,17 +170,16 @@ def copied_files_of(
     :param schema: of the new file.
     :param num_row_ids: how many of its last columns keep row ids and versions.
     """
-    memory = FooterMemory()
     like = None
     with suppress(CorruptThrift):
-        example = _example(task, storage, memory)
+        example = _example(task, storage)
         if example is not None and _has_fixed_lengths(example):
             # Another way to store decimals is worth it only if row groups can be copied then.
             others = replace(settings, decimals_as_integers=False)
             like = empty_footer(schema, others)
             settings, like = (others, like) if stores_alike(example, like) else (settings, None)
     like = like or empty_footer(schema, settings)
-    return settings, CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids), memory)
+    return settings, CopiedFiles(task, storage, CopyRules.of(task, like, num_row_ids))
 
 
 def _has_fixed_lengths(footer: Footer) -> bool:
@@ -190,7 +187,7 @@ def _has_fixed_lengths(footer: Footer) -> bool:
     return any(leaf.physical_type == FIXED_LENGTH for leaf in leaves_of(footer.schema))
 
 
-def _example(task: RewriteTask, storage: Storage, memory: FooterMemory) -> Footer | None:
+def _example(task: RewriteTask, storage: Storage) -> Footer | None:
     """Read the footer of the largest file that may be copied; ``None`` if there is none.
 
     :raises CorruptThrift: it is malformed.
@@ -205,7 +202,7 @@ def _example(task: RewriteTask, storage: Storage, memory: FooterMemory) -> Foote
         tail = read_tail(storage, largest)
     except FileNotFoundError:
         return None
-    return None if tail is None else Footer.from_end(tail, memory)
+    return None if tail is None else Footer.from_end(tail)
 
 
 def read_tail(storage: Storage, source: SourceFile) -> bytes | None:

@@ -7,7 +7,7 @@ between a half and one and a half times the size of the others, unless it is the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -61,7 +61,7 @@ class EncodedPart(Struct, frozen=True):
 
     def append_to(self, file: AssembledFile) -> None:
         """Put the row groups behind those of a new file. The part's memory is free afterwards."""
-        file.append(self.content, self.content.footer(file.memory), lambda: self.distrust)
+        file.append(self.content, self.content.footer(), lambda: self.distrust)
         self.content.release()
 
 
@@ -177,7 +177,14 @@ class PartEncoder:
 
 def empty_footer(schema: pa.Schema, settings: WriterSettings) -> Footer:
     """Return the footer that the encoder writes for no rows, with the columns as it stores them."""
-    return PartEncoder(schema, settings).encode(()).content.footer()
+    return _empty_footer(schema.serialize().to_pybytes(), settings.codec, settings.decimals_as_integers)
+
+
+@lru_cache
+def _empty_footer(schema: bytes, codec: str, decimals_as_integers: bool) -> Footer:
+    """Remember the footers of a table, for which every bin asks."""
+    settings = WriterSettings(codec, (), decimals_as_integers=decimals_as_integers)
+    return PartEncoder(pa.ipc.read_schema(pa.py_buffer(schema)), settings).encode(()).content.footer()
 
 
 def size_of(rows: _Rows) -> int:

@@ -35,7 +35,7 @@ from delta_log.arrow.row_hash import RowHash
 from delta_log.data.gathered_files import FilesInMemory
 from delta_log.parquet.assembled_file import Distrust
 from delta_log.parquet.assembled_group import AssembledGroup
-from delta_log.parquet.footer import ColumnChunk, FooterMemory, RowGroup, footer_of, footer_start
+from delta_log.parquet.footer import ColumnChunk, RowGroup, footer_of, footer_start
 from delta_log.parquet.joined_chunk import JoinedChunk
 from delta_log.parquet.part_file import PartFile
 from delta_log.parquet.schema_elements import Leaf, leaves_of
@@ -51,6 +51,8 @@ from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 #: The least share of the files' bytes that saves time.
 _WORTH_IT = 1 / 2
+#: Smaller segments are encoded in less time than it takes to find out what can be copied.
+_LEAST_BYTES = 1 << 20
 
 _Rows: TypeAlias = pa.RecordBatch | pa.Table
 
@@ -72,7 +74,6 @@ class Joining(Struct):
     live: LiveRows
     settings: WriterSettings
     _leaves: list[Leaf] = field(default_factory=list)
-    _footers: FooterMemory = field(default_factory=FooterMemory)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -87,7 +88,10 @@ class Joining(Struct):
         # The ids of rows follow from the file that they are in.
         if self.rules.num_row_ids or not all(map(_is_read_whole, segment)):
             return None
-        content = FilesInMemory(sum(part.opened.source.size_bytes for part in segment))
+        size_bytes = sum(part.opened.source.size_bytes for part in segment)
+        if size_bytes < _LEAST_BYTES:
+            return None
+        content = FilesInMemory(size_bytes)
         joined = self._joined(segment, content)
         with suppress(_TooLarge):
             return self._part(segment, joined, content, hashes_rows=hashes_rows) if joined else None
@@ -168,7 +172,7 @@ class Joining(Struct):
         try:
             data_end = footer_start(view)
             with self._lock:
-                footer = footer_of(view, data_end, self._footers, opened.data_file.end)
+                footer = footer_of(view, data_end, opened.data_file.end)
                 joinable = self.rules.joinable_leaves(footer, data_end)
                 trusts = self.rules.writer_of(footer).has_true_floats
             groups = [group for group in footer.row_groups if group.num_rows]

@@ -27,6 +27,8 @@ from delta_maintenance.rewrite.task import RewriteTask
 _AT_ONCE_BYTES = 24 << 20
 #: How far off such an estimate may be, by what the pages say.
 _MARGIN = 4
+#: So many bytes of pages are read at once without an estimate.
+_LITTLE_BYTES = 1 << 20
 
 
 def stored_columns(task: RewriteTask) -> StructType:
@@ -180,7 +182,7 @@ class LiveRows:
                 yield _Together(at_once_bytes, parts=[part])
                 continue
             group.add(part)
-            if group.growth is None:
+            if group.growth is None and group.page_bytes > _LITTLE_BYTES:
                 yield group
                 group = group.next()
         if group.parts:

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
+import pyarrow as pa
 from msgspec import Struct, field
 
-from delta_log.data.data_file import DataFile
+from delta_log.data.data_file import DataFile, FileInMemory
 from delta_log.data.deletion_vector import read_deletion_vector
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import is_external
-from delta_log.parquet.footer import FileEnd, Footer, FooterMemory
+from delta_log.parquet.footer import FileEnd, Footer
 from delta_log.parquet.schema_elements import INT96
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
@@ -27,8 +28,8 @@ from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 #: whole when it is opened, so opening files one after the other would cost the time of a request for each.
 _OPENED_AT_ONCE = 8
 _FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
-#: Files of at most this size may be read together with others.
-SMALL_BYTES = 4 << 20
+#: Files of at most this size may be read together with others. Over a network, they are read whole.
+SMALL_BYTES = READ_AHEAD_BYTES
 
 
 class OpenedSource(Struct, frozen=True):
@@ -77,7 +78,7 @@ class Sources(Struct):
     """Iterates over the opened sources of a task, and counts their rows.
 
     :param copied_files: opens files to copy from them.
-    :param opens_late: of a small file on a disk only the end is read, since the rows of such files will be read together.
+    :param opens_late: small files are not opened here, since their rows will be read together. On a disk, only their end is read.
     :ivar source_rows: physical rows of each source so far.
     :ivar rows_deleted: rows of these that deletion vectors hide.
     """
@@ -88,7 +89,6 @@ class Sources(Struct):
     opens_late: bool = False
     source_rows: list[int] = field(default_factory=list)
     rows_deleted: int = 0
-    _memory: FooterMemory = field(default_factory=FooterMemory)
 
     @property
     def rows_in(self) -> int:
@@ -158,25 +158,28 @@ class Sources(Struct):
         return None if isinstance(found, str) else found
 
     def _data_file(self, source: SourceFile) -> DataFile:
-        end = self._end_of(source) if self.opens_late else None
-        data_file = DataFile(self.storage, source.key, self.task.mapping_mode, end=end)
-        if self.storage.concurrency < 2:
+        is_far = self.storage.concurrency > 1
+        tail, end = self._end_of(source) if self.opens_late else (b"", None)
+        # Over a network, a small file is read whole at once.
+        content = FileInMemory(pa.py_buffer(tail)) if end is not None and is_far else None
+        data_file = DataFile(self.storage, source.key, self.task.mapping_mode, content, end)
+        if not is_far:
             # Thousands of small sources may wait for a thread.
             data_file.close()
         return data_file
 
-    def _end_of(self, source: SourceFile) -> FileEnd | None:
+    def _end_of(self, source: SourceFile) -> tuple[bytes, FileEnd | None]:
         """Read the end of a small file, which takes a third of the time of opening it; ``None`` if it has to be opened."""
-        is_small = source.size_bytes <= SMALL_BYTES and self.storage.concurrency < 2
+        is_small = source.size_bytes <= SMALL_BYTES
         if not is_small or source.deletion_vector is not None or is_external(source.key):
-            return None
+            return b"", None
         # Opening a file that is missing or broken tells what is wrong with it.
         with suppress(CorruptThrift, FileNotFoundError):
             tail = read_tail(self.storage, source)
-            end = None if tail is None else FileEnd.of(tail, self._memory)
-            if end is not None and _may_be_gathered(end.footer):
-                return end
-        return None
+            end = None if tail is None else FileEnd.of(tail)
+            if tail is not None and end is not None and _may_be_gathered(end.footer):
+                return tail, end
+        return b"", None
 
 
 def _may_be_gathered(footer: Footer) -> bool:

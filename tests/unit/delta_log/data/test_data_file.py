@@ -15,7 +15,7 @@ from tests.support.tables.encrypted_files import with_encrypted_column
 from delta_log.data.data_file import ColumnMemory, DataFile, FileInMemory
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, UnsupportedFeature
-from delta_log.parquet.footer import FileEnd, FooterMemory
+from delta_log.parquet.footer import FileEnd
 from delta_log.storage.local import LocalStorage
 from delta_log.storage.remote import opened
 from delta_log.storage.storage import Storage
@@ -368,7 +368,7 @@ def test_a_file_whose_end_was_read_is_opened_for_its_rows_alone() -> None:
     content = file_of(table, bloom_filter_options=bloom_filters).read("f.parquet")
     storage.put("f.parquet", content)
     opened = DataFile(storage, "f.parquet")
-    late = DataFile(storage, "f.parquet", end=FileEnd.of(content[-len(content) // 2 :], FooterMemory()))
+    late = DataFile(storage, "f.parquet", end=FileEnd.of(content[-len(content) // 2 :]))
     assert storage.opened == 1
     assert (late.num_rows, late.num_row_groups) == (opened.num_rows, opened.num_row_groups) == (10, 4)
     assert late.row_group_bytes == opened.row_group_bytes
@@ -385,7 +385,7 @@ def test_a_file_whose_end_was_read_is_opened_for_its_rows_alone() -> None:
 
 def test_what_is_wrong_with_a_file_is_told_when_it_is_opened_late() -> None:
     content = file_of(pa.table([[1], [2]], names=["a", "a"])).read("f.parquet")
-    end = FileEnd.of(content, FooterMemory())
+    end = FileEnd.of(content)
     storage = MemoryStorage()
     with pytest.raises(CorruptLog, match="not there"):
         DataFile(storage, "f.parquet", end=end).column_names  # noqa: B018
@@ -403,7 +403,7 @@ def test_what_is_wrong_with_a_file_is_told_when_it_is_opened_late() -> None:
 @pytest.mark.parametrize("rows", [range(1), range(3), range(7)])
 def test_a_file_that_has_taken_the_place_of_another_is_named(tmp_path: Path, rows: range) -> None:
     before, now = (file_of(pa.table({"n": pa.array(n, pa.int64())})) for n in (range(5), rows))
-    end = FileEnd.of(before.read("f.parquet"), FooterMemory())
+    end = FileEnd.of(before.read("f.parquet"))
     storage = LocalStorage(str(tmp_path))
     storage.put("f.parquet", now.read("f.parquet"))
     data_file = DataFile(storage, "f.parquet", end=end)
@@ -416,7 +416,7 @@ def test_a_small_file_on_a_disk_that_is_opened_late_is_read_whole(tmp_path: Path
     content = file_of(pa.table({"n": pa.array(range(5), pa.int64())})).read("f.parquet")
     storage = LocalStorage(str(tmp_path))
     storage.put("f.parquet", content)
-    data_file = DataFile(storage, "f.parquet", end=FileEnd.of(content, FooterMemory()))
+    data_file = DataFile(storage, "f.parquet", end=FileEnd.of(content))
     reading = data_file.read(fields(("n", "long")))
     found = next(reading).arrays[0].to_pylist()
     storage.delete(["f.parquet"])

@@ -22,7 +22,7 @@ from tests.support.repetition import examples
 from delta_log.parquet import chunk_form as form
 from delta_log.parquet import metadata as parquet
 from delta_log.parquet.assembled_file import AssembledFile, Distrust, Sink
-from delta_log.parquet.footer import BLOOM_FILTER, Footer, FooterMemory
+from delta_log.parquet.footer import BLOOM_FILTER, Footer
 from delta_log.parquet.thrift_compact import CorruptThrift
 
 _COLUMNS = ("n", "text", "x")
@@ -91,10 +91,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[bytes, pa.Tabl
 
 
 def _assembled(contents: list[bytes], distrust: Distrust | None = None) -> bytes:
-    sink, memory = io.BytesIO(), FooterMemory()
+    sink = io.BytesIO()
     target = AssembledFile(sink)
     for content in contents:
-        footer = Footer.from_end(content, memory)
+        footer = Footer.from_end(content)
         leave_out = [distrust] * len(footer.row_groups) if distrust else []
         target.append(BufferSource(content), footer, leave_out.copy)
     target.finish({"writer": "a test", "é": "\0"})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.repetition import examples
 
-from delta_log.parquet.footer import Encoded, FileEnd, Footer, FooterMemory
+from delta_log.parquet.footer import Encoded, FileEnd, Footer
 from delta_log.parquet.gathered_file import CannotGather, FileGatherer
 from delta_log.parquet.page import has_values
 from delta_log.parquet.thrift_compact import LIST, CorruptThrift
@@ -58,12 +58,11 @@ def gathered(contents: list[bytes]) -> pq.ParquetFile:
 
 def test_an_end_that_was_read_before_counts_only_while_the_file_has_it() -> None:
     contents = [file_of(rows(first, 4)) for first in (0, 10)]
-    memory = FooterMemory()
     content, sizes = memoryview(b"".join(contents)), list(map(len, contents))
     fresh = FileGatherer().end_of(content, sizes, 1 << 20).content
-    ends = [FileEnd.of(content, memory) for content in contents]
+    ends = [FileEnd.of(content) for content in contents]
     misled = FileEnd(ends[1].footer.of_row_groups(()), ends[1].content)
-    other = FileEnd.of(file_of(rows(50, 9)), memory)
+    other = FileEnd.of(file_of(rows(50, 9)))
     for known in (ends, [None, ends[1]], [other, None]):
         assert FileGatherer().end_of(content, sizes, 1 << 20, known).content == fresh
     assert FileGatherer().end_of(content, sizes, 1 << 20, [None, misled]).content != fresh

@@ -22,7 +22,7 @@ from delta_log.testing import FaultyStorage
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
-from delta_maintenance.rewrite import sources
+from delta_maintenance.rewrite import live_rows, sources
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.sources import Sources, SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
@@ -192,10 +192,21 @@ def rows_of(
 _NARROW = [[{"id": 10 * file + n, "text": f"{file} {n}"} for n in range(10)] for file in range(9)]
 
 
+@pytest.fixture
+def nothing_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_rows, "_LITTLE_BYTES", 0)
+
+
+def test_few_bytes_come_together_at_once(tmp_path: Path) -> None:
+    assert [part.num_rows for part in rows_of(tmp_path, _NARROW)] == [90]
+
+
+@pytest.mark.usefixtures("nothing_is_little")
 def test_small_files_come_together_once_the_first_one_has_told_how_large_they_are(tmp_path: Path) -> None:
     assert [part.num_rows for part in rows_of(tmp_path, _NARROW)] == [10, 80]
 
 
+@pytest.mark.usefixtures("nothing_is_little")
 def test_no_more_files_come_together_than_there_is_room_for(tmp_path: Path) -> None:
     sizes = [part.num_rows for part in rows_of(tmp_path, _NARROW, at_once_bytes=4000)]
 
@@ -213,6 +224,7 @@ def test_a_file_with_few_wide_texts_does_not_come_with_others(tmp_path: Path) ->
     assert max(part.nbytes for part in found) <= 32 * _WIDE
 
 
+@pytest.mark.usefixtures("nothing_is_little")
 def test_texts_come_as_dictionaries_together_as_well(tmp_path: Path) -> None:
     found = rows_of(tmp_path, _NARROW, dictionaries=lambda: {"text"})
 

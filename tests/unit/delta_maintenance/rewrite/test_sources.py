@@ -23,7 +23,8 @@ from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.rewrite import sources
-from delta_maintenance.rewrite.sources import OpenedSource, Sources
+from delta_maintenance.rewrite.live_rows import LiveRows, stored_columns
+from delta_maintenance.rewrite.sources import OpenedSource, Sources, SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
 
 
@@ -87,7 +88,20 @@ def test_of_small_files_the_ends_are_read_and_no_file_is_opened(tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("why", ["deleted rows", "a large file", "INT96", "a network", "numbers of rows"])
+def test_over_a_network_small_files_are_read_once(tmp_path: Path) -> None:
+    task, storage = task_of(tmp_path, *(rows(10 * n) for n in range(4)))
+    storage.concurrency = 2
+    found = opened(task, storage)
+    live = LiveRows(task, storage, stored_columns(task))
+    (table,) = live.rows([SourceSlice(source) for source in found])
+    assert sorted(table.column("n").to_pylist()) == [10 * n + row for n in range(4) for row in range(3)]
+    assert storage.opened == []
+    assert sorted(storage.read_in_part) == sorted(source.key for source in task.sources)
+    # Their memory is free then.
+    assert all(source.data_file._content is None for source in found)
+
+
+@pytest.mark.parametrize("why", ["deleted rows", "a large file", "INT96", "numbers of rows"])
 def test_others_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     task, storage = task_of(tmp_path, *(rows(10 * n) for n in range(3)))
     odd = [task.sources[1].key]
@@ -104,8 +118,6 @@ def test_others_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why:
     elif why == "INT96":
         moments = pa.table({"n": pa.array([1, 2, 3], pa.timestamp("us"))})
         task = replaced(tmp_path, task, 1, file_of(moments, use_deprecated_int96_timestamps=True))
-    elif why == "a network":
-        storage.concurrency, odd = 2, [source.key for source in task.sources]
     else:
         # The footer says 3 rows, and that of its row group, too; now it says 4.
         content = (tmp_path / odd[0]).read_bytes()
@@ -158,7 +170,7 @@ def test_a_file_that_is_cut_after_its_end_was_read_fails_the_run_and_nothing_is_
     def cut(self: Sources, source: Any) -> Any:
         end = original(self, source)
         if source.key == key:
-            assert end is not None
+            assert end[1] is not None
             path = tmp_path / key
             path.write_bytes(path.read_bytes()[:-40])
         return end
