@@ -19,6 +19,8 @@ from delta_log.table_config.schema import StructField
 
 #: The bytes of files that are in memory at once are usually fewer.
 _USUAL_BYTES = 24 << 20
+#: Of a large page of memory.
+_PAGE_BYTES = 2 << 20
 #: After so many refusals in a row, other files are not tried any more: most files of a table are alike.
 _MOST_REFUSALS = 3
 
@@ -128,14 +130,15 @@ class GatheredFiles:
             free = self._free.pop()
             if len(free) >= num_bytes:
                 return free
-        return _new_memory(max(num_bytes, _USUAL_BYTES))
+        return _new_memory(max(num_bytes, _USUAL_BYTES) if num_bytes > _PAGE_BYTES else num_bytes)
 
 
 def _new_memory(num_bytes: int) -> memoryview:
     memory = mmap.mmap(-1, max(1, num_bytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # In pages of 2 MiB, the system provides memory in less than half of the time.
-    with suppress(AttributeError, OSError):  # Linux has them, if it is built so
-        memory.madvise(mmap.MADV_HUGEPAGE)
+    if num_bytes > _PAGE_BYTES:
+        # In large pages, the system provides memory in less than half of the time.
+        with suppress(AttributeError, OSError):  # Linux has them, if it is built so
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
@@ -28,7 +29,7 @@ from msgspec import Struct
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.storage.backoff import Backoff
 from delta_log.storage.object_listing import SpanPage, list_object_tree, list_span_tree
-from delta_log.storage.remote import RemoteStorage, opened
+from delta_log.storage.remote import RemoteStorage, file_info, opened
 from delta_log.storage.storage import (
     READ_AHEAD_BYTES,
     EnterDirectories,
@@ -116,6 +117,30 @@ class Upload(ABC):
     async def abort(self) -> None: ...
 
 
+class Stream(ABC):
+    """An object that is written while its content comes, by a client that divides it into parts by itself.
+
+    The object does not exist before it is finished.
+    """
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Append bytes, and wait if the client has many that are not sent.
+
+        :raises StorageError: the store failed.
+        """
+
+    @abstractmethod
+    def finish(self) -> None:
+        """
+        :raises StorageError: the store failed. There is no object then.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Give the object up, if it is not finished."""
+
+
 class ObjectStorage(RemoteStorage):
     """A store that can be read and written. Subclasses make its requests in coroutines, which run in fsspec's thread."""
 
@@ -175,6 +200,10 @@ class ObjectStorage(RemoteStorage):
 
     @abstractmethod
     async def _begin_upload(self, key: str, token: str | None) -> Upload: ...
+
+    def _begin_stream(self, key: str) -> Stream | None:
+        """Begin a new object, unconditionally; ``None``: it has to be an upload in parts."""
+        return None
 
     def _has_conditional_uploads(self) -> bool:
         """Whether an upload in parts can be conditional; otherwise a conditional put is one request of any size."""
@@ -288,6 +317,11 @@ class ObjectStorage(RemoteStorage):
             return False
         return True
 
+    def expect_copies(self, file: IO[bytes]) -> None:
+        target: Any = file
+        if isinstance(target, PartWriter):
+            target.may_stream = False
+
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
         """Append bytes of an object to a new one. Where the store copies parts, long ranges do not pass this machine.
 
@@ -367,13 +401,20 @@ class ObjectStorage(RemoteStorage):
 
 
 class PartWriter(io.RawIOBase):
-    """A binary file that becomes an object when it is finished; if its block is left before, no object is created."""
+    """A binary file that becomes an object when it is finished; if its block is left before, no object is created.
+
+    :ivar may_stream: no long ranges of other objects are expected, which only an upload in parts can take from the store.
+    :ivar described: the object, if one request wrote all of it. Its time is that of this machine.
+    """
 
     def __init__(self, storage: ObjectStorage, key: str, token: str | None = None) -> None:
         super().__init__()
         self.storage, self._key, self._token = storage, key, token
         self._buffer = bytearray()
         self._upload: Upload | None = None
+        self._stream: Stream | None = None
+        self.described: FileInfo | None = None
+        self.may_stream = token is None
         self._sent: deque[Future[None]] = deque()
         self._copies: deque[Future[None]] = deque(maxlen=storage.parallel_parts)
         self._num_parts = self._position = 0
@@ -399,7 +440,7 @@ class PartWriter(io.RawIOBase):
     def plan_copy(self, length: int) -> PlannedCopy | None:
         """Divide a range of another object into parts. ``None``: the store copies none, or the range is too short."""
         limits = self.storage.copied_part_bytes()
-        if limits is None:
+        if limits is None or self._stream is not None:
             return None
         least, most = limits
         fill = max(0, least - len(self._buffer)) if self._buffer else 0
@@ -434,13 +475,17 @@ class PartWriter(io.RawIOBase):
 
         :raises CreationConflict: the store did not decide.
         """
-        if self._buffer and self._upload is not None:
+        if self._buffer and (self._upload is not None or self._stream is not None):
             self._send(len(self._buffer), last=True)
         while self._sent:
             self._sent.popleft().result()
         with self.storage._errors(self._key):
-            if self._upload is None:
+            if self._stream is not None:
+                self._stream.finish()
+                created = True
+            elif self._upload is None:
                 created = self.storage._put_now(self._key, bytes(self._buffer), self._token)
+                self.described = file_info(self._key, self._position, time.time())
             else:
                 created = self._wait_for(self._upload.complete)
         self._finished = bool(created)
@@ -448,6 +493,8 @@ class PartWriter(io.RawIOBase):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        if self._stream is not None and not self._finished:
+            self._stream.abort()
         if self._upload is None or self._finished:
             return
         # The store goes on with a copy whose request is given up, and would keep the part after the upload was aborted.
@@ -465,8 +512,16 @@ class PartWriter(io.RawIOBase):
         return self._upload
 
     def _send(self, size: int, *, last: bool) -> None:
-        upload, part = self._begun(), bytes(self._buffer[:size])
+        if self._upload is None and self._stream is None and self.may_stream:
+            self._stream = self.storage._begin_stream(self._key)
+            self.may_stream = self._stream is not None
+        with memoryview(self._buffer) as view:
+            part = bytes(view[:size])
         del self._buffer[:size]
+        if self._stream is not None:
+            self._stream.write(part)
+            return
+        upload = self._begun()
 
         async def put(number: int) -> None:
             with self.storage._errors(self._key):

@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +40,7 @@ from delta_log.storage.object_store import (
     CreationConflict,
     ObjectEnd,
     ObjectStorage,
+    Stream,
     Upload,
 )
 from delta_log.storage.refusal import denied, identity_of
@@ -101,6 +103,8 @@ _BEHIND = "behind "
 #: Readers of the table and VACUUM do not see this directory.
 _PROBE_DIRECTORY = "_maintenance"
 _PROBE_WRITERS = 4
+#: Parts of a stream that wait for their turn.
+_PIECES_AHEAD = 2
 
 #: Endpoints and buckets whose conditional put this process has tried out.
 _proved: set[tuple[str, str]] = set()
@@ -271,6 +275,27 @@ class S3Storage(ObjectStorage):
     def _delete_now(self, keys: Sequence[str]) -> None:
         if not self._objects.delete([self.object_key(key) for key in keys]):
             super()._delete_now(keys)
+
+    def _begin_stream(self, key: str) -> Stream | None:
+        write = self._objects.writer(self.object_key(key), self.part_bytes, self.parallel_parts)
+        return None if write is None else _S3Stream(self, key, write)
+
+    def _failed_stream(self, key: str, size: int, error: Exception) -> None:
+        """Return if the object is there nevertheless, since only the last answer was lost; raise otherwise."""
+        with self._errors(key):
+            found = self._head_now(key)
+            if found is not None and found[0].size == size:
+                return
+            # s3fs says what a refusal means.
+            self._wait_for(self._begin_and_abort, key)
+        said = str(error).partition("\n")[0]
+        uri = self._uri_of(key)
+        raise StorageError(
+            f"{uri}: the store failed ({type(error).__name__}: {said}). Run again when it answers.", uri
+        ) from error
+
+    async def _begin_and_abort(self, key: str) -> None:
+        await (await self._begin_upload(key, None)).abort()
 
     async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
         asked = {"IfMatch": tag} if tag is not None else {}
@@ -492,6 +517,64 @@ class S3Storage(ObjectStorage):
             "there could destroy another writer's. Nothing was committed. Upgrade the server, or have all writers "
             "coordinate through a lock table: storage option 'lock'."
         )
+
+
+class _Abandoned(Exception):
+    """Ends a stream whose content does not come to its end."""
+
+
+class _S3Stream(Stream):
+    """A thread of its own sends what another one writes.
+
+    :param write: sends the content that it is given.
+    """
+
+    def __init__(self, storage: S3Storage, key: str, write: Callable[[Iterator[bytes]], None]) -> None:
+        self._storage, self._key, self._write = storage, key, write
+        #: ``None`` ends the content.
+        self._pieces: SimpleQueue[bytes | _Abandoned | None] = SimpleQueue()
+        self._room = threading.Semaphore(_PIECES_AHEAD)
+        self._error: Exception | None = None
+        self._size = 0
+        self._is_ended = False
+        self._thread = threading.Thread(target=self._run, name="delta-log-stream", daemon=True)
+        self._thread.start()
+
+    def write(self, data: bytes) -> None:
+        self._room.acquire()
+        if self._error is not None:
+            self.finish()
+        self._pieces.put(data)
+        self._size += len(data)
+
+    def finish(self) -> None:
+        self._end(None)
+        if self._error is not None:
+            self._storage._failed_stream(self._key, self._size, self._error)
+
+    def abort(self) -> None:
+        self._end(_Abandoned())
+
+    def _end(self, last: _Abandoned | None) -> None:
+        if not self._is_ended:
+            self._is_ended = True
+            self._pieces.put(last)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._write(self._content())
+        except Exception as error:  # noqa: BLE001 - the thread that writes raises it
+            self._error = error
+            # Nobody takes what follows, and its writer must not wait.
+            self._room.release(1 << 20)
+
+    def _content(self) -> Iterator[bytes]:
+        while (piece := self._pieces.get()) is not None:
+            if isinstance(piece, _Abandoned):
+                raise piece
+            self._room.release()
+            yield piece
 
 
 class _S3Upload(Upload):

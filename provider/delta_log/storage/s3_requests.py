@@ -257,6 +257,32 @@ class ObjectRequests:
             return False
         return True
 
+    def writer(
+        self, key: str, part_bytes: int, parallel_parts: int
+    ) -> Callable[[Iterator[bytes]], None] | None:
+        """Return a function that writes an object in parts while its content comes, and that repeats the requests which fail.
+
+        An exception of the content gives the object up.
+
+        :return: ``None``: s3fs has to write it.
+        """
+        store = self._store_for(key)
+        if store is None or self._way is None or self._credentials is None:
+            return None
+        patient = self._way.open(self._bucket, *self._credentials, repeats=True)
+
+        def write(content: Iterator[bytes]) -> None:
+            obstore.put(
+                patient,
+                key,
+                content,
+                use_multipart=True,
+                chunk_size=part_bytes,
+                max_concurrency=parallel_parts,
+            )
+
+        return write
+
     def _found(self, key: str, options: Mapping[str, Any]) -> Found | None:
         store = self._store_for(key)
         if store is None:
@@ -323,7 +349,7 @@ class Way(Struct, frozen=True):
     connect_seconds: float = 60
     read_seconds: float = 60
 
-    def open(self, bucket: str, key: str, secret: str, token: str | None) -> Any:
+    def open(self, bucket: str, key: str, secret: str, token: str | None, *, repeats: bool = False) -> Any:
         return S3Store(
             bucket,
             endpoint=self.endpoint,
@@ -338,8 +364,8 @@ class Way(Struct, frozen=True):
                 "timeout": f"{_PATIENCE * self.read_seconds}s",
                 **({"user_agent": self.agent} if self.agent else {}),
             },
-            # s3fs repeats what fails.
-            retry_config={"max_retries": 0},
+            # s3fs repeats most of what fails.
+            retry_config=None if repeats else {"max_retries": 0},
         )
 
 

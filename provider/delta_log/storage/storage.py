@@ -146,6 +146,12 @@ class Storage(ABC):
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """Read bytes from ``start`` on, at most ``length``, up to the end of the file."""
 
+    def expect_copies(self, file: IO[bytes]) -> None:
+        """Prepare a new file for long ranges of other files (:meth:`read_into`), before anything is written to it.
+
+        :param file: from :meth:`open_write` of this storage.
+        """
+
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
         """Append bytes of a file to a new one, in little memory and by the shortest way that the store has.
 

@@ -35,7 +35,7 @@ from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey, parsed
 from delta_maintenance.rewrite.row_memory import ROW_BYTES, RowMemory
 from delta_maintenance.rewrite.segment_pool import SegmentPool
-from delta_maintenance.rewrite.task import RewriteTask
+from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 #: The memory of a process for its libraries and for encoded parts that wait; and that of a thread: a decoded row group, the encoded
 #: one, and what Arrow keeps.
@@ -93,6 +93,7 @@ class LocalEngine:
     def run(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey
     ) -> Generator[BinResult, None, None]:
+        tasks = list(tasks)  # each look at a task of a plan makes it anew
         workers = self.num_workers(len(tasks), sum(task.bytes_in for task in tasks))
         if workers:
             return self._run_with(workers, tasks, progress, run_key)
@@ -198,7 +199,8 @@ def _next_result(answers: _Answers, progress: ProgressReporter) -> tuple[_Tasks,
                 raise failure
             return worker, task, failure
         else:
-            return worker, task, parsed(answer["manifest"])
+            manifest = answer["manifest"]
+            return worker, task, manifest if isinstance(manifest, BinManifest) else parsed(manifest)
 
 
 class _Tasks(ABC):

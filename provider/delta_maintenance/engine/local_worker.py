@@ -63,6 +63,8 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
     one_at_a_time = threading.Lock()
 
     def answer(bin_id: str, facts: dict[str, Any]) -> None:
+        if "manifest" in facts:
+            facts = {"manifest": facts["manifest"].to_dict()}
         line = json.dumps({"bin": bin_id, **facts}).encode() + b"\n"
         with one_at_a_time:
             answers.write(line)

@@ -8,8 +8,10 @@ at once.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,15 +22,19 @@ from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.row_memory import ROW_BYTES, RowMemory
 from delta_maintenance.rewrite.segment_pool import SegmentPool
-from delta_maintenance.rewrite.task import RewriteTask
+from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, RewriteTask
 
 _SLOTS = 8
 #: Small bins of a store are those whose sources take no more bytes together. Decoded, they take several times as much memory.
 _SLOTS_BYTES = 32 << 20
 #: Bins of any size.
 _LARGE_SLOTS = 2
+#: Bins of a store that is near.
+_NEAR_SLOTS = 4
+#: A store that lists a directory within this time is near. Then more threads would wait for Python's lock, not for the store.
+_NEAR_SECONDS = 0.01
 
-#: Called by any thread with a bin's id and one of ``{"read": bytes}``, ``{"manifest": {…}}``, ``{"error": {…}}``.
+#: Called by any thread with a bin's id and one of ``{"read": bytes}``, ``{"manifest": BinManifest}``, ``{"error": {…}}``.
 Answer = Callable[[str, dict[str, Any]], None]
 
 
@@ -58,6 +64,10 @@ class Slots:
         self._segments = SegmentPool(threads, RowMemory(row_bytes))
         self._pool = ThreadPoolExecutor(_SLOTS)
         self._given_up = threading.Event()
+        self._finished: dict[str, frozenset[str]] = {}
+        self._listing = threading.Lock()
+        #: Held while a bin is rewritten.
+        self._turns: AbstractContextManager[object] = nullcontext()
 
     def __enter__(self) -> Slots:
         return self
@@ -73,14 +83,29 @@ class Slots:
     def _rewrite(self, task: RewriteTask) -> None:
         try:
             reading = partial(self._read, task.bin_id)
-            manifest = rewrite_bin(task, self._storage, self._run_key, reading, self._segments)
+            is_new = f"{task.bin_id}.json" not in self._finished_of(task.run_id)
+            with self._turns:
+                manifest = rewrite_bin(
+                    task, self._storage, self._run_key, reading, self._segments, is_new=is_new
+                )
         except _GivenUp:
             pass
         except Exception as error:  # noqa: BLE001 - the receiver decides
             log_failure(error)
             self._answer(task.bin_id, {"error": error_report(error).to_dict()})
         else:
-            self._answer(task.bin_id, {"manifest": manifest.to_dict()})
+            self._answer(task.bin_id, {"manifest": manifest})
+
+    def _finished_of(self, run_id: str) -> frozenset[str]:
+        """Return the names of the manifests that the run had when this process began its first bin."""
+        with self._listing:
+            if run_id not in self._finished:
+                started = time.monotonic()
+                listed = self._storage.list_from(f"{MANIFEST_DIRECTORY}/{run_id}")
+                self._finished[run_id] = frozenset(info.name for info in listed)
+                if time.monotonic() - started < _NEAR_SECONDS:
+                    self._turns = threading.Semaphore(_NEAR_SLOTS)
+            return self._finished[run_id]
 
     def _read(self, bin_id: str, size_bytes: int) -> None:
         if self._given_up.is_set():

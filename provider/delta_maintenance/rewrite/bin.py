@@ -96,16 +96,19 @@ def rewrite_bin(
     run_key: RunKey,
     on_progress: OnProgress | None = None,
     pool: SegmentPool | None = None,
+    *,
+    is_new: bool = False,
 ) -> BinManifest:
     """Write a bin's live rows to new files and leave a manifest of them.
 
     :param on_progress: called with the bytes of each source after its rows were written.
     :param pool: encodes the segments of the bin; by default, a thread of its own does.
+    :param is_new: the bin had no manifest a while ago, so it is not looked for now. Another try's manifest still counts in the end.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
     :raises NewerManifest: a newer release has finished this bin.
     """
     started = time.monotonic()
-    finished = read_manifest(storage, run_key, task.run_id, task.bin_id)
+    finished = None if is_new else read_manifest(storage, run_key, task.run_id, task.bin_id)
     if finished is not None and finished.differs_from(task) is None:
         return finished
     stored = stored_columns(task)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log.data_path import encode_path, hive_directory
 from delta_log.parquet.assembled_file import AssembledFile
 from delta_log.stats.file_stats import StatsCollector
-from delta_log.storage.storage import Storage
+from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config.schema import parse_schema
 from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.copied_part import CopiedPart, ReadOfCopied
@@ -53,6 +53,8 @@ OnProgress = Callable[[int], None]
 
 #: Encoded parts that may wait for their turn while the threads work on others.
 _PARTS_AHEAD = 1
+#: Encoding so few bytes takes less time than another thread needs to begin.
+_LITTLE_BYTES = 1 << 20
 #: The first files tell which leaves have Bloom filters: asking every file would cost time, and most are written alike.
 _ASKED_FOR_BLOOM_FILTERS = 8
 
@@ -95,6 +97,18 @@ class _Work(Struct, frozen=True):
     numbers: Callable[[], Uint64s] | None = None
 
 
+class _Written(Struct, frozen=True):
+    """A new file.
+
+    :param described: what the store said of it when it had all of it; ``None``: it has to be asked.
+    """
+
+    key: str
+    size_bytes: int
+    stats: StatsCollector
+    described: FileInfo | None
+
+
 def write_outputs(
     task: RewriteTask,
     sources: Sources,
@@ -113,7 +127,7 @@ def write_outputs(
     storage, key_values = sources.storage, {**spark_metadata(live.columns), **own_notes(settings.codec)}
     like = sources.copied_files.like if sources.copied_files is not None else None
     bytes_copied = 0
-    written: list[tuple[str, int, StatsCollector]] = []
+    written: list[_Written] = []
     read = RowHash()
     laid_out = _laid_out_rows(task, sources, live, settings, pool) if received is None else None
     work, ahead = _work_of(task, sources, live, settings, pool, received, laid_out, on_progress)
@@ -135,13 +149,12 @@ def write_outputs(
         encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=hashes_rows)
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
-    def is_little(part: _Work) -> bool:
-        return part.copied is not None and not _reads_copied(task)
-
     with moved or contextlib.nullcontext(), contextlib.ExitStack() as undo:
         # Closed here, not when an error of the bin is forgotten, since threads open sources for it.
         undo.enter_context(contextlib.closing(work))
-        parts = undo.enter_context(contextlib.closing(pool.begun_in_order(encoded, work, ahead, is_little)))
+        parts = undo.enter_context(
+            contextlib.closing(pool.begun_in_order(encoded, work, ahead, partial(_is_little, task)))
+        )
         row_map = undo.enter_context(
             RowMapWriter(storage, task.run_id, task.bin_id, uuid4().hex, sources.source_rows)
         )
@@ -150,7 +163,7 @@ def write_outputs(
             # Registered first, since a file may exist although closing it failed.
             undo.callback(_remove, storage, key)
             stats, copied = settings.new_stats(), CopiedStats(settings.new_stats(), live.schema)
-            with storage.open_write(key) as file:
+            with _new_file(storage, key, sources) as file:
                 target = AssembledFile(file, like)
                 for done, part, result in of_one_file:
                     if isinstance(part, CopiedPart):
@@ -169,13 +182,21 @@ def write_outputs(
                         row_map.add(done.numbers())
                 target.finish(key_values)
             stats.include(copied.finish())
-            written.append((key, target.size_bytes, stats))
+            written.append(_Written(key, target.size_bytes, stats, getattr(file, "described", None)))
         where_rows_went = row_map.finish()
-        files = tuple(_output(task, storage, *file) for file in written)
+        files = tuple(_output(task, storage, file) for file in written)
         undo.pop_all()
-    rows = sum(stats.num_records for *_, stats in written)
+    rows = sum(file.stats.num_records for file in written)
     hashed = read if moved is None else moved.read
     return Outputs(files, rows, hashed, bytes_copied, where_rows_went)
+
+
+@contextlib.contextmanager
+def _new_file(storage: Storage, key: str, sources: Sources) -> Iterator[IO[bytes]]:
+    with storage.open_write(key) as file:
+        if sources.copied_files is not None and any(map(sources.asks_footer_first, sources.task.sources)):
+            storage.expect_copies(file)
+        yield file
 
 
 def _laid_out_rows(
@@ -236,6 +257,12 @@ def _read_of_copied(
         for batch in live.columns_of(part, {column.path[0] for column in columns}):
             floats.update(batch)
     return ReadOfCopied(found, floats, true_floats)
+
+
+def _is_little(task: RewriteTask, part: _Work) -> bool:
+    if part.copied is not None:
+        return not _reads_copied(task)
+    return task.bytes_in <= _LITTLE_BYTES
 
 
 def _reads_copied(task: RewriteTask) -> bool:
@@ -373,27 +400,25 @@ def output_key(task: RewriteTask) -> str:
     return "/".join([*directories, name])
 
 
-def _output(
-    task: RewriteTask, storage: Storage, key: str, size_bytes: int, stats: StatsCollector
-) -> OutputFile:
+def _output(task: RewriteTask, storage: Storage, file: _Written) -> OutputFile:
     """Describe a new file, as the store has it.
 
     :raises StorageError: the store has other bytes than were written.
     """
-    info = storage.head(key)
-    if info is None or info.size != size_bytes:
+    info = file.described or storage.head(file.key)
+    if info is None or info.size != file.size_bytes:
         found = "no such file" if info is None else f"{info.size:,} bytes"
-        uri = f"{storage.uri}/{key}"
+        uri = f"{storage.uri}/{file.key}"
         raise StorageError(
-            f"{uri}: {size_bytes:,} bytes were written, and the store has {found}. Run again.", uri
+            f"{uri}: {file.size_bytes:,} bytes were written, and the store has {found}. Run again.", uri
         )
     return OutputFile(
-        encode_path(key),
-        key,
+        encode_path(file.key),
+        file.key,
         info.size,
         info.modification_time_ms,
-        stats.num_records,
-        stats.finish(),
+        file.stats.num_records,
+        file.stats.finish(),
         task.output_tags,
     )
 

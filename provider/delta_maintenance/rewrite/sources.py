@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,9 @@ from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 #: whole when it is opened, so opening files one after the other would cost the time of a request for each.
 _OPENED_AT_ONCE = 8
 _FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
+#: A bin of few bytes has nothing to do until all of its files are read.
+_FEW_BYTES = 1 << 20
+_AT_ONCE_SECONDS = 0.005
 #: Files of at most this size may be read together with others. Over a network, they are read whole.
 SMALL_BYTES = READ_AHEAD_BYTES
 
@@ -110,10 +114,20 @@ class Sources(Struct):
         if not is_far and not self._is_copying:
             yield from map(self._open, self.task.sources)
             return
+        sources = iter(self.task.sources)
+        if self.task.bytes_in <= _FEW_BYTES:
+            # Where a store answers at once, other threads would only take turns.
+            for source in sources:
+                started = time.monotonic()
+                opened = self._open(source)
+                is_slow = time.monotonic() - started > _AT_ONCE_SECONDS
+                yield opened
+                if is_slow:
+                    break
         waiting: deque[tuple[int, Future[OpenedSource]]] = deque()
         with ThreadPoolExecutor(_OPENED_AT_ONCE if is_far else 1) as pool:
             try:
-                for source in self.task.sources:
+                for source in sources:
                     read = min(source.size_bytes, READ_AHEAD_BYTES)
                     while len(waiting) == _FILES_AHEAD or sum(size for size, _ in waiting) > _BYTES_AHEAD:
                         yield waiting.popleft()[1].result()
@@ -126,7 +140,7 @@ class Sources(Struct):
 
     def _open(self, source: SourceFile) -> OpenedSource:
         # A small file with many rows may have large row groups, which its footer tells only after it was opened.
-        data_file = None if self._asks_footer_first(source) else self._data_file(source)
+        data_file = None if self.asks_footer_first(source) else self._data_file(source)
         copied = None
         if data_file is None or data_file.num_rows >= LARGE_ROWS:
             copied = self._copied(source)
@@ -144,9 +158,10 @@ class Sources(Struct):
     @property
     def _is_copying(self) -> bool:
         """Whether probably all sources are copied, so that a processor has nothing to do."""
-        return self.copied_files is not None and all(map(self._asks_footer_first, self.task.sources))
+        return self.copied_files is not None and all(map(self.asks_footer_first, self.task.sources))
 
-    def _asks_footer_first(self, source: SourceFile) -> bool:
+    def asks_footer_first(self, source: SourceFile) -> bool:
+        """Tell whether a source is probably copied."""
         if self.task.rewrite == "auto":
             return source.size_bytes >= LARGE_BYTES
         return self.task.rewrite == "copy"
