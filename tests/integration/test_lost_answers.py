@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -26,7 +30,7 @@ from tests.support.servers.s3 import S3Server
 
 from delta_log.errors import AccessDenied, InvalidRequest, StorageError
 from delta_log.storage.opening import open_storage
-from delta_log.storage.storage import Storage
+from delta_log.storage.storage import KeySpan, Storage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +42,22 @@ class Wired:
     direct: Storage
 
 
+def wired_s3(server: S3Server, bucket: str, **more: Any) -> Iterator[Wired]:
+    uri = f"s3://{bucket}/table"
+    with proxied(server.endpoint) as proxy:
+        options = {**server.storage_options, "endpoint_url": proxy.endpoint, **more}
+        yield Wired(open_storage(uri, options), proxy, open_storage(uri, server.storage_options))
+
+
 @pytest.fixture
 def s3(s3_server: S3Server, s3_bucket: str) -> Iterator[Wired]:
-    uri = f"s3://{s3_bucket}/table"
-    with proxied(s3_server.endpoint) as proxy:
-        options = {**s3_server.storage_options, "endpoint_url": proxy.endpoint}
-        yield Wired(open_storage(uri, options), proxy, open_storage(uri, s3_server.storage_options))
+    yield from wired_s3(s3_server, s3_bucket)
+
+
+@pytest.fixture
+def s3_by_s3fs(s3_server: S3Server, s3_bucket: str) -> Iterator[Wired]:
+    """What obstore does not know of is left to s3fs."""
+    yield from wired_s3(s3_server, s3_bucket, requester_pays=True)
 
 
 @pytest.fixture
@@ -73,7 +87,7 @@ def azure(azure_server: AzureServer, azure_container: str) -> Iterator[Wired]:
         yield Wired(storage, proxy, open_storage(uri, azure_server.storage_options))
 
 
-@pytest.fixture(params=["s3", "gcs", "azure"])
+@pytest.fixture(params=["s3", "s3_by_s3fs", "gcs", "azure"])
 def wired(request: pytest.FixtureRequest) -> Wired:
     found: Wired = request.getfixturevalue(request.param)
     return found
@@ -109,6 +123,11 @@ def copies(wired: Wired) -> list[Request]:
 
 
 class TestS3:
+    @pytest.fixture(params=["s3", "s3_by_s3fs"])
+    def s3(self, request: pytest.FixtureRequest) -> Wired:
+        found: Wired = request.getfixturevalue(request.param)
+        return found
+
     def test_without_any_answer_the_outcome_is_unknown_and_said_so(self, s3: Wired) -> None:
         s3.storage._fs.retries, s3.storage._fs.config_kwargs["retries"] = 2, {"max_attempts": 1}
         s3.proxy.rule = only(0, creates, Lose())
@@ -187,8 +206,110 @@ class TestS3:
             s3.storage.open_write("data") as f,
         ):
             f.write(bytes(16 << 20))
-        assert len([r for r in s3.proxy.seen("DELETE") if "uploadId" in r.query]) == 1
+        begun = [r for r in s3.proxy.seen("POST") if "uploads" in r.query]
+        aborted = {r.query["uploadId"] for r in s3.proxy.seen("DELETE") if "uploadId" in r.query}
+        assert len(begun) == len(aborted) >= 1
         assert s3.direct.head("data") is None
+
+    @pytest.mark.parametrize("what", ["part", "begin", "complete"])
+    @pytest.mark.parametrize("how", ["lost", "busy"])
+    def test_a_large_object_is_written_although_an_answer_is_lost_or_the_server_busy(
+        self, s3: Wired, what: str, how: str
+    ) -> None:
+        def is_it(request: Request) -> bool:
+            return {
+                "part": request.query.get("partNumber") == "2",
+                "begin": "uploads" in request.query,
+                "complete": request.method == "POST" and "uploadId" in request.query,
+            }[what]
+
+        s3.storage.part_bytes = 5 << 20
+        content = bytes(range(256)) * (50_000)
+        s3.proxy.rule = only(1, is_it, Lose() if how == "lost" else s3_error(503, "SlowDown"))
+        try:
+            with s3.storage.open_write("data") as file:
+                file.write(content)
+        except StorageError:
+            # Nothing but the last answer tells s3fs that the upload is complete.
+            assert (what, how) == ("complete", "lost")
+            assert "x-amz-request-payer" in s3.proxy.requests[0].headers
+        assert s3.direct.read("data") == content
+        assert len([request for request in s3.proxy.requests if is_it(request)]) >= 2
+
+    def test_who_may_not_write_is_told_the_right_that_is_missing(self, s3: Wired) -> None:
+        s3.storage.part_bytes = 5 << 20
+        s3.proxy.rule = only(
+            0,
+            lambda r: r.method in ("PUT", "POST") and r.path.endswith("data"),
+            s3_error(403, "AccessDenied"),
+        )
+        with pytest.raises(AccessDenied, match="table/data.*s3:PutObject"):
+            self.written(s3, [bytes(6 << 20)] * 20)
+        assert s3.direct.head("data") is None
+
+    def test_a_large_object_that_is_given_up_is_aborted_on_the_server(self, s3: Wired) -> None:
+        s3.storage.part_bytes = 5 << 20
+        with pytest.raises(ValueError, match="given up"):
+            self.written(s3, self.broken_off())
+        begun = [r for r in s3.proxy.seen("POST") if "uploads" in r.query]
+        aborted = [r for r in s3.proxy.seen("DELETE") if "uploadId" in r.query]
+        assert len(begun) == len(aborted) == 1
+        assert s3.direct.head("data") is None
+
+    @staticmethod
+    def written(s3: Wired, pieces: Iterable[bytes]) -> None:
+        with s3.storage.open_write("data") as file:
+            for piece in pieces:
+                file.write(piece)
+
+    @staticmethod
+    def broken_off() -> Iterator[bytes]:
+        yield bytes(16 << 20)
+        raise ValueError("given up")
+
+    def test_a_listing_that_breaks_off_goes_on_where_it_was(self, s3: Wired) -> None:
+        names = [f"{number:04d}" for number in range(1500)]
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda name: s3.direct.put(f"log/{name}", b"1"), names))
+        met: list[Request] = []
+
+        def second_page(request: Request) -> bool:
+            if "list-type" in request.query and not met:
+                met.append(request)
+                return False
+            return "list-type" in request.query
+
+        s3.proxy.rule = only(1, second_page, s3_error(503, "SlowDown"))
+        assert [info.name for info in s3.storage.list_from("log")] == names
+        met.clear()
+        s3.proxy.rule = only(1, second_page, s3_error(503, "SlowDown"))
+        span = KeySpan("log/", deep=True)
+        pages = list(s3.storage.list_part(span, lambda below: below))
+        assert [key for page in pages for key in page.names()] == [f"log/{name}" for name in names]
+
+    def test_after_some_failures_in_a_row_one_client_makes_all_requests(
+        self, s3_server: S3Server, s3_bucket: str
+    ) -> None:
+        for wired in wired_s3(s3_server, s3_bucket):
+            wired.direct.put("a", b"1")
+            wired.proxy.rule = only(
+                0, lambda request: "amz-sdk-request" not in request.headers, s3_error(403, "Unknown")
+            )
+            assert [wired.storage.read("a") for _ in range(10)] == [b"1"] * 10
+            assert len(wired.proxy.seen("GET")) == 13
+
+    def test_a_process_that_was_forked_reads_and_writes(self, s3: Wired) -> None:
+        s3.storage.put("a", b"1")
+        child = os.fork()
+        if not child:
+            done = 1
+            with suppress(BaseException):
+                signal.alarm(60)
+                s3.storage.put("b", s3.storage.read("a") + b"2")
+                done = 0
+            os._exit(done)
+        assert os.waitpid(child, 0)[1] == 0
+        assert s3.direct.read("b") == b"12"
 
     def test_the_server_copies_long_ranges_and_no_byte_of_them_is_read(self, s3: Wired) -> None:
         content = self.copy_source(s3)

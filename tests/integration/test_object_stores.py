@@ -12,7 +12,7 @@ from tests.support.servers.gcs import GcsServer
 from tests.support.servers.s3 import S3Server
 
 from delta_log.storage.opening import open_storage
-from delta_log.storage.storage import Storage
+from delta_log.storage.storage import KeySpan, Storage
 from delta_log.testing import StorageContract
 
 
@@ -36,10 +36,59 @@ class ServerContract(StorageContract):
         assert [info.name for info in storage.list_from("log")] == names[1090:]
 
 
+#: Options of S3, by the client that makes the requests about single objects: obstore at once, obstore after s3fs has shown how,
+#: or s3fs alone.
+BY_CLIENT: dict[str, dict[str, Any]] = {
+    "obstore": {},
+    "both": {"use_ssl": False},
+    "s3fs": {"requester_pays": True},
+}
+
+
 class TestS3Storage(ServerContract):
-    @pytest.fixture
-    def storage(self, s3_server: S3Server, s3_bucket: str) -> Storage:
-        return self.opened(f"s3://{s3_bucket}/table with space", s3_server.storage_options)
+    @pytest.fixture(params=list(BY_CLIENT))
+    def storage(self, request: pytest.FixtureRequest, s3_server: S3Server, s3_bucket: str) -> Storage:
+        options = {**s3_server.storage_options, **BY_CLIENT[request.param]}
+        storage = self.opened(f"s3://{s3_bucket}/table with space", options)
+        if request.param != "obstore":
+            # The first request teaches.
+            assert storage.head("absent") is None
+        return storage
+
+    def test_the_files_of_a_directory_are_listed_without_those_below_it(self, storage: Storage) -> None:
+        names = ["a-", "a/1", "a/2", "a/zé", "a0", "b", "c.", "c/d/e", "c0", "z/1", "é", "é/1"]
+        for name in names:
+            storage.put(f"log/{name}", b"1")
+        files = sorted(name for name in names if "/" not in name)
+        for start in ("", "a", "a-", "a/", "a0", "a00", "b", "c", "d", "z", "{", "é", "éé"):
+            listed = [info.name for info in storage.list_from("log", start)]
+            assert listed == [name for name in files if name >= start]
+
+    def test_a_marker_of_a_directory_is_no_file(self, storage: Any, s3_server: S3Server) -> None:
+        for name in ("a", "z"):
+            storage.put(f"log/{name}", b"1")
+        for key in ("log/", "log/m/"):
+            s3_server.file_system().call_s3(
+                "put_object", Bucket=storage.bucket, Key=storage.object_key(key), Body=b""
+            )
+        assert [info.name for info in storage.list_from("log")] == ["a", "z"]
+        pages = list(storage.list_part(KeySpan("log/", deep=True), lambda below: below))
+        assert [key for page in pages for key in page.names() if not key.endswith("/")] == ["log/a", "log/z"]
+
+    def test_several_large_objects_are_written_at_once_while_others_are_read(self, storage: Any) -> None:
+        storage.part_bytes = 5 << 20
+        storage.put("other", b"1")
+
+        def write(number: int) -> None:
+            with storage.open_write(f"new/{number}") as file:
+                for _ in range(4):
+                    file.write(bytes([number]) * (3 << 20))
+                    assert storage.read("other") == b"1"
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(write, range(6)))
+        for number in range(6):
+            assert storage.read(f"new/{number}") == bytes([number]) * (12 << 20)
 
     @pytest.mark.parametrize("seed", range(4))
     def test_bytes_of_other_objects_are_appended_whoever_copies_them(

@@ -447,6 +447,7 @@ class PartWriter(io.RawIOBase):
         copied = length - fill
         if copied < least:
             return None
+        self.may_stream = False
         parts = -(-copied // most)
         ends = [copied * number // parts for number in range(parts + 1)]
         return PlannedCopy(fill, tuple(end - start for start, end in pairwise(ends)))

@@ -7,6 +7,7 @@ writing. A commit needs a put-if-absent that the store itself decides, and fsspe
 from __future__ import annotations
 
 import io
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -48,6 +49,7 @@ class FileSystemOnDemand:
     def __init__(self, table_uri: str, options: Mapping[str, Any]) -> None:
         self._uri, self._options = table_uri, options
         self._opened: tuple[Any, str] | None = None
+        self._process = 0
         self._lock = threading.Lock()
 
     @property
@@ -57,8 +59,9 @@ class FileSystemOnDemand:
         :raises InvalidRequest: fsspec does not know the address, or lacks a package or an option for it.
         """
         with self._lock:
-            if self._opened is None:
-                self._opened = self._open()
+            # The thread of a file system does not live on in a process that is forked.
+            if self._opened is None or self._process != os.getpid():
+                self._opened, self._process = self._open(), os.getpid()
             return self._opened
 
     def _open(self) -> tuple[Any, str]:

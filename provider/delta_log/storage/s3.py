@@ -46,7 +46,8 @@ from delta_log.storage.object_store import (
 from delta_log.storage.refusal import denied, identity_of
 from delta_log.storage.remote import file_info
 from delta_log.storage.s3_list_objects import list_page
-from delta_log.storage.s3_requests import PAGE_KEYS, ObjectRequests, Undecided, plain_way
+from delta_log.storage.s3_requests import PAGE_KEYS, ObjectRequests, Undecided
+from delta_log.storage.s3_way import plain_way
 from delta_log.storage.storage import FileInfo, KeySpan
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
@@ -127,7 +128,7 @@ class S3Storage(ObjectStorage):
         self._pays = bool(storage_options.get("requester_pays"))
         self._plain_endpoint = None if way is None else way.endpoint
         self._take_root()
-        self._objects = ObjectRequests(self.bucket, way)
+        self._objects = ObjectRequests(self.bucket, way, self._wait_for)
         if self.bucket.endswith("--x-s3"):
             raise InvalidRequest(
                 f"{self.uri} is in a directory bucket. Its listings have no order, and reading a Delta log rests on "

@@ -102,7 +102,7 @@ def test_every_reader_takes_columns_of_two_codecs(codec: str) -> None:
 
 def test_duckdb_takes_columns_of_two_codecs(tmp_path: Any) -> None:
     (tmp_path / "file.parquet").write_bytes(_written(_TABLE, column_codecs(_TABLE, "snappy", []), []))
-    found = duckdb.connect().execute(f"FROM '{tmp_path}/file.parquet'").to_arrow_table()
+    found = duckdb.connect().sql(f"FROM '{tmp_path}/file.parquet'").to_arrow_table()
     assert found.cast(_TABLE.schema).equals(_TABLE)
 
 
