@@ -13,6 +13,7 @@ the requests of several threads at once. But the options of a table, and what a 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +29,8 @@ try:
 except ImportError:  # it comes with the extra "s3"
     _has_obstore = False
 else:
-    _has_obstore = True
+    # Earlier ones change the odd characters of keys.
+    _has_obstore = tuple(map(int, re.findall(r"\d+", obstore.__version__)[:2])) >= (0, 10)
 
 if TYPE_CHECKING:
     from obstore import GetOptions
