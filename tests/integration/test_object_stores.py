@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 from tests.support.servers.azure import AzureServer
 from tests.support.servers.gcs import GcsServer
@@ -112,6 +117,35 @@ class TestS3Storage(ServerContract):
                 expected += sources[key][start : start + length]
             assert file.tell() == len(expected)
         assert storage.read("new") == expected
+
+
+_OPTIMIZES = """
+import json, sys
+from delta_maintenance.contract import JobSpec
+from delta_maintenance.job import JobSite, run_job
+from delta_maintenance.progress import SilentProgress
+spec = JobSpec("optimize", sys.argv[1], "run", engine="local")
+report = run_job(spec, JobSite(storage_options=json.loads(sys.argv[2])), SilentProgress())
+clients = {"aiobotocore", "aiohttp", "asyncio", "boto3", "botocore", "fsspec", "s3fs", "ssl"}
+print(report.status, *sorted(clients.intersection(sys.modules)))
+"""
+
+
+def test_where_the_options_say_all_no_client_is_loaded_but_obstore(
+    s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/no/such/file")
+    table = f"s3://{s3_bucket}/t"
+    for number in range(3):
+        rows = pa.table({"n": range(10 * number, 10 * number + 10)})
+        deltalake.write_deltalake(table, rows, mode="append", storage_options=s3_server.delta_rs_options)
+    program = [sys.executable, "-c", _OPTIMIZES, table]
+    done = subprocess.run(
+        [*program, json.dumps(s3_server.storage_options)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["committed"]
+    found = deltalake.DeltaTable(table, storage_options=s3_server.delta_rs_options).to_pyarrow_table()
+    assert sorted(found.column("n").to_pylist()) == list(range(30))
 
 
 class TestGcsStorage(ServerContract):

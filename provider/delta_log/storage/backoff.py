@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
+
+
+async def _sleep(seconds: float) -> None:
+    import asyncio  # where nothing is repeated, it is not loaded
+
+    await asyncio.sleep(seconds)
 
 
 class Backoff(Struct, frozen=True):
@@ -24,7 +29,7 @@ class Backoff(Struct, frozen=True):
     first_seconds: float
     most_seconds: float = math.inf
     jitter: Callable[[], float] = random.random
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    sleep: Callable[[float], Awaitable[None]] = _sleep
 
     def seconds(self, attempt: int) -> float:
         """Return the wait after an attempt; attempts are numbered from 0."""

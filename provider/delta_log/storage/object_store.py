@@ -11,7 +11,6 @@ its objects into a part by itself; then they do not pass this machine.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import time
 import uuid
@@ -369,6 +368,8 @@ class ObjectStorage(RemoteStorage):
 
     async def _delete_objects(self, keys: Sequence[str]) -> None:
         """Delete at most a thousand objects; raise the first failure after all were tried."""
+        import asyncio  # as below: where no request needs it, it is not loaded
+
         requests = asyncio.Semaphore(self.concurrency)
 
         async def delete(key: str) -> None:
@@ -539,6 +540,8 @@ class PartWriter(io.RawIOBase):
             except BaseException:
                 sending.close()
                 raise
+        import asyncio
+
         self._sent.append(asyncio.run_coroutine_threadsafe(sending, self.storage._fs.loop))
         return self._sent[-1]
 

@@ -1,4 +1,4 @@
-"""Reads any store that fsspec reaches. No other module imports fsspec.
+"""Reads any store that fsspec reaches. No other module imports fsspec, and this one does so when it needs it.
 
 The stores that can be written to build on this module (:mod:`~delta_log.storage.object_store`). Any other store is refused for
 writing. A commit needs a put-if-absent that the store itself decides, and fsspec's exclusive modes check first and then write.
@@ -14,10 +14,6 @@ from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from typing import IO, Any, NoReturn
 from urllib.parse import unquote_plus
-
-import fsspec
-import fsspec.asyn
-import fsspec.core
 
 from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
 from delta_log.storage.refusal import denied, identity_of
@@ -65,6 +61,8 @@ class FileSystemOnDemand:
             return self._opened
 
     def _open(self) -> tuple[Any, str]:
+        import fsspec.core
+
         try:
             # Listing caches would hide the commits of other processes.
             file_system, root = fsspec.core.url_to_fs(
@@ -127,6 +125,8 @@ class RemoteStorage(Storage):
 
     def _wait_for(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine function in fsspec's thread and return its result; any thread may call this."""
+        import fsspec.asyn
+
         return fsspec.asyn.sync(self._fs.loop, call, *args, **kwargs)
 
     @contextmanager

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -691,6 +690,8 @@ def _remedy(code: str) -> str:
 
 def _skew(error: Exception) -> str:
     """Tell how far this machine's clock is from that of the store, which its answer has."""
+    from email.utils import parsedate_to_datetime
+
     try:
         store = parsedate_to_datetime(_headers_of(error)["date"])
         minutes = round((datetime.now(timezone.utc) - store).total_seconds() / 60)

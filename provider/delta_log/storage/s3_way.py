@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlsplit
-from urllib.request import getproxies
 
 from msgspec import Struct
 
@@ -63,6 +62,7 @@ _IGNORED = _NO_SETTINGS - _TOKENS | frozenset(
         "AWS_WEB_IDENTITY_TOKEN_FILE",
     }
 )
+_PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 #: The regions whose endpoints are named alike.
 _REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-[a-z]+-\d")
@@ -166,7 +166,7 @@ def _is_configured(endpoint: str | None) -> bool:
 
 
 def _has_proxies() -> bool:
-    return not {"http", "https", "all"}.isdisjoint(getproxies())
+    return any(value and name.upper() in _PROXIES for name, value in os.environ.items())
 
 
 def _has_own_certificates(file_system: Any) -> bool:
