@@ -29,7 +29,7 @@ _CONFIG_FILES = {
     "BOTO_CONFIG": "~/.boto",
 }
 _TOKENS = frozenset({"AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"})
-#: Variables of the environment that name an identity or a region, which the options name.
+#: Variables of the environment that name an identity or a region, which the options name, or files, which are looked for.
 _NO_SETTINGS = _TOKENS | frozenset(
     {
         "AWS_ACCESS_KEY_ID",
@@ -37,13 +37,15 @@ _NO_SETTINGS = _TOKENS | frozenset(
         "AWS_REGION",
         "AWS_DEFAULT_REGION",
         "AWS_EXECUTION_ENV",
+        "AWS_CONFIG_FILE",
+        "AWS_EC2_METADATA_DISABLED",
+        "AWS_SHARED_CREDENTIALS_FILE",
     }
 )
 #: Variables of Amazon's tools that obstore does not read, or that are passed to it.
 _IGNORED = _NO_SETTINGS - _TOKENS | frozenset(
     {
         "AWS_CA_BUNDLE",
-        "AWS_CONFIG_FILE",
         "AWS_CONTAINER_AUTHORIZATION_TOKEN",
         "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -57,7 +59,6 @@ _IGNORED = _NO_SETTINGS - _TOKENS | frozenset(
         "AWS_RETRY_MODE",
         "AWS_ROLE_ARN",
         "AWS_ROLE_SESSION_NAME",
-        "AWS_SHARED_CREDENTIALS_FILE",
         "AWS_STS_REGIONAL_ENDPOINTS",
         "AWS_WEB_IDENTITY_TOKEN_FILE",
     }
