@@ -126,7 +126,7 @@ from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
 spec = JobSpec("optimize", sys.argv[1], "run", engine="local")
 report = run_job(spec, JobSite(storage_options=json.loads(sys.argv[2])), SilentProgress())
-clients = {"aiobotocore", "aiohttp", "asyncio", "boto3", "botocore", "fsspec", "s3fs", "ssl"}
+clients = {"aiobotocore", "aiohttp", "asyncio", "boto3", "botocore", "fsspec", "s3fs"}
 print(report.status, *sorted(clients.intersection(sys.modules)))
 """
 
