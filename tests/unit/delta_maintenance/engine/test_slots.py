@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask, SourceFile
 
 _BINS = 8
@@ -79,6 +82,7 @@ def test_side_by_side_gives_what_one_after_the_other_does(
 
 @pytest.mark.usefixtures("behind_a_network")
 def test_eight_bins_are_begun_before_one_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_NEAR_SECONDS", -1)
     write_days(tmp_path, files=2 * _BINS, rows=20, days=_BINS)
     together = threading.Barrier(_BINS)
 
@@ -90,6 +94,47 @@ def test_eight_bins_are_begun_before_one_is_finished(tmp_path: Path, monkeypatch
     monkeypatch.setattr(local, "open_storage", lambda *_: opened)
     results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
     assert len(facts(results)) == _BINS
+
+
+@pytest.mark.usefixtures("behind_a_network")
+def test_fewer_bins_go_side_by_side_where_the_store_is_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "_NEAR_SECONDS", math.inf)
+    write_days(tmp_path, files=4 * _BINS, rows=20, days=2 * _BINS)
+    together, running, most = threading.Barrier(slots._NEAR_SLOTS), [0], [0]
+
+    def count(name: str, key: str) -> None:
+        if name == "open_write":
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            together.wait(60)
+        elif name == "put_if_absent":
+            running[0] -= 1
+
+    opened = FaultyStorage(Table(str(tmp_path)).storage, count)
+    monkeypatch.setattr(local, "open_storage", lambda *_: opened)
+    results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
+    assert len(facts(results)) == 2 * _BINS
+    assert most == [slots._NEAR_SLOTS]
+
+
+def test_a_bin_that_has_a_manifest_is_not_rewritten(tmp_path: Path) -> None:
+    write_days(tmp_path, files=4, rows=20, days=2)
+    planned = tasks(tmp_path, "a")
+    storage = Table(str(tmp_path)).storage
+    done = rewrite_bin(planned[0], storage, RUN_KEY)
+    told, read = list[Any](), list[str]()
+    watched: Storage = FaultyStorage(storage, lambda name, key: read.append(key) if "json" in key else None)
+    with Slots(watched, RUN_KEY, lambda *answer: told.append(answer), 1) as open_slots:
+        for one in planned:
+            open_slots.begin(one)
+        while len([facts for _, facts in told if "manifest" in facts]) < 2:
+            time.sleep(0.01)
+    found = {bin_id: facts["manifest"] for bin_id, facts in told if "manifest" in facts}
+    assert found[planned[0].bin_id] == done
+    # The other one's manifest was not looked for, but written.
+    assert sum(planned[1].bin_id in key for key in read) == 1
 
 
 @pytest.mark.usefixtures("behind_a_network")
