@@ -80,6 +80,14 @@ class TestS3Storage(ServerContract):
         pages = list(storage.list_part(KeySpan("log/", deep=True), lambda below: below))
         assert [key for page in pages for key in page.names() if not key.endswith("/")] == ["log/a", "log/z"]
 
+    def test_objects_with_control_characters_are_deleted(self, storage: Any, s3_server: S3Server) -> None:
+        for key in ("a\tb", "c\x7f", "d"):
+            s3_server.file_system().call_s3(
+                "put_object", Bucket=storage.bucket, Key=storage.object_key(key), Body=b"1"
+            )
+        storage.delete(["a\tb", "c\x7f", "d"])
+        assert list(storage.list_from("")) == []
+
     def test_several_large_objects_are_written_at_once_while_others_are_read(self, storage: Any) -> None:
         storage.part_bytes = 5 << 20
         storage.put("other", b"1")

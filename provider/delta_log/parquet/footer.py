@@ -55,6 +55,8 @@ _END_AHEAD_BYTES = 64 << 10
 FLOAT_CODES = {4: "<f", 5: "<d"}
 #: Forms that the chunks of one leaf may have before the oldest are forgotten.
 _MOST_FORMS = 16
+#: Of more leaves nothing is remembered at once. A form takes a few kilobytes.
+_MOST_LEAVES = 2_000
 
 
 class ColumnChunk(Struct):
@@ -343,6 +345,8 @@ class _Memory(Struct):
                     self.forms[leaf] = (candidate, *known[:number], *known[number + 1 :])
                 return ColumnChunk(candidate, found[0]), found[1]
         read, values, end = ChunkForm.read(data, at)
+        if len(self.forms) > _MOST_LEAVES:
+            self.forms.clear()
         self.forms[leaf] = (read, *known[: _MOST_FORMS - 1])
         return ColumnChunk(read, values), end
 

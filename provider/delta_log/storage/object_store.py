@@ -145,7 +145,7 @@ class ObjectStorage(RemoteStorage):
 
     #: Larger contents are put in parts.
     multipart_bytes: int = 64 << 20
-    #: The size of a part. A file that is being written takes this much memory, ``parallel_parts + 1`` times.
+    #: The size of a part. A file that is being written takes this much memory, ``parallel_parts + 3`` times.
     part_bytes: int = 8 << 20
     parallel_parts: int = 3
     #: The most keys in one page of a listing; ``None``: the store decides.
@@ -393,6 +393,8 @@ class ObjectStorage(RemoteStorage):
                     if whole:
                         return self._put_now(key, data, token)
                     with PartWriter(self, key, token) as file:
+                        # A failed stream is taken for a success if an object of this length is there.
+                        file.may_stream = False
                         file.write(data)
                         return file.finish()
                 except CreationConflict as conflict:

@@ -46,7 +46,7 @@ class FileSystemOnDemand:
         self._uri, self._options = table_uri, options
         self._opened: tuple[Any, str] | None = None
         self._process = 0
-        self._lock = threading.Lock()
+        self._lock = os.getpid(), threading.Lock()
 
     @property
     def opened(self) -> tuple[Any, str]:
@@ -54,7 +54,10 @@ class FileSystemOnDemand:
 
         :raises InvalidRequest: fsspec does not know the address, or lacks a package or an option for it.
         """
-        with self._lock:
+        if self._lock[0] != os.getpid():
+            # A thread that is not in this process may have held it.
+            self._lock = os.getpid(), threading.Lock()
+        with self._lock[1]:
             # The thread of a file system does not live on in a process that is forked.
             if self._opened is None or self._process != os.getpid():
                 self._opened, self._process = self._open(), os.getpid()

@@ -104,7 +104,7 @@ _BEHIND = "behind "
 _PROBE_DIRECTORY = "_maintenance"
 _PROBE_WRITERS = 4
 #: Parts of a stream that wait for their turn.
-_PIECES_AHEAD = 2
+_PIECES_AHEAD = 1
 
 #: Endpoints and buckets whose conditional put this process has tried out.
 _proved: set[tuple[str, str]] = set()
@@ -245,7 +245,11 @@ class S3Storage(ObjectStorage):
             if page is None:
                 break
             for found in page:
-                last = found.key[len(prefix) :]
+                name = found.key[len(prefix) :]
+                # Some servers begin anew behind a directory.
+                if name <= last:
+                    continue
+                last = name
                 if last >= start_name:
                     key = found.key[len(self._prefix) :]
                     yield file_info(key, found.size, found.modified_seconds, found.tag)
@@ -280,12 +284,13 @@ class S3Storage(ObjectStorage):
         write = self._objects.writer(self.object_key(key), self.part_bytes, self.parallel_parts)
         return None if write is None else _S3Stream(self, key, write)
 
-    def _failed_stream(self, key: str, size: int, error: Exception) -> None:
+    def _failed_stream(self, key: str, size: int, error: BaseException) -> None:
         """Return if the object is there nevertheless, since only the last answer was lost; raise otherwise."""
         with self._errors(key):
             found = self._head_now(key)
             if found is not None and found[0].size == size:
                 return
+            self._objects.has_streams = False
             # s3fs says what a refusal means.
             self._wait_for(self._begin_and_abort, key)
         said = str(error).partition("\n")[0]
@@ -534,9 +539,9 @@ class _S3Stream(Stream):
         #: ``None`` ends the content.
         self._pieces: SimpleQueue[bytes | _Abandoned | None] = SimpleQueue()
         self._room = threading.Semaphore(_PIECES_AHEAD)
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._size = 0
-        self._is_ended = False
+        self._is_ended = self._is_finished = False
         self._thread = threading.Thread(target=self._run, name="delta-log-stream", daemon=True)
         self._thread.start()
 
@@ -551,20 +556,25 @@ class _S3Stream(Stream):
         self._end(None)
         if self._error is not None:
             self._storage._failed_stream(self._key, self._size, self._error)
+        self._is_finished = True
 
     def abort(self) -> None:
         self._end(_Abandoned())
+        if self._error is None and not self._is_finished:
+            # Who waited for the end was interrupted, and the object is there.
+            with suppress(StorageError):
+                self._storage.delete([self._key])
 
     def _end(self, last: _Abandoned | None) -> None:
         if not self._is_ended:
             self._is_ended = True
             self._pieces.put(last)
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         try:
             self._write(self._content())
-        except Exception as error:  # noqa: BLE001 - the thread that writes raises it
+        except BaseException as error:  # noqa: BLE001 - the thread that writes raises it; obstore has some of this kind
             self._error = error
             # Nobody takes what follows, and its writer must not wait.
             self._room.release(1 << 20)

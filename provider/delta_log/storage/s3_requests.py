@@ -43,6 +43,7 @@ _LAST_CHARACTER = "\U0010ffff"
 _MAX_FAILURES = 3
 #: The credentials may have been renewed after this time.
 _SECONDS_OF_CREDENTIALS = 10.0
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 #: How obstore tells the status of a condition that does not hold.
 _REFUSED = "status code: 412 "
 _UNDECIDED = "<Code>ConditionalRequestConflict</Code>"
@@ -82,6 +83,8 @@ class ObjectRequests:
     def __init__(self, bucket: str, way: Way | None, wait_for: Callable[..., Any]) -> None:
         self._bucket, self._way, self._wait_for = bucket, way, wait_for
         self._failures = 0 if _has_obstore else _MAX_FAILURES
+        #: Turned off after one has failed: s3fs may be able to do what obstore is not.
+        self.has_streams = True
         self._store: Any = None
         self._credentials: Credentials | None = None
         self._valid_until = 0.0
@@ -231,10 +234,12 @@ class ObjectRequests:
 
         :return: ``None``: s3fs has to write it.
         """
-        store = self._store_for(key)
-        if store is None or self._way is None or self._credentials is None:
+        store, way, credentials = self._store_for(key), self._way, self._credentials
+        # A session may end before the last part is sent.
+        lasts = way is not None and credentials is not None and (way.are_fixed or credentials[2] is None)
+        if store is None or way is None or credentials is None or not lasts or not self.has_streams:
             return None
-        patient = self._way.open(self._bucket, *self._credentials, repeats=True)
+        patient = way.open(self._bucket, *credentials, repeats=True)
         if patient is None:
             return None
 
@@ -277,18 +282,19 @@ class ObjectRequests:
     def _store_for(self, key: str) -> Any:
         """Return the store; ``None`` if s3fs has to make the request."""
         way = self._way
-        # obstore would change an odd key.
-        if way is None or self._failures >= _MAX_FAILURES or ODD_KEY.search(key) or not _may_use_threads():
+        # obstore would change an odd key, and does not take control characters.
+        is_odd = ODD_KEY.search(key) or _CONTROL.search(key)
+        if way is None or self._failures >= _MAX_FAILURES or is_odd or not _may_use_threads():
             return None
         now = time.monotonic()
         if now >= self._valid_until:
             try:
                 found = way.credentials()
+                if self._store is None or found != self._credentials:
+                    self._store, self._credentials = way.open(self._bucket, *found), found
             except Exception as error:  # noqa: BLE001 - s3fs meets it, too, and says what it means
                 self._fail(error)
                 return None
-            if self._store is None or found != self._credentials:
-                self._store, self._credentials = way.open(self._bucket, *found), found
             self._valid_until = now + _SECONDS_OF_CREDENTIALS
         return self._store
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from msgspec import Struct
 
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 #: The options that :func:`plain_way` understands, and those of the client among them.
 _PLAIN_OPTIONS = frozenset({"key", "secret", "token", "endpoint_url", "client_kwargs"})
 _PLAIN_CLIENT = frozenset({"region_name", "endpoint_url"})
-#: Variables of the environment that name other files than these.
+#: Variables of the environment that name other files than these. None names another directory than the last one.
 _CONFIG_FILES = {
     "AWS_CONFIG_FILE": "~/.aws/config",
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
     "BOTO_CONFIG": "~/.boto",
+    "": "~/.config/fsspec",
 }
 _TOKENS = frozenset({"AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"})
 #: Variables of the environment that name an identity or a region, which the options name, or files, which are looked for.
@@ -52,7 +53,6 @@ _IGNORED = _NO_SETTINGS - _TOKENS | frozenset(
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         "AWS_DEFAULT_PROFILE",
         "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT_URL_S3",
         "AWS_ENDPOINT_URL_STS",
         "AWS_MAX_ATTEMPTS",
         "AWS_PROFILE",
@@ -70,8 +70,11 @@ _REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-[a-z]+-\d")
 #: Headers of Amazon's that any request has. A client that sends others has reasons that are not known here.
 _USUAL = frozenset({"x-amz-date", "x-amz-content-sha256", "x-amz-security-token", "x-amz-checksum-mode"})
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^,]*/\d{8}/([^/,]+)/s3/aws4_request,")
-#: A request as a whole may take so many times as long as botocore waits for each of its answers.
+#: A request for a part of a large file, as a whole, may take so many times as long as botocore waits for each of its answers.
 _PATIENCE = 5
+#: Other requests may take so long. Nobody can interrupt them, and s3fs makes those again that take longer.
+_SHORT_SECONDS = 30
+_LAST_PORT = 65_535
 
 
 #: Key, secret, and a session's token.
@@ -83,12 +86,14 @@ class Way(Struct, frozen=True):
 
     :param endpoint: names the bucket if ``is_virtual``.
     :param credentials: returns those that are valid now.
+    :param are_fixed: the credentials stay as they are.
     """
 
     endpoint: str
     is_virtual: bool
     region: str
     credentials: Callable[[], Credentials]
+    are_fixed: bool = False
     agent: str = ""
     connect_seconds: float = 60
     read_seconds: float = 60
@@ -97,12 +102,15 @@ class Way(Struct, frozen=True):
         """Return a store of obstore; ``None``: it would obey the environment, too, in what s3fs does not know of."""
         from obstore.store import S3Store
 
-        if _read_by_obstore(token):
+        # obstore ends the process's thread where a text is no header, or an address has no host.
+        if _read_by_obstore(token) or not all(
+            map(_is_printable, (key, secret, token or "", self.region, self.agent))
+        ):
             return None
         client: ClientConfig = {
             "allow_http": self.endpoint.startswith("http:"),
             "connect_timeout": f"{self.connect_seconds}s",
-            "timeout": f"{_PATIENCE * self.read_seconds}s",
+            "timeout": f"{_PATIENCE * self.read_seconds if repeats else min(self.read_seconds, _SHORT_SECONDS)}s",
         }
         if self.agent:
             client["user_agent"] = self.agent
@@ -145,11 +153,15 @@ def plain_way(bucket: str, options: Mapping[str, Any]) -> Way | None:
 
     if endpoint is not None:
         url = urlsplit(endpoint)
-        is_plain = url.scheme in ("http", "https") and url.path in ("", "/") and not url.query
-        return Way(f"{url.scheme}://{url.netloc}", False, str(region), credentials) if is_plain else None
+        is_plain = (
+            url.scheme in ("http", "https") and url.path in ("", "/") and not url.query and _has_host(url)
+        )
+        return (
+            Way(f"{url.scheme}://{url.netloc}", False, str(region), credentials, True) if is_plain else None
+        )
     if _REGION.fullmatch(str(region)) is None or "." in bucket:
         return None
-    return Way(f"https://{bucket}.s3.{region}.amazonaws.com", True, str(region), credentials)
+    return Way(f"https://{bucket}.s3.{region}.amazonaws.com", True, str(region), credentials, True)
 
 
 def _is_configured(endpoint: str | None) -> bool:
@@ -162,8 +174,29 @@ def _is_configured(endpoint: str | None) -> bool:
     return (
         any(os.path.exists(os.path.expanduser(path)) for path in files)
         or any(name.startswith("AWS_") and name not in ignored for name in names)
+        # fsspec has settings of its own for each store.
+        or any(name.startswith("FSSPEC_") for name in names)
         or _has_proxies()
     )
+
+
+def _is_printable(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _has_host(url: SplitResult) -> bool:
+    """Tell whether the host and the port of an address are some that every client understands."""
+    return (
+        re.fullmatch(r"[A-Za-z0-9._-]+(:\d{1,5})?", url.netloc) is not None
+        and (_port_of(url) or 1) <= _LAST_PORT
+    )
+
+
+def _port_of(url: SplitResult) -> int | None:
+    try:
+        return url.port
+    except ValueError:
+        return _LAST_PORT + 1
 
 
 def _has_proxies() -> bool:
@@ -245,7 +278,8 @@ def _way_of(
     headers = {name.lower(): _text(value) for name, value in seen.request.headers.items()}
     scope = _SCOPE.match(headers.get("authorization", ""))
     is_unusual = (
-        any(name.startswith("x-amz-") and name not in _USUAL for name in headers)
+        not _has_host(url)
+        or any(name.startswith("x-amz-") and name not in _USUAL for name in headers)
         or file_system.s3_additional_kwargs
         or file_system.req_kw
         or file_system.cache_regions

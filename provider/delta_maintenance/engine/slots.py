@@ -85,12 +85,14 @@ class Slots:
             reading = partial(self._read, task.bin_id)
             is_new = f"{task.bin_id}.json" not in self._finished_of(task.run_id)
             with self._turns:
+                if self._given_up.is_set():
+                    raise _GivenUp
                 manifest = rewrite_bin(
                     task, self._storage, self._run_key, reading, self._segments, is_new=is_new
                 )
         except _GivenUp:
             pass
-        except Exception as error:  # noqa: BLE001 - the receiver decides
+        except BaseException as error:  # noqa: BLE001 - the receiver decides, and waits for an answer
             log_failure(error)
             self._answer(task.bin_id, {"error": error_report(error).to_dict()})
         else:

@@ -23,7 +23,7 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def nothing_is_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
-        if name.upper().startswith("AWS_") or name.upper().endswith("_PROXY"):
+        if name.upper().startswith(("AWS_", "FSSPEC_")) or name.upper().endswith("_PROXY"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -83,6 +83,8 @@ def test_a_bucket_with_dots_has_no_certificate_at_amazon() -> None:
     ("name", "value"),
     [
         ("AWS_PROFILE", "lake"),
+        ("AWS_ENDPOINT_URL_S3", "http://other"),
+        ("FSSPEC_S3_ENDPOINT_URL", "http://other"),
         ("AWS_USE_FIPS_ENDPOINT", "true"),
         ("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required"),
         ("http_proxy", "http://proxy"),
@@ -103,7 +105,10 @@ def test_the_environment_may_name_another_identity(monkeypatch: pytest.MonkeyPat
     assert way().region == "eu-west-1"
 
 
-@pytest.mark.parametrize("name", ["AWS_SERVER_SIDE_ENCRYPTION", "AWS_SKIP_SIGNATURE", "AWS_SESSION_TOKEN"])
+@pytest.mark.parametrize(
+    "name",
+    ["AWS_SERVER_SIDE_ENCRYPTION", "AWS_SKIP_SIGNATURE", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"],
+)
 def test_obstore_is_not_asked_where_it_would_obey_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -122,9 +127,21 @@ def test_certificates_of_the_environment_matter_where_there_are_any(monkeypatch:
     assert way(endpoint_url=None) is None
 
 
-@pytest.mark.parametrize("name", [".aws/config", ".aws/credentials", ".boto"])
+def test_texts_that_are_no_headers_are_left_to_s3fs() -> None:
+    assert way().open("bucket-1", "key\n", "secret", None) is None
+    assert way().open("bucket-1", "key", "secret", "t\xf6ken") is None
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://h:99999", "http://", "http://h\xf6st", "http://host ", "http://h:x"]
+)
+def test_addresses_that_are_none_are_left_to_s3fs(endpoint: str) -> None:
+    assert way(endpoint_url=endpoint) is None
+
+
+@pytest.mark.parametrize("name", [".aws/config", ".aws/credentials", ".boto", ".config/fsspec"])
 def test_files_may_say_more(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / name).write_text("")
     assert way() is None
 
