@@ -240,8 +240,8 @@ class S3Storage(ObjectStorage):
 
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
         prefix, last = self.object_key(f"{directory}/" if directory else ""), ""
-        pages = self._objects.pages(prefix, start_name[:-1]) if self.page_keys is None else None
-        for page in pages or ():
+        # Pages of another size than the store's are asked for through s3fs.
+        for page in self._objects.pages(prefix, start_name[:-1]) if self.page_keys is None else (None,):
             if page is None:
                 break
             for found in page:
@@ -254,8 +254,7 @@ class S3Storage(ObjectStorage):
                     key = found.key[len(self._prefix) :]
                     yield file_info(key, found.size, found.modified_seconds, found.tag)
         else:
-            if pages is not None:
-                return
+            return
         yield from (info for info in super().list_from(directory, max(start_name, last)) if info.name > last)
 
     def _span_page(self, span: KeySpan, page: str | None) -> SpanPage:

@@ -3,8 +3,8 @@
 Through s3fs, a request takes a millisecond of Python, and more while other threads work. obstore takes a tenth of that, and makes
 the requests of several threads at once. But the options of a table, and what a store answers, have their meaning in s3fs. So:
 
-1. The first request that s3fs makes shows how the bucket is reached: its URL, the region, the credentials
-   (:meth:`ObjectRequests.learn_from`). Where it shows something that is not known here, s3fs makes all requests.
+1. Plain options say how the bucket is reached: its URL, the region, the credentials. Otherwise the first request that s3fs makes shows
+   it (:mod:`delta_log.storage.s3_way`). Where it shows something that is not known here, s3fs makes all requests.
 2. Only plain answers of the store count. After anything else (a redirection, a refusal, a busy server, a broken connection) the
    result is ``None``, and the caller makes the request through s3fs. That one repeats it, renews credentials, and knows what an
    error means. So only requests are made here that may be made twice.
@@ -154,17 +154,18 @@ class ObjectRequests:
         self._failures = 0
         return True
 
-    def pages(self, prefix: str, start: str) -> Iterator[list[Found] | None] | None:
+    def pages(self, prefix: str, start: str) -> Iterator[list[Found] | None]:
         """Yield the objects directly below a prefix in pages, in the order of their keys.
+
+        The last page is ``None`` if s3fs has to list from there on.
 
         :param prefix: ends with a slash.
         :param start: behind the prefix; keys up to this one may be left out.
-        :return: ``None``, also as a page: s3fs has to list from there on.
         """
         store = self._store_for(f"{prefix}{start}" if start else prefix[:-1])
-        return None if store is None else self._pages(store, prefix, start)
-
-    def _pages(self, store: Any, prefix: str, start: str) -> Iterator[list[Found] | None]:
+        if store is None:
+            yield None
+            return
         offset: str | None = f"{prefix}{start}" if start else None
         while True:
             behind = None
@@ -234,11 +235,13 @@ class ObjectRequests:
 
         :return: ``None``: s3fs has to write it.
         """
-        store, way, credentials = self._store_for(key), self._way, self._credentials
-        # A session may end before the last part is sent.
-        lasts = way is not None and credentials is not None and (way.are_fixed or credentials[2] is None)
-        if store is None or way is None or credentials is None or not lasts or not self.has_streams:
+        if not self.has_streams or self._store_for(key) is None:
             return None
+        way, credentials = self._way, self._credentials
+        assert way is not None
+        assert credentials is not None
+        if not way.are_fixed and credentials[2] is not None:
+            return None  # the session may end before the last part is sent
         patient = way.open(self._bucket, *credentials, repeats=True)
         if patient is None:
             return None

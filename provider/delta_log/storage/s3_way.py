@@ -102,7 +102,7 @@ class Way(Struct, frozen=True):
         """Return a store of obstore; ``None``: it would obey the environment, too, in what s3fs does not know of."""
         from obstore.store import S3Store
 
-        # obstore ends the process's thread where a text is no header, or an address has no host.
+        # obstore panics where a text is no header.
         if _read_by_obstore(token) or not all(
             map(_is_printable, (key, secret, token or "", self.region, self.agent))
         ):

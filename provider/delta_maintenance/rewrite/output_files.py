@@ -100,7 +100,7 @@ class _Work(Struct, frozen=True):
 class _Written(Struct, frozen=True):
     """A new file.
 
-    :param described: what the store said of it when it had all of it; ``None``: it has to be asked.
+    :param described: the file, if the store took it by one request; ``None``: the store has to be asked.
     """
 
     key: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -124,13 +123,18 @@ def test_a_bin_that_has_a_manifest_is_not_rewritten(tmp_path: Path) -> None:
     planned = tasks(tmp_path, "a")
     storage = Table(str(tmp_path)).storage
     done = rewrite_bin(planned[0], storage, RUN_KEY)
-    told, read = list[Any](), list[str]()
+    told, read, both = list[Any](), list[str](), threading.Event()
+
+    def answer(*facts: Any) -> None:
+        told.append(facts)
+        if len([found for _, found in told if "manifest" in found]) == 2:
+            both.set()
+
     watched: Storage = FaultyStorage(storage, lambda name, key: read.append(key) if "json" in key else None)
-    with Slots(watched, RUN_KEY, lambda *answer: told.append(answer), 1) as open_slots:
+    with Slots(watched, RUN_KEY, answer, 1) as open_slots:
         for one in planned:
             open_slots.begin(one)
-        while len([facts for _, facts in told if "manifest" in facts]) < 2:
-            time.sleep(0.01)
+        assert both.wait(60)
     found = {bin_id: facts["manifest"] for bin_id, facts in told if "manifest" in facts}
     assert found[planned[0].bin_id] == done
     # The other one's manifest was not looked for, but written.
