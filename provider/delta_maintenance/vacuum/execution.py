@@ -36,7 +36,7 @@ from delta_maintenance.vacuum.deletion import Deletion
 from delta_maintenance.vacuum.lite import remember_settled_version
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.presence_check import confirm_live_files, live_keys, missing_live_files, sample
-from delta_maintenance.vacuum.proof import Proof, prove
+from delta_maintenance.vacuum.proof import prove
 from delta_maintenance.vacuum.quarantine.quarantine import Quarantine
 
 
@@ -73,8 +73,9 @@ def execute_plan(
     if plan.is_empty:
         warnings = _remember(storage, plan, 0, progress)
         return VacuumOutcome(None, _metrics(plan, 0, 0, 0), _with_warnings(plan, warnings))
-    hidden = HiddenNames.of(basis.snapshot)
-    proof = _check_plan(storage, planned, hidden, progress)
+    refuse_missing_files(storage, planned)
+    progress.message("proving the protected files by a second reading of the log")
+    proof = prove(storage, basis, plan)
     quarantine = None
     if basis.options.quarantine and plan.candidates.num_rows:
         quarantine = Quarantine.begin(storage, plan, runtime)
@@ -90,6 +91,7 @@ def execute_plan(
     ended = commits.end(deletion.snapshot, metrics, transaction)
     warnings = _remember(storage, plan, deletion.num_young, progress)
     latest = ended.snapshot or deletion.snapshot.refreshed()
+    hidden = HiddenNames.of(basis.snapshot)
     confirmed = confirm_live_files(storage, latest, plan, progress, hidden, planned.distributed)
     facts = {"proof": proof.strength, "numSparedFiles": deletion.num_spared, **confirmed}
     facts |= {"quarantine": quarantine.name} if quarantine is not None else {}
@@ -99,14 +101,16 @@ def execute_plan(
     return VacuumOutcome(ended.version, metrics, facts)
 
 
-def _check_plan(
-    storage: Storage, planned: PlannedVacuum, hidden: HiddenNames, progress: ProgressReporter
-) -> Proof:
-    """
-    :raises VacuumRefused: live files are absent, or the second reading of the log protects other files.
+def refuse_missing_files(storage: Storage, planned: PlannedVacuum) -> None:
+    """Look whether the store has the live files. A dry run looks too, since it must not promise what the run refuses.
+
+    :raises VacuumRefused: live files are absent, and there is something to delete.
     """
     basis, plan = planned.basis, planned.plan
+    if plan.is_empty:
+        return
     if plan.mode == "full":
+        hidden = HiddenNames.of(basis.snapshot)
         missing = missing_live_files(storage, basis.snapshot, basis.listing, hidden)
     else:
         probed = sample(live_keys(basis.snapshot, storage.uri))
@@ -117,8 +121,6 @@ def _check_plan(
             f"{missing[0]!r}. The table is damaged, or this is not its place, and what would be deleted may be needed to "
             "repair it. Nothing was deleted."
         )
-    progress.message("proving the protected files by a second reading of the log")
-    return prove(storage, basis, plan)
 
 
 def _check_clock(storage: Storage, version: int, now_ms: int) -> None:

@@ -21,7 +21,7 @@ from delta_maintenance.plan_file import PlanFile
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.text.plan import vacuum_lines
 from delta_maintenance.vacuum.candidates import PlannedVacuum, find_candidates
-from delta_maintenance.vacuum.execution import execute_plan
+from delta_maintenance.vacuum.execution import execute_plan, refuse_missing_files
 from delta_maintenance.vacuum.housekeeping import Housekeeping, keep_house
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.proof import prove
@@ -91,12 +91,17 @@ def _plan(
 
 
 def _dry_run_plan(table: Table, planned: PlannedVacuum, progress: ProgressReporter) -> dict[str, Any]:
+    """Summarise the plan.
+
+    :raises VacuumRefused: a run would refuse the plan.
+    """
+    refuse_missing_files(table.storage, planned)
     options = planned.basis.options
     plan = planned.plan.to_dict()
     if options.quarantine:
         plan["quarantine"] = True
     plan |= keep_house(table.storage, planned, progress, dry_run=True).planned()
-    if options.require_proof:
+    if options.require_proof and not planned.plan.is_empty:
         plan["proof"] = prove(table.storage, planned.basis, planned.plan).strength
     return plan
 

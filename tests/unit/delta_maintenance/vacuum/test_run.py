@@ -11,10 +11,11 @@ from tests.support.runs.vacuum_runs import (
     NO_RETENTION,
     done,
     files_below,
+    live_files,
     refusal,
     run_vacuum,
 )
-from tests.support.tables.vacuumable_tables import old_file, write_vacuumable
+from tests.support.tables.vacuumable_tables import make_removals_old, old_file, write_vacuumable
 
 from delta_maintenance.cli import main as cli
 
@@ -53,6 +54,45 @@ def test_options_that_make_no_sense_are_refused(table: Path, options: dict[str, 
     before = files_below(table)
     assert why in refusal(run_vacuum(table, **options))
     assert files_below(table) == before
+
+
+def inventory_of(table: Path) -> str:
+    lines = [f"{path},{path.stat().st_size},false,1000" for path in table.rglob("*") if path.is_file()]
+    target = table.with_suffix(".csv")
+    target.write_text("path,length,isDir,modificationTime\n" + "\n".join(lines) + "\n")
+    return str(target)
+
+
+@pytest.mark.parametrize("way", ["full", "lite", "inventory", "quarantine", "where", "require_proof"])
+def test_a_dry_run_refuses_as_the_run_does_where_live_files_are_missing(table: Path, way: str) -> None:
+    make_removals_old(table)
+    old_file(table / "day=2024-01-02" / "orphan")
+    missing = next(key for key in live_files(table) if key.startswith("day=2024-01-02"))
+    (table / missing).unlink()
+    ways: dict[str, dict[str, Any]] = {
+        "full": {},
+        "lite": {"lite": True},
+        "inventory": {"inventory": inventory_of(table)},
+        "quarantine": {"quarantine": True},
+        "where": {"where": "day = '2024-01-02'"},
+        "require_proof": {"require_proof": True},
+    }
+    options = ways[way]
+    before = files_below(table)
+    promised = refusal(run_vacuum(table, dry_run=True, **options))
+    assert "1 live files of version" in promised
+    assert missing in promised
+    assert refusal(run_vacuum(table, **options)) == promised
+    assert files_below(table) == before
+
+
+def test_a_dry_run_with_nothing_to_delete_says_so_though_live_files_are_missing(table: Path) -> None:
+    """The run deletes nothing, so it looks for no files either. The table's health tells of them."""
+    (table / min(live_files(table))).unlink()
+    planned = done(run_vacuum(table, dry_run=True, where="day = '2024-01-02'"))
+    assert planned.plan is not None
+    assert planned.plan["numFilesToDelete"] == 0
+    assert done(run_vacuum(table, where="day = '2024-01-02'")).status == "nothing_to_do"
 
 
 def test_every_path_is_written_to_the_plan_file(table: Path, tmp_path: Path) -> None:
