@@ -57,7 +57,7 @@ REFUSING = {
 #: Those that protect nothing: an empty text means that they are absent.
 ABSENT = {
     "optimize": "emit_events asset_alias target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary deploy_mode cluster_application min_file_size max_file_size rewrite seal_size max_wait",
-    "vacuum": "inventory output_uri purge_quarantine_hours parallelism spark_conf spark_binary deploy_mode cluster_application",
+    "vacuum": "inventory neighbours output_uri purge_quarantine_hours parallelism spark_conf spark_binary deploy_mode cluster_application",
     "checkpoint": "policy top_format",
     "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files layout_gain target_size min_file_size",
     "doctor": "spark_conn_id",

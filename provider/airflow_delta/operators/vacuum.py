@@ -40,6 +40,7 @@ class DeltaVacuumOperator(DeltaJobOperator):
         lite: bool | str
         inventory: str | None
         require_proof: bool | str
+        neighbours: str | None
         output_uri: str | None
         approved_plan: Any
         quarantine: bool | str
@@ -69,6 +70,7 @@ class DeltaVacuumOperator(DeltaJobOperator):
             lite: bool | str = False,
             inventory: str | None = None,
             require_proof: bool | str = False,
+            neighbours: str | None = None,
             output: str | None = None,
             approved_plan: Any = None,
             quarantine: bool | str = False,

@@ -8,7 +8,6 @@ the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,13 +80,3 @@ class HiddenNames:
 
     def _hides_name(self, name: str) -> bool:
         return name[:1] in ("_", ".") and not name.startswith((*_VISIBLE, *self.partition_prefixes))
-
-
-def other_tables(directories: Iterable[str], hidden: HiddenNames) -> set[str]:
-    """Find the roots of other tables, which show by a log directory among some directories or files."""
-    found = set()
-    for key in directories:
-        root, marker, _ = f"{key}/".partition(f"/{LOG_DIRECTORY}/")
-        if marker and not hidden.hides(root):
-            found.add(root)
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,6 +72,28 @@ def files_by_directory(keys: pa.Array | pa.ChunkedArray) -> dict[str, int]:
     # Trimmed to their directories, most keys are equal, so few Python objects are made.
     counted = pc.value_counts(pc.ascii_rtrim(keys, characters=_NO_SLASH))
     return {row["values"][:-1]: row["counts"] for row in counted.to_pylist()}
+
+
+def are_within(keys: pa.ChunkedArray, roots: Collection[str]) -> pa.ChunkedArray:
+    """Mask the keys that are one of some roots, or lie below one."""
+    directories = pc.dictionary_encode(pc.ascii_rtrim(keys, characters=_NO_SLASH)).unify_dictionaries()
+    masks = [
+        pa.array([is_within(name[:-1], roots) for name in chunk.dictionary.to_pylist()], pa.bool_()).take(
+            chunk.indices
+        )
+        for chunk in directories.chunks
+    ]
+    named = pc.is_in(keys, value_set=pa.array(list(roots), pa.string()))
+    return pc.or_(pa.chunked_array(masks, pa.bool_()), named)
+
+
+def is_within(key: str, roots: Collection[str]) -> bool:
+    """Whether a key is one of some roots, or lies below one."""
+    while key:
+        if key in roots:
+            return True
+        key = key.rpartition("/")[0]
+    return False
 
 
 def directories_of(keys: pa.Array | pa.ChunkedArray) -> set[str]:

@@ -17,8 +17,9 @@ from msgspec import Struct, field
 
 from delta_log.arrow.numpy_values import arrow_array
 from delta_log.storage.storage import Storage, TreePage
-from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames, other_tables
-from delta_maintenance.listing.key_columns import directories_of, may_contain, names_beginning
+from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames
+from delta_maintenance.listing.key_columns import directories_of, names_beginning
+from delta_maintenance.listing.neighbours import neighbours_by_directory, neighbours_by_file
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
 
@@ -39,7 +40,7 @@ class Listing(Struct, frozen=True, eq=False):
     :param not_entered: directories that were not listed, since they are hidden or out of scope.
     :param num_directories: number of directories that were listed, including the root.
     :param others: number of symbolic links and of anything else that is neither file nor directory.
-    :param other_tables: roots of other tables below this one.
+    :param neighbours: the kind of each neighbour below the root, by directory (:mod:`~delta_maintenance.listing.neighbours`).
     :param num_passed: files that a distributed listing found and left out of ``files``, since their keys are among
         ``looked_for``.
     :param looked_for: the protected keys that a distributed listing was given; ``absent``: those that it did not find.
@@ -52,7 +53,7 @@ class Listing(Struct, frozen=True, eq=False):
     not_entered: frozenset[str] = frozenset()
     num_directories: int = 0
     others: int = 0
-    other_tables: tuple[str, ...] = ()
+    neighbours: Mapping[str, str] = field(default_factory=dict)
     num_passed: int = 0
     looked_for: pa.ChunkedArray = field(default_factory=lambda: pa.chunked_array([], pa.string()))
     absent: pa.ChunkedArray = field(default_factory=lambda: pa.chunked_array([], pa.string()))
@@ -79,14 +80,14 @@ class ListingCollector:
         self._untouched: set[str] = set()
         self._not_entered: set[str] = set()
         self._parents: set[str] = set()
-        self._other_tables: set[str] = set()
+        self._neighbours: dict[str, str] = {}
         self._others = 0
         self._num_held = 0
         self.num_files = self.num_visible = 0
 
     def enter(self, directories: Sequence[str]) -> Collection[str]:
         """Select the directories to list, given those that the storage has found."""
-        self._other_tables |= other_tables(directories, self._hidden)
+        self._neighbours |= neighbours_by_directory(directories, self._hidden)
         entered = [directory for directory in directories if not self._hidden.hides(directory)]
         if self._scope is not None:
             inside = self._scope.contains(entered)
@@ -145,7 +146,7 @@ class ListingCollector:
             "untouched": sorted(self._untouched),
             "not_entered": sorted(self._not_entered),
             "parents": sorted(self._parents),
-            "other_tables": sorted(self._other_tables),
+            "neighbours": self._neighbours,
             "others": self._others,
             "files": self.num_files,
             "visible": self.num_visible,
@@ -158,7 +159,7 @@ class ListingCollector:
         self._untouched.update(facts["untouched"])
         self._not_entered.update(facts["not_entered"])
         self._parents.update(facts["parents"])
-        self._other_tables.update(facts["other_tables"])
+        self._neighbours.update(facts["neighbours"])
         self._others += facts["others"]
         self.num_files += facts["files"]
         self.num_visible += facts["visible"]
@@ -173,13 +174,14 @@ class ListingCollector:
             frozenset(self._not_entered),
             max(len(self._parents - {""}), len(self._directories)) + 1,
             self._others,
-            tuple(sorted(self._other_tables)),
+            self._neighbours,
         )
 
     def _take_runs(self, keys: pa.StringArray, runs: Mapping[str, int]) -> None:
         """Add files by directory. Each directory was entered, so a file can be hidden only by its own name."""
         self._flush()
         self.num_files += len(keys)
+        self._neighbours |= neighbours_by_file(keys, self._hidden)
         self._counts.update(runs)
         starts = b"_.m" if self._hidden.hides_metadata else b"_."
         odd = arrow_array(names_beginning(keys, runs, starts))
@@ -211,9 +213,7 @@ class ListingCollector:
     def _take_batch(self, batch: pa.RecordBatch) -> None:
         keys = batch.column(0)
         self.num_files += len(keys)
-        if may_contain(keys, (f"/{LOG_DIRECTORY}/".encode(),)):
-            within = keys.filter(pc.match_substring(keys, f"/{LOG_DIRECTORY}/"))
-            self._other_tables |= other_tables(within.to_pylist(), self._hidden)
+        self._neighbours |= neighbours_by_file(keys, self._hidden)
         hidden = self._hidden.mask(keys)
         if hidden.true_count:
             self._untouched.update(map(_parent, keys.filter(hidden).to_pylist()))
@@ -265,7 +265,7 @@ def listing_from_rows(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> L
     return Listing(
         rows,
         num_directories=listing.num_directories,
-        other_tables=listing.other_tables,
+        neighbours=listing.neighbours,
     )
 
 

@@ -7,6 +7,7 @@ is no candidate (:mod:`delta_maintenance.listing.listing`).
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow as pa
 from msgspec import Struct
@@ -23,7 +24,7 @@ from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.vacuum.cutoff import Retention, retention_of
 from delta_maintenance.vacuum.early_comparison import EarlyComparison, with_times
-from delta_maintenance.vacuum.foreign_tables import refuse_tables_below, require_same_table
+from delta_maintenance.vacuum.foreign_tables import neighbours_of, require_same_table, without_neighbours
 from delta_maintenance.vacuum.lite import removed_files
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
@@ -58,7 +59,8 @@ def find_candidates(
     :param open_storage: opens the directory of an inventory.
     :param snapshot: any version; the listing follows its partition columns and properties.
     :param distributed: lists the table on other machines; the plan is the same.
-    :raises VacuumRefused: see :mod:`delta_maintenance.vacuum.plan.planner`.
+    :raises VacuumRefused: see :mod:`delta_maintenance.vacuum.plan.planner` and
+        :mod:`delta_maintenance.vacuum.foreign_tables`.
     :raises InvalidRequest: the options do not fit this table.
     :raises UnsupportedFeature: the table uses a feature that VACUUM does not support.
     :raises TableReplaced: the table was deleted or replaced meanwhile.
@@ -85,10 +87,9 @@ def find_candidates(
         # On an object store each look at a file is a request. So a lite vacuum looks at a file just before it deletes it.
         is_unseen = options.lite and not storage.has_directories
         found = _suspects(storage, basis, comparison, is_unseen=is_unseen)
-        plan = plan_vacuum(basis, found, is_unseen=is_unseen)
+        basis = replace(basis, neighbours=neighbours_of(storage, basis, found))
+        plan = plan_vacuum(basis, without_neighbours(basis, found), is_unseen=is_unseen)
     refuse_links(storage, basis, plan)
-    if options.inventory is not None:
-        refuse_tables_below(storage, plan)
     return PlannedVacuum(basis, plan, distributed)
 
 

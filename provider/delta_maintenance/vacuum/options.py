@@ -16,6 +16,7 @@ from delta_maintenance.options import (
     PARALLELISM,
     WHERE_ABSENCE,
     Address,
+    Choice,
     Hours,
     Kind,
     NewFile,
@@ -31,6 +32,7 @@ from delta_maintenance.options import (
 )
 
 _WHAT = "what to delete"
+REFUSE, KEEP = NEIGHBOURS = ("refuse", "keep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,13 @@ class VacuumOptions(Options):
         SafetySwitch(),
         "refuse where the log cannot prove which files have to stay",
         default=False,
+        group=HOW_TO_RUN,
+    )
+    neighbours: str = option(
+        Choice(NEIGHBOURS),
+        "where tables of other formats, other Delta tables or checkpoints of streams lie below the root, refuse, or keep "
+        "them and go on",
+        default=REFUSE,
         group=HOW_TO_RUN,
     )
     output: str | None = option(

@@ -38,7 +38,7 @@ def described(planned: PlannedVacuum) -> Mapping[str, Any]:
         **planned.plan.to_dict(),
         "lines": b"".join(planned.plan.lines()),
         "directories": (listing.directories, listing.counts, listing.untouched, listing.not_entered),
-        "others": (listing.others, listing.other_tables),
+        "others": (listing.others, dict(listing.neighbours)),
     }
 
 

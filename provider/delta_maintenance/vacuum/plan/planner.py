@@ -6,14 +6,13 @@ the caller looks them up in between:
 1. :func:`unprotected` and :func:`suspects` select the files that are listed and not protected, an anti-join of columns.
 2. :func:`plan_vacuum` selects those that are strictly older than the cutoff, and gives each a reason.
 
-Refused are another table below the root, a table whose files seem to be elsewhere, and a candidate that may be a protected
-file under another address.
+Refused are a table whose files seem to be elsewhere, and a candidate that may be a protected file under another address.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,8 +22,9 @@ import pyarrow.compute as pc
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import CHANGE_DATA, HiddenNames
-from delta_maintenance.listing.key_columns import files_by_directory, key_bytes
+from delta_maintenance.listing.key_columns import files_by_directory, is_within, key_bytes
 from delta_maintenance.listing.listing import Listing
+from delta_maintenance.listing.neighbours import in_words
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.units import HOUR_MS
 from delta_maintenance.vacuum.cutoff import Retention
@@ -48,6 +48,7 @@ class VacuumBasis:
 
     :param settled_version: see :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
     :param earliest_commit_ms: the store's time of the oldest commit in the log; ``None`` if that is version 0.
+    :param neighbours: the kind of each neighbour that is left alone, by directory.
     """
 
     snapshot: Snapshot = field(repr=False)
@@ -58,6 +59,7 @@ class VacuumBasis:
     now_ms: int
     settled_version: int | None = None
     earliest_commit_ms: int | None = None
+    neighbours: Mapping[str, str] = field(default_factory=dict)
     scope: PartitionScope | None = None
     table_uri: str = ""
 
@@ -71,11 +73,8 @@ def suspects(basis: VacuumBasis, found: pa.Table) -> pa.Table:
     """Select the files that are visible and in scope, whatever their age.
 
     :param found: the result of :func:`unprotected` for the whole listing.
-    :raises VacuumRefused: another table lies below the root.
     """
-    listing, snapshot = basis.listing, basis.snapshot
-    if listing.other_tables:
-        raise VacuumRefused(another_table(listing.other_tables))
+    snapshot = basis.snapshot
     if found.num_rows:
         # The listing followed an earlier version, and the rules for hidden names may have changed since.
         hidden = HiddenNames.of(snapshot)
@@ -97,14 +96,6 @@ def filter_rows(files: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
         if part.true_count:
             kept.append(batch if part.true_count == len(part) else batch.filter(part))
     return pa.Table.from_batches(kept, files.schema)
-
-
-def another_table(roots: Sequence[str]) -> str:
-    """Build the error message for other tables below the root."""
-    return (
-        f"Another Delta table lies below this one: {', '.join(roots[:5])}. Its files would look like orphans of this "
-        "table. Nothing was deleted. Move it out, or look whether this is the right address."
-    )
 
 
 def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False) -> VacuumPlan:
@@ -243,6 +234,8 @@ def _empty_directories(basis: VacuumBasis, candidates: pa.Table) -> tuple[str, .
         if directory not in kept and directory not in emptied and changed_ms >= rest_ms
     }
     kept |= _with_ancestors(young)
+    if basis.neighbours:
+        kept |= {name for name in listing.directories if is_within(name, basis.neighbours)}
     found = (directory for directory in listing.directories if directory not in kept)
     return tuple(sorted(found, key=lambda directory: (-directory.count("/"), directory)))
 
@@ -260,6 +253,10 @@ def _with_ancestors(directories: Iterable[str]) -> set[str]:
 
 def _warnings(basis: VacuumBasis) -> tuple[str, ...]:
     retention, found = basis.retention, []
+    if basis.neighbours:
+        found.append(
+            f"what lies in these directories belongs to others and stays: {in_words(basis.neighbours)}"
+        )
     if retention.log_retention_ms < retention.configured_ms:
         found.append(
             "delta.logRetentionDuration is shorter than delta.deletedFileRetentionDuration: files are kept for versions "

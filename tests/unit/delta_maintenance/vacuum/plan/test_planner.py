@@ -94,14 +94,6 @@ def test_a_predicate_narrows_what_is_deleted(table: Path) -> None:
     assert not (table / "_delta_log" / "_last_vacuum_info").exists()
 
 
-def test_another_table_below_is_refused(table: Path) -> None:
-    old_file(table / "inner" / "_delta_log" / f"{0:020d}.json")
-    old_file(table / "inner" / "data.parquet")
-    before = files_below(table)
-    assert "Another Delta table lies below this one: inner" in refusal(run_vacuum(table, **NO_RETENTION))
-    assert files_below(table) == before
-
-
 def test_a_copy_whose_log_names_the_old_place_is_refused(table: Path, tmp_path: Path) -> None:
     for commit in (table / "_delta_log").glob("*.json"):
         commit.write_text(commit.read_text().replace('"path":"day', f'"path":"file://{table}/day'))
