@@ -12,9 +12,9 @@ from delta_maintenance.units import HOUR_MS, counted, format_bytes, format_time
 
 #: Why a vacuum deletes a file, by the reasons of its plan.
 VACUUM_REASONS = {
-    "orphan": "no version that can be read names them",
+    "orphan": "the newest version neither has them nor remembers their removal",
     "expired_tombstone": "removed from the table, and the retention is over",
-    "dead_deletion_vector": "deletion vectors that no version needs any more",
+    "dead_deletion_vector": "deletion vectors that no version in retention needs",
     "old_change_data": "change data, older than the retention",
 }
 #: Why a log cleanup deletes a file, by the reasons of its plan.

@@ -14,15 +14,16 @@ Files are handled by array operations; Python code runs per bin, never per file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec import Struct, field
 
 from delta_log.arrow.numpy_values import arrow_array
+from delta_maintenance.optimize.plan.selection import ALONE, LEFT_OVER, TOO_LARGE_TOGETHER, UNMATCHED
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,11 +48,13 @@ class Bins(Struct, frozen=True):
     1. ``order[starts[i]:ends[i]]`` are the files of bin i, as indices into what was packed, in the bin's
        order.
     2. Bins of one group follow each other, smaller files first; groups come in the order of their codes.
+    3. ``left`` has the files that are in no bin, as such indices, by the reason.
     """
 
     order: Int64s
     starts: Int64s
     ends: Int64s
+    left: Mapping[str, Int64s] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -88,7 +91,8 @@ def pack(
     starts = _starts(sorted_groups, sorted_sizes, max_bytes, alone, thrift)
     ends = np.append(starts[1:], len(order))
     worth = (ends - starts >= 2) | np.logical_or.reduceat(alone, starts)
-    return Bins(order, starts[worth], ends[worth])
+    left = _left(sorted_groups, sorted_sizes, max_bytes, starts, worth)
+    return Bins(order, starts[worth], ends[worth], {reason: order[rows] for reason, rows in left.items()})
 
 
 def _order(
@@ -133,6 +137,42 @@ def _starts(
             full = _unearned(sizes, until, alone, thrift, at, full)
         at = full
     return np.array(starts, np.int64)
+
+
+def _left(
+    groups: Int64s, sizes: Int64s, max_bytes: int, starts: Int64s, worth: npt.NDArray[np.bool_]
+) -> dict[str, Int64s]:
+    """Say why files are in no bin.
+
+    :param groups: of each file; ``sizes`` alike.
+    :param starts: where each bin starts; ``worth``: the bins that are kept. Each of the others has one file.
+    """
+    at = np.flatnonzero(~worth)
+    rows = starts[at]
+    if not len(rows):
+        return {}
+    firsts = np.append(0, np.flatnonzero(np.diff(groups)) + 1)
+    number = np.searchsorted(firsts, rows, side="right") - 1
+    is_alone = np.diff(np.append(firsts, len(groups)))[number] == 1
+    by_size = np.lexsort((sizes, groups))
+    least, second = by_size[firsts[number]], by_size[np.minimum(firsts[number] + 1, len(groups) - 1)]
+    smallest_other = np.where(rows == least, second, least)
+    is_too_large = ~is_alone & (sizes[rows] + sizes[smallest_other] > max_bytes)
+    # Files that would fit together, and of which none joined others, are kept apart by their sizes alone.
+    is_unmatched = np.isin(smallest_other, rows)
+    # So are a file and the bin before it, if that had room, or the file after it.
+    before = np.maximum(at - 1, 0)
+    has_room = (groups[starts[before]] == groups[rows]) & (at > 0)
+    has_room &= np.add.reduceat(sizes, starts)[before] + sizes[rows] <= max_bytes
+    after = np.minimum(rows + 1, len(groups) - 1)
+    fits_next = (groups[after] == groups[rows]) & (after > rows) & (sizes[rows] + sizes[after] <= max_bytes)
+    is_unmatched = ~is_alone & ~is_too_large & (is_unmatched | has_room | fits_next)
+    return {
+        ALONE: rows[is_alone],
+        TOO_LARGE_TOGETHER: rows[is_too_large],
+        UNMATCHED: rows[is_unmatched],
+        LEFT_OVER: rows[~(is_alone | is_too_large | is_unmatched)],
+    }
 
 
 def _unearned(

@@ -43,7 +43,13 @@ from delta_maintenance.optimize.plan.plan import (
     ForeignFiles,
 )
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_settings_digest, target_size, written_with
-from delta_maintenance.optimize.plan.selection import CLUSTERED, CLUSTERED_OTHERWISE, SEALED, FileCount
+from delta_maintenance.optimize.plan.selection import (
+    BELOW_RATIO,
+    CLUSTERED,
+    CLUSTERED_OTHERWISE,
+    SEALED,
+    FileCount,
+)
 from delta_maintenance.optimize.plan.table_layout import TableLayout, clustered_columns
 from delta_maintenance.partitions.partition_groups import partition_groups
 from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG
@@ -119,7 +125,9 @@ class Candidates(Struct, frozen=True, eq=False):
             dropped = pc.is_in(files.column("key"), value_set=pa.array(with_dropped_columns, pa.string()))
             reasons[dropped.to_numpy()] |= DROPPED_COLUMNS
         groups = partition_groups(files.column("partition_values"), snapshot.partition_schema)
-        cubes, kept_for = None, {}
+        cubes = None
+        # Deleted rows that are too few for the ratio of a purge.
+        kept_for = {BELOW_RATIO: deleted > 0} if options.purge else {}
         if layout is not None and layout.is_clustering:
             seal_bytes = options.seal_size_bytes or DEFAULT_SEAL_BYTES
             found = Cubes.of(files, live, layout, seal_bytes)
@@ -306,5 +314,6 @@ def _reasons(
         reasons[live > options.max_file_size_bytes] |= LARGE
     if options.full:
         ours = written_with(files, tag).to_numpy()
-        reasons[~ours | has_vector] |= FULL
+        reasons[~ours] |= FULL
+        reasons[ours & has_vector] |= DELETED_ROWS
     return reasons

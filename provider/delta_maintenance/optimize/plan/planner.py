@@ -38,7 +38,6 @@ from delta_maintenance.optimize.plan.layout_candidates import DEFAULT_SEAL_BYTES
 from delta_maintenance.optimize.plan.plan import LARGE, SMALL, LeftWork, OptimizePlan, PlannedBin
 from delta_maintenance.optimize.plan.rewrite_tag import digest, rewrite_settings_digest, target_size
 from delta_maintenance.optimize.plan.selection import (
-    ALONE,
     CLEAN,
     FINISHED,
     FOREIGN,
@@ -47,7 +46,6 @@ from delta_maintenance.optimize.plan.selection import (
     LARGE_ENOUGH,
     OUTSIDE_WHERE,
     OVER_BUDGET,
-    UNMATCHED,
     UP_TO_DATE,
     FileCount,
     Selection,
@@ -149,8 +147,7 @@ class _Packing(Struct, frozen=True, eq=False):
 
     :param chosen: the rows of the candidates that were chosen.
     :param bins: indices into `chosen`.
-    :param alone: for each chosen file, whether it is worth a bin of its own; ``hot`` tells of its partition, and ``groups``
-        numbers the partition.
+    :param alone: for each chosen file, whether it is worth a bin of its own; ``hot`` tells of its partition.
     """
 
     candidates: Candidates
@@ -160,7 +157,6 @@ class _Packing(Struct, frozen=True, eq=False):
     bins: Bins
     alone: npt.NDArray[np.bool_]
     hot: npt.NDArray[np.bool_]
-    groups: Int64s
     layout: TableLayout | None
 
     @classmethod
@@ -191,7 +187,7 @@ class _Packing(Struct, frozen=True, eq=False):
                 together = together * (int(cubes.max(initial=0)) + 1) + cubes[chosen]
             thrift = Thrift(THRIFT_FACTOR, target // _FREE_SHARE)
             bins = pack(together, live, paths, target, alone, thrift)
-        return cls(candidates, tag, target, chosen, bins, alone, hot, together, layout)
+        return cls(candidates, tag, target, chosen, bins, alone, hot, layout)
 
     def describe(self, bins: Bins) -> list[PlannedBin]:
         """The bins as planned, biggest first, those of hot partitions last."""
@@ -291,7 +287,7 @@ class _Packing(Struct, frozen=True, eq=False):
         found = {
             _reason_to_leave(options, self.layout): candidates.count(np.flatnonzero(kept_out)),
             **for_others,
-            **self._without_a_bin(),
+            **{reason: candidates.count(self.chosen[rows]) for reason, rows in self.bins.left.items()},
             HOT: _file_count(waiting),
             OVER_BUDGET: _file_count(left),
             FOREIGN: foreign,
@@ -314,18 +310,6 @@ class _Packing(Struct, frozen=True, eq=False):
             left={reason: count for reason, count in found.items() if count.files},
             small_below_bytes=minimum,
         )
-
-    def _without_a_bin(self) -> dict[str, FileCount]:
-        """Count the small files that joined no bin: no other is chosen in their partition, or none that fits."""
-        lonely = np.ones(len(self.chosen), np.bool_)
-        for members in self.bins:
-            lonely[members] = False
-        are_single = np.bincount(self.groups)[self.groups] == 1 if len(self.groups) else lonely
-        count = self.candidates.count
-        return {
-            ALONE: count(self.chosen[lonely & are_single]),
-            UNMATCHED: count(self.chosen[lonely & ~are_single]),
-        }
 
     def rows_of(self, bins: list[PlannedBin]) -> Int64s:
         """The rows of the candidates in some bins, in their order."""

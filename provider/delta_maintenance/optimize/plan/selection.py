@@ -15,8 +15,8 @@ from msgspec import Struct, field
 from delta_log.snapshot.snapshot import Snapshot
 
 #: Why a file was left. A purge says ``clean`` where OPTIMIZE says ``large_enough``.
-LARGE_ENOUGH, UP_TO_DATE, CLEAN = "large_enough", "up_to_date", "clean"
-ALONE, UNMATCHED = "alone", "unmatched"
+LARGE_ENOUGH, UP_TO_DATE, CLEAN, BELOW_RATIO = "large_enough", "up_to_date", "clean", "below_ratio"
+ALONE, TOO_LARGE_TOGETHER, UNMATCHED, LEFT_OVER = "alone", "too_large_together", "unmatched", "left_over"
 LAID_OUT, SEALED, CLUSTERED, CLUSTERED_OTHERWISE = "laid_out", "sealed", "clustered", "clustered_otherwise"
 HOT, OVER_BUDGET = "hot", "over_budget"
 OUTSIDE_WHERE, FOREIGN, FINISHED = "outside_where", "foreign", "finished"
@@ -24,8 +24,11 @@ LEFT_REASONS = (
     LARGE_ENOUGH,
     UP_TO_DATE,
     CLEAN,
+    BELOW_RATIO,
     ALONE,
+    TOO_LARGE_TOGETHER,
     UNMATCHED,
+    LEFT_OVER,
     LAID_OUT,
     SEALED,
     CLUSTERED,

@@ -70,6 +70,6 @@ def test_a_vacuum_says_what_it_deletes_and_keeps_before_it_begins() -> None:
         "numYoungFiles": 2,
     }
     assert vacuum_lines(plan) == [
-        "to delete at version 12: 7 of 100 files, 7.0 MiB: orphan 7 (no version that can be read names them)",
+        "to delete at version 12: 7 of 100 files, 7.0 MiB: orphan 7 (the newest version neither has them nor remembers their removal)",
         "kept: what was needed since 2026-01-01 00:00Z (retention 168 hours), and 2 younger files that no version names",
     ]

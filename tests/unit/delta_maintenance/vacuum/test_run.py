@@ -111,7 +111,7 @@ def test_the_command_line_plans_and_deletes(table: Path, capsys: pytest.CaptureF
     assert cli.main(["vacuum", str(table), "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "Would delete 1 files, 3 B" in text
-    assert "orphan: no version that can be read names them" in text
+    assert "orphan: the newest version neither has them nor remembers their removal" in text
     assert cli.main(["vacuum", str(table), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["status"], report["metrics"]["numDeletedFiles"]) == ("committed", 1)

@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_maintenance.optimize.plan.bin_packing import pack
+from delta_maintenance.optimize.plan.bin_packing import Thrift, pack
+from delta_maintenance.optimize.plan.selection import ALONE, LEFT_OVER, TOO_LARGE_TOGETHER, UNMATCHED
 
 FILES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12), st.booleans()), max_size=40)
 
@@ -52,6 +53,34 @@ def naive(files: list[tuple[int, int, bool]], max_bytes: int) -> list[list[str]]
 @given(FILES, st.integers(1, 30))
 def test_bins_are_those_of_next_fit_file_by_file(files: list[tuple[int, int, bool]], max_bytes: int) -> None:
     assert bins_of(files, max_bytes) == naive(files, max_bytes)
+
+
+@given(FILES, st.integers(1, 30), st.sampled_from([None, Thrift(1.5, 1)]))
+def test_what_is_said_of_files_without_a_bin_is_true(
+    files: list[tuple[int, int, bool]], max_bytes: int, thrift: Thrift | None
+) -> None:
+    groups, sizes, alone = (np.array([file[at] for file in files]) for at in range(3))
+    paths = pa.array([f"f{number:03}" for number in range(len(files))], pa.string())
+    packed = pack(
+        groups.astype(np.int64), sizes.astype(np.int64), paths, max_bytes, alone.astype(np.bool_), thrift
+    )
+    said = {int(row): reason for reason, rows in packed.left.items() for row in rows}
+    in_bins = [int(row) for members in packed for row in members]
+    assert sorted([*said, *in_bins]) == list(range(len(files)))
+    for row, reason in said.items():
+        others = [other for other in range(len(files)) if other != row and groups[other] == groups[row]]
+        fitting = [other for other in others if sizes[other] + sizes[row] <= max_bytes]
+        if reason == ALONE:
+            assert not others
+        elif reason == TOO_LARGE_TOGETHER:
+            assert others
+            assert not fitting
+        elif reason == UNMATCHED:
+            assert thrift is not None
+            assert fitting
+        else:
+            assert reason == LEFT_OVER
+            assert set(fitting).intersection(in_bins)
 
 
 @given(FILES, st.integers(1, 30), st.randoms(use_true_random=False))
