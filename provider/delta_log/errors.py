@@ -211,16 +211,22 @@ class CommitFailed(DeltaLogError):
 
     :ivar version: the last version that was tried.
     :ivar winning_commits: the versions that other writers committed since the version that was read.
+    :ivar maintained_by: the task or run of this project that won, for people; ``None``: another writer did.
     """
 
     retryable = True
     kind = "conflict"
 
     def __init__(
-        self, message: str, *, version: int | None = None, winning_commits: tuple[int, ...] = ()
+        self,
+        message: str,
+        *,
+        version: int | None = None,
+        winning_commits: tuple[int, ...] = (),
+        maintained_by: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.version, self.winning_commits = version, winning_commits
+        self.version, self.winning_commits, self.maintained_by = version, winning_commits, maintained_by
 
 
 class ConcurrentDelete(CommitFailed):

@@ -192,6 +192,14 @@ class TaskFailed(DeltaLogError):
         """Whether the fault lies in the sources of the bin. Another fault, such as a missing right, meets every bin."""
         return self._report.kind == "refused"
 
+    def naming_the_option(self) -> TaskFailed:
+        """Return this failure with the option that leaves out such bins in its message."""
+        message = (
+            f"{self._report.message} This ends the run. To leave out the bins of such files and rewrite the others, give "
+            'on_broken_source="skip" (--on-broken-source skip).'
+        )
+        return TaskFailed(self.bin_id, replace(self._report, message=message))
+
     @property
     def report(self) -> ErrorReport:
         """The original error, with the bin as one more fact."""

@@ -61,6 +61,8 @@ def test_a_broken_source_is_named_and_nothing_committed(table: Path, how: str) -
         run(table)
     assert key in str(caught.value)
     assert caught.value.report.kind == "refused"
+    assert 'on_broken_source="skip"' in str(caught.value)
+    assert caught.value.report.message == str(caught.value)
     assert Table(str(table)).snapshot().version == 1
 
 
@@ -101,8 +103,9 @@ def test_where_asked_the_other_bins_are_committed(table: Path, how: str, batch_s
 def test_where_every_bin_is_broken_the_run_has_failed(table: Path) -> None:
     for key in keys(table):
         (table / key).unlink()
-    with pytest.raises(TaskFailed, match="is not there"):
+    with pytest.raises(TaskFailed, match="is not there") as caught:
         run(table, on_broken_source="skip")
+    assert "on_broken_source" not in str(caught.value)
 
 
 #: The store takes no file of more than a few bytes after the first bin: a real error of the operating system.

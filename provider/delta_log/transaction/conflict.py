@@ -50,6 +50,7 @@ from delta_log.errors import (
     ConcurrentDelete,
     MetadataChanged,
     ProtocolChanged,
+    brief,
 )
 from delta_log.log.actions import Action, Add, Metadata, Protocol, Remove
 from delta_log.log.data_path import address_of
@@ -91,6 +92,9 @@ HARMLESS_FEATURES = frozenset(
 IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
 #: In ``commitInfo.tags``: the piece of work that a commit finishes, as ``appId:version``.
 TRANSACTION_TAG = "delta-maintenance.transaction"
+#: In ``commitInfo.tags``: which run of this project a commit belongs to, and which task of Airflow has started the run.
+RUN_TAG = "delta-maintenance.run"
+DAG_TAG, TASK_TAG = "airflow.dag_id", "airflow.task_id"
 
 
 class WinningCommit(Struct, frozen=True):
@@ -110,8 +114,20 @@ class WinningCommit(Struct, frozen=True):
     @property
     def transaction_tag(self) -> str | None:
         """The piece of work that the commit finished, by its tag, as ``appId:version``."""
+        return self._tags.get(TRANSACTION_TAG)
+
+    @property
+    def maintained_by(self) -> str | None:
+        """Which run of this project made the commit, for people; ``None``: it was another writer."""
+        tags = {name: brief(value) for name, value in self._tags.items() if isinstance(value, str)}
+        if DAG_TAG in tags and TASK_TAG in tags:
+            return f"task {tags[TASK_TAG]} of DAG {tags[DAG_TAG]}"
+        return f"run {tags[RUN_TAG]}" if RUN_TAG in tags else None
+
+    @property
+    def _tags(self) -> dict[str, Any]:
         tags = self.commit_info.get("tags")
-        return tags.get(TRANSACTION_TAG) if isinstance(tags, dict) else None
+        return tags if isinstance(tags, dict) else {}
 
     def app_version(self, app_id: str) -> int | None:
         """Return the version of its ``txn`` for an application."""
@@ -119,8 +135,13 @@ class WinningCommit(Struct, frozen=True):
         return next(found, None)
 
     def describe(self) -> str:
-        info = self.commit_info
-        return f"version {self.version} ({info.get('operation', 'unknown operation')}, {info.get('engineInfo', '?')})"
+        info, by = self.commit_info, self.maintained_by
+        facts = [
+            info.get("operation", "unknown operation"),
+            info.get("engineInfo", "?"),
+            *([by] if by else []),
+        ]
+        return f"version {self.version} ({', '.join(map(str, facts))})"
 
 
 class Head(Struct, frozen=True):
@@ -215,10 +236,7 @@ def _protocol(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Confl
         concerned = sorted((before - now) | (now - before - HARMLESS_FEATURES))
         if basis.writes_files and concerned:
             yield Conflict(
-                ProtocolChanged(
-                    _message(winner, f"changed the table's features ({', '.join(concerned)})"),
-                    version=winner.version,
-                )
+                _lost(ProtocolChanged, winner, f"changed the table's features ({', '.join(concerned)})")
             )
 
 
@@ -228,22 +246,14 @@ def _metadata(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Confl
             continue
         changed = _changes(head.metadata, action.metaData)
         if changed:
-            yield Conflict(
-                MetadataChanged(
-                    _message(winner, f"changed the table's {', '.join(changed)}"), version=winner.version
-                )
-            )
+            yield Conflict(_lost(MetadataChanged, winner, f"changed the table's {', '.join(changed)}"))
 
 
 def _domains(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
     for action in winner.actions:
         domain = action.domainMetadata
         if domain is not None and domain.domain in basis.domains:
-            yield Conflict(
-                MetadataChanged(
-                    _message(winner, f"changed the metadata domain {domain.domain}"), version=winner.version
-                )
-            )
+            yield Conflict(_lost(MetadataChanged, winner, f"changed the metadata domain {domain.domain}"))
 
 
 def _removed_sources(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Conflict]:
@@ -273,10 +283,7 @@ def _changed_rows(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[C
         # An absent dataChange counts as true: a needless conflict is better than a wrong row.
         if file is not None and file.dataChange is not False:
             yield Conflict(
-                ConcurrentAppend(
-                    _message(winner, "changed rows, and the commit rests on all of them"),
-                    version=winner.version,
-                )
+                _lost(ConcurrentAppend, winner, "changed rows, and the commit rests on all of them")
             )
             return
 
@@ -308,9 +315,7 @@ def _same_logical_file(theirs: Add, ours: Add | Remove) -> bool:
 
 
 def _lost_source(winner: WinningCommit, basis: Basis, key: str, what: str) -> Conflict:
-    error = ConcurrentDelete(
-        _message(winner, f"{what} {key}, which was being rewritten"), version=winner.version
-    )
+    error = _lost(ConcurrentDelete, winner, f"{what} {key}, which was being rewritten")
     return Conflict(error, basis.sources[key][0])
 
 
@@ -343,5 +348,16 @@ def without_identity_marks(schema: str) -> Any:
         return schema
 
 
-def _message(winner: WinningCommit, what: str) -> str:
-    return f"Lost to a concurrent commit: {winner.describe()} {what}. The table is intact; run again to plan anew."
+def _lost(kind: type[CommitFailed], winner: WinningCommit, what: str) -> CommitFailed:
+    """Make the error of a commit that cannot follow a winner."""
+    by = winner.maintained_by
+    remedy = (
+        " Two jobs maintain this table at the same time: let one begin after the other, for example in a pool of one slot."
+        if by is not None
+        else ""
+    )
+    return kind(
+        f"Lost to a concurrent commit: {winner.describe()} {what}. The table is intact; run again to plan anew.{remedy}",
+        version=winner.version,
+        maintained_by=by,
+    )

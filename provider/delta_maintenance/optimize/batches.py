@@ -27,13 +27,14 @@ from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime
 from delta_log.table_config.clustering import CLUSTERING_DOMAIN
 from delta_log.transaction.commit_body import Change, FileGroup
+from delta_log.transaction.conflict import RUN_TAG
 from delta_log.transaction.transaction import CommitResult, Transaction
 from delta_maintenance.optimize.commit_gap import Partition, partition_key
 from delta_maintenance.optimize.gap_wait import GapWait
 from delta_maintenance.optimize.metrics import commit_metrics
 from delta_maintenance.optimize.plan.forecast import REWRITE_TIME_TAG
 from delta_maintenance.optimize.remapping import Remapping, VectorFiles
-from delta_maintenance.optimize.resume import BATCH_TAG, RUN_TAG, EarlierTries
+from delta_maintenance.optimize.resume import BATCH_TAG, EarlierTries
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.task import BinManifest, SourceFile
 from delta_maintenance.units import counted
@@ -210,9 +211,8 @@ class Batches(Struct):
         # How long an earlier try took to rewrite a bin is not known.
         if manifests and not any(manifest.bin_id in self._taken_over for manifest in manifests):
             tags[REWRITE_TIME_TAG] = str(max(1, now_ms - self._since_ms))
-        self.progress.message(
-            f"committing {counted(len(manifests), 'bin')}" + (f" of batch {number}" if batched else "")
-        )
+        what = f"{counted(len(manifests), 'bin')}" + (f" of batch {number}" if batched else "")
+        self.progress.message(f"committing {what if manifests else 'that the run is finished'}")
         groups = [_group(manifest, now_ms) for manifest in manifests]
         remapping = None
         if self.vectors is not None:

@@ -36,6 +36,7 @@ from delta_log.log.log_segment import list_log
 from delta_log.snapshot.commit_info import normalise
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
+from delta_log.transaction.conflict import RUN_TAG
 from delta_maintenance.optimize.plan.bin_id import bin_id_of
 from delta_maintenance.optimize.plan.budget import PriorWork
 from delta_maintenance.optimize.plan.candidates import num_records_of
@@ -46,7 +47,7 @@ from delta_maintenance.rewrite.manifest_file import RunKey
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 
 #: In ``commitInfo.tags``: the run that a commit belongs to, and the number of its batch, from 1 on.
-RUN_TAG, BATCH_TAG = "delta-maintenance.run", "delta-maintenance.batch"
+BATCH_TAG = "delta-maintenance.batch"
 _BATCH = re.compile(r"[0-9]{1,9}")
 
 

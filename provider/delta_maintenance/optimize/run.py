@@ -421,8 +421,10 @@ class _Work(Struct):
             if number is None:
                 raise BadManifest(f"bin {result.bin_id} was not asked for, or came back twice")
             if isinstance(result, TaskFailed):
-                if not self.skips_broken or not result.is_of_its_bin:
+                if not result.is_of_its_bin:
                     raise result
+                if not self.skips_broken:
+                    raise result.naming_the_option()
                 self.broken.append(result)
                 self.batches.progress.message(f"left out bin {result.bin_id}: {result}")
                 continue

@@ -12,6 +12,7 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table import Table
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
+from delta_log.transaction.conflict import RUN_TAG
 from delta_log.transaction.transaction import find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.choice import EngineChoice
@@ -113,7 +114,7 @@ def _execute(spec: JobSpec, context: JobContext, planned: PlannedVacuum) -> tupl
     """
     storage, progress, identity = context.table.storage, context.progress, spec.transaction
     transaction = (identity.app_id, identity.version) if identity is not None else None
-    tags = {**spec.tags, "delta-maintenance.run": spec.run_id}
+    tags = {**spec.tags, RUN_TAG: spec.run_id}
     if not planned.plan.is_empty:
         for line in vacuum_lines(planned.plan.to_dict()):
             progress.message(line)

@@ -52,6 +52,29 @@ def identity_schema(mark: int) -> str:
     return json.dumps(schema)
 
 
+@pytest.mark.parametrize(
+    ("tags", "by"),
+    [
+        ({"airflow.dag_id": "nightly", "airflow.task_id": "compact"}, "task compact of DAG nightly"),
+        ({"delta-maintenance.run": "cli-1"}, "run cli-1"),
+        ({"delta-maintenance.run": 7}, None),
+        ("no tags", None),
+        (None, None),
+    ],
+)
+def test_a_conflict_with_a_run_of_this_project_names_its_task(
+    storage: MemoryStorage, tags: Any, by: str | None
+) -> None:
+    info = {"operation": "OPTIMIZE", "engineInfo": "ours", "tags": tags}
+    write(storage, 1, {"commitInfo": info}, remove("a"))
+    with pytest.raises(ConcurrentDelete) as caught:
+        commit(storage, compaction())
+    assert caught.value.facts()["maintained_by"] == by
+    named = f"version 1 (OPTIMIZE, ours, {by})" if by else "version 1 (OPTIMIZE, ours)"
+    assert named in str(caught.value)
+    assert ("let one begin after the other" in str(caught.value)) == (by is not None)
+
+
 def test_appends_and_changes_elsewhere_do_not_stop_a_compaction(storage: MemoryStorage) -> None:
     write(storage, 1, {"commitInfo": {}}, add("d"))
     write(storage, 2, remove("c"), add("e"), {"txn": {"appId": "other", "version": 1}})

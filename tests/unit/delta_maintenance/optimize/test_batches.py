@@ -21,12 +21,21 @@ from delta_log.runtime import Runtime
 from delta_maintenance.contract import TransactionId
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
+from delta_maintenance.progress import SilentProgress
 
 PARTS = "abcdef"
 
 
 class Killed(BaseException):
     """What ends a process in the middle of its work."""
+
+
+class Told(SilentProgress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.texts.append(text)
 
 
 @pytest.fixture
@@ -160,8 +169,12 @@ def test_a_run_whose_rest_another_run_did_ends_with_a_commit_without_files(table
     with pytest.raises(Killed):
         run(table, engine=killing(2), batch_size_bytes=two_bins(table), transaction=TransactionId("app", 7))
     assert run(table, run_id="other").status == "committed"
-    report = run(table, batch_size_bytes=1, transaction=TransactionId("app", 7))
+    told = Told()
+    report = run(table, batch_size_bytes=1, transaction=TransactionId("app", 7), progress=told)
     assert (report.status, report.metrics["numRemovedFiles"]) == ("committed", 4)
+    assert [text for text in told.texts if text.startswith("committing")] == [
+        "committing that the run is finished"
+    ]
     last = commits(table, since=1)[-1]
     assert last["operationMetrics"]["numRemovedFiles"] == 0
     assert Table(str(table)).snapshot().transactions == {"app": 7}
