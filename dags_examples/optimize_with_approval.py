@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 # [START optimize_with_approval]
+from typing import Any
+
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Param, task
 
 from airflow_delta.operators import DeltaOptimizeOperator
 
@@ -15,6 +17,11 @@ with DAG(
     params={"table": Param("s3://lake/events", type="string", description="Address of a Delta table")},
 ):
     plan = DeltaOptimizeOperator(task_id="plan", table="{{ params.table }}", dry_run=True)
+
+    @task.short_circuit
+    def asks_for_something(report: dict[str, Any]) -> bool:
+        return bool(report["plan"]["numFilesToRemove"])
+
     approve = ApprovalOperator(
         task_id="approve",
         subject="Compact {{ params.table }}?",
@@ -29,5 +36,5 @@ with DAG(
     optimize = DeltaOptimizeOperator(
         task_id="optimize", table="{{ params.table }}", approved_plan=plan.output
     )
-    plan >> approve >> optimize
+    asks_for_something(plan.output) >> approve >> optimize
 # [END optimize_with_approval]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 # [START vacuum_with_approval]
+from typing import Any
+
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Param, task
 
 from airflow_delta.operators import DeltaVacuumOperator
 
@@ -15,6 +17,11 @@ with DAG(
     params={"table": Param("s3://lake/events", type="string", description="Address of a Delta table")},
 ):
     plan = DeltaVacuumOperator(task_id="plan", table="{{ params.table }}", dry_run=True)
+
+    @task.short_circuit
+    def asks_for_something(report: dict[str, Any]) -> bool:
+        return bool(report["plan"]["numFilesToDelete"])
+
     approve = ApprovalOperator(
         task_id="approve",
         subject="Vacuum {{ params.table }}?",
@@ -27,5 +34,5 @@ with DAG(
 """,
     )
     vacuum = DeltaVacuumOperator(task_id="vacuum", table="{{ params.table }}", approved_plan=plan.output)
-    plan >> approve >> vacuum
+    asks_for_something(plan.output) >> approve >> vacuum
 # [END vacuum_with_approval]

@@ -38,6 +38,17 @@ def test_what_was_approved_is_deleted(airflow: LiveAirflow, write_table: WriteTa
     assert before - files_below(table) == {"one.parquet", "two.parquet"}
 
 
+def test_no_person_is_asked_where_there_is_nothing_to_delete(
+    airflow: LiveAirflow, write_table: WriteTable
+) -> None:
+    table = write_table("clean")
+    airflow.wait_for_dag(DAG_ID)
+    run_id = airflow.trigger(DAG_ID, conf={"table": str(table)})
+    assert airflow.wait_for_run(DAG_ID, run_id) == "success", airflow.story(DAG_ID, run_id)
+    states = {name: airflow.task(DAG_ID, run_id, name)["state"] for name in ("plan", "approve", "vacuum")}
+    assert states == {"plan": "success", "approve": "skipped", "vacuum": "skipped"}
+
+
 def test_a_plan_that_has_grown_since_is_not_carried_out(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:
