@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from airflow_delta.monitoring.failures import is_open
 from airflow_delta.monitoring.record import HEALTH, SIGHT, Record, Source, table_id
 from delta_log.printable import printable
 
@@ -98,12 +99,7 @@ def row_of(
     """
     ended = newest_by_operation(records)
     failed = newest_by_operation(failures)
-    # A failure counts until the operation succeeds, by whatever DAG.
-    open_failures = [
-        failure
-        for name, failure in failed.items()
-        if name not in ended or ended[name].time_ms < failure.time_ms
-    ]
+    open_failures = [failure for failure in failed.values() if is_open(failure, ended)]
     reading, sight = ended.pop(HEALTH, None), ended.pop(SIGHT, None)
     work = max(ended.values(), key=lambda record: record.time_ms, default=None)
     return {
