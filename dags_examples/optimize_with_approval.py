@@ -19,7 +19,7 @@ with DAG(
     plan = DeltaOptimizeOperator(task_id="plan", table="{{ params.table }}", dry_run=True)
 
     @task.short_circuit
-    def asks_for_something(report: dict[str, Any]) -> bool:
+    def asks_for_something(report: Any) -> bool:
         return bool(report["plan"]["numFilesToRemove"])
 
     approve = ApprovalOperator(

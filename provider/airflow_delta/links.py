@@ -1,7 +1,8 @@
 """Links of a task to pages about its job: the Spark application, the table in a catalog, and the table on the page *Delta tables*.
 
-Airflow asks for a link in the process of the task when that has ended, and keeps it as an XCom. An empty link is not shown. A task
-that sees its job's output shows the Spark UI as soon as there is one.
+Airflow asks for a link in the process of the task when that has ended, and keeps it as an XCom, even an empty one. So a task that ends
+keeps only the links that lead somewhere (:func:`leading_links`). A link without an XCom is not shown. A task that sees its job's output
+shows the Spark UI as soon as there is one.
 
 Addresses of pages are templates in Airflow's configuration (``[delta] spark_history_url``, ``[delta] table_url``), since each
 installation has other history servers, proxies and catalogs.
@@ -9,7 +10,9 @@ installation has other history servers, proxies and catalogs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -27,12 +30,36 @@ PAGE_ROUTE = "delta-tables"
 _SECTION, _HISTORY, _TABLE = "delta", "spark_history_url", "table_url"
 
 
-class SparkApplicationLink(BaseOperatorLink):
+class _Link(BaseOperatorLink):
+    """A link to a page whose address a task knows when it ends."""
+
+    @abstractmethod
+    def address(self, operator: BaseOperator) -> str:
+        """The address of the page; empty: there is none."""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        return self.address(operator)
+
+
+@contextmanager
+def leading_links(operator: BaseOperator) -> Iterator[None]:
+    """Leave the operator with the links that lead somewhere, however the block ends."""
+    try:
+        yield
+    finally:
+        operator.operator_extra_links = tuple(
+            link
+            for link in type(operator).operator_extra_links
+            if not isinstance(link, _Link) or link.address(operator)
+        )
+
+
+class SparkApplicationLink(_Link):
     """The Spark application of a job: its UI while it runs, then its page in the history server, if one is configured."""
 
     name = "Spark application"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+    def address(self, operator: BaseOperator) -> str:
         report = getattr(operator, "report", None)
         told = getattr(operator, "spark_application", None)
         spark = told if report is None or report.spark is None else report.spark
@@ -48,22 +75,22 @@ class SparkApplicationLink(BaseOperatorLink):
             instance.xcom_push(key=self.xcom_key, value=url)
 
 
-class TableLink(BaseOperatorLink):
+class TableLink(_Link):
     """The page of the table in a catalog, if one is configured."""
 
     name = "Table"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+    def address(self, operator: BaseOperator) -> str:
         template = conf.get(_SECTION, _TABLE, fallback=None)
         return filled(template, "table", str(getattr(operator, "table", "")))
 
 
-class TablePageLink(BaseOperatorLink):
+class TablePageLink(_Link):
     """The table on the page *Delta tables* of this Airflow."""
 
     name = "Delta tables"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+    def address(self, operator: BaseOperator) -> str:
         table = str(getattr(operator, "table", ""))
         if not table or not conf.getboolean(_SECTION, "monitoring", fallback=True):
             return ""

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralTimeout
 from airflow.sdk.log import mask_secret
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
-from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink
+from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink, leading_links
 from airflow_delta.named_table import located
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
@@ -236,7 +236,8 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        return self._carry_out(context, is_resumed=False)
+        with leading_links(self):
+            return self._carry_out(context, is_resumed=False)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on when the trigger says that the job is over.
@@ -244,7 +245,8 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         :param event: of :class:`~airflow_delta.triggers.job.DeltaJobTrigger`.
         """
         self.log.info("The job is over: %s", printable(str(event.get("text", ""))))
-        return self._carry_out(context, is_resumed=True)
+        with leading_links(self):
+            return self._carry_out(context, is_resumed=True)
 
     def _carry_out(self, context: Context, *, is_resumed: bool) -> dict[str, Any]:
         self._instance: Any = context["ti"]

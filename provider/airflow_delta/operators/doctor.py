@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
-from airflow_delta.links import TableLink
+from airflow_delta.links import TableLink, leading_links
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
 from airflow_delta.operators.failure import airflow_exception, raise_for_error
 from airflow_delta.runners.job_environment import job_environment
@@ -70,6 +70,10 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
         ) -> None: ...
 
     def execute(self, context: Context) -> dict[str, Any]:
+        with leading_links(self):
+            return self._carry_out(context)
+
+    def _carry_out(self, context: Context) -> dict[str, Any]:
         self.check_all()
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
         try:

@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
-from airflow_delta.links import TableLink, TablePageLink
+from airflow_delta.links import TableLink, TablePageLink, leading_links
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
 from airflow_delta.operators.failure import raise_for_error
@@ -74,6 +74,10 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
         add_monitoring_outlet(self)
 
     def execute(self, context: Context) -> dict[str, Any]:
+        with leading_links(self):
+            return self._read(context)
+
+    def _read(self, context: Context) -> dict[str, Any]:
         self.check_all()
         # Imported here, since they load pyarrow, and a DAG file imports this module.
         from delta_log.runtime import Runtime

@@ -13,6 +13,7 @@ from tests.support.runs.maintenance_runs import keys
 from tests.support.tables.small_tables import write_days
 
 from airflow_delta.assets import MONITORING_ASSET
+from airflow_delta.links import TableLink, TablePageLink
 from airflow_delta.monitoring.record import table_id
 from live_airflow import LiveAirflow
 
@@ -99,6 +100,12 @@ def test_a_commit_wakes_the_consumers_of_the_data_only_if_asked_for_and_the_tabl
         assert names - {f"delta-maintenance:{told_table}"} == expected
     path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/optimize/links"
     links = airflow.call("GET", path)["extra_links"]
+    kept = airflow.call("GET", path.removesuffix("links") + "xcomEntries")["xcom_entries"]
+    assert {entry["key"] for entry in kept} == {
+        "return_value",
+        TableLink().xcom_key,
+        TablePageLink().xcom_key,
+    }
     assert links == {
         "Table": f"https://catalog.example.org/?uri={quote(str(told_table), safe='')}",
         "Delta tables": f"/plugin/delta-tables?table={table_id(str(told_table))}",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +73,32 @@ def test_a_task_leads_to_its_table_on_the_page_where_that_is_turned_on(
     assert link(TablePageLink, REPORT) == f"/airflow{address}"
     monkeypatch.setenv("AIRFLOW__DELTA__MONITORING", "False")
     assert link(TablePageLink, REPORT) == ""
+
+
+def kept_links(operator: Any) -> list[str]:
+    """The links whose addresses Airflow keeps as XComs when the task has ended."""
+    return [link.name for link in operator.operator_extra_links]
+
+
+@pytest.mark.parametrize("result", [REPORT, replace(REPORT, spark=None), JobLost("killed")])
+def test_a_task_that_has_ended_keeps_the_links_that_lead_somewhere(
+    monkeypatch: pytest.MonkeyPatch, make_context: Callable[..., dict[str, Any]], result: Any
+) -> None:
+    class Operator(DeltaOptimizeOperator):
+        def local_runner(self, storage_options: Mapping[str, Any]) -> JobRunner:
+            return FakeJobRunner(result)
+
+    operator = Operator(task_id="optimize", table="s3://lake/events", engine="local")
+    assert kept_links(operator) == ["Spark application", "Table", "Delta tables"]
+    for table_url, more in ((None, []), ("https://catalog.example.org/{table}", ["Table"])):
+        if table_url is not None:
+            monkeypatch.setenv("AIRFLOW__DELTA__TABLE_URL", table_url)
+        with suppress(AirflowException):
+            # Airflow refuses an execute() that its task runner did not call.
+            DeltaOptimizeOperator.execute.__wrapped__(operator, make_context())  # type: ignore[attr-defined]
+        spark = ["Spark application"] if result is REPORT else []
+        assert kept_links(operator) == [*spark, *more, "Delta tables"]
+    assert kept_links(Operator) == ["Spark application", "Table", "Delta tables"]
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "", None])

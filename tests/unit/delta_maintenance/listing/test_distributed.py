@@ -157,6 +157,27 @@ def test_a_directory_of_many_known_files_is_cut_between_them() -> None:
     assert len([span for span in spans if span.deep and "p=1/" < span.start < "p=2/"]) > 3
 
 
+@pytest.mark.parametrize("neighbours", ["refuse", "keep"])
+def test_what_belongs_to_others_is_found_in_every_part(neighbours: str) -> None:
+    storage = RangedStorage()
+    theirs = {
+        "metadata/v1.metadata.json",
+        "p=1/inner/_delta_log/00000000000000000000.json",
+        "p=1/inner/part.parquet",
+        "p=2/checkpoint/offsets/0",
+        "p=2/checkpoint/state/0/1.delta",
+        "z/hudi/.hoodie/hoodie.properties",
+        "z/hudi/part.parquet",
+    }
+    table_of(storage, {"p=1/a", "p=2/b", "orphan", *theirs}, {"p=1/a", "p=2/b"})
+    distributed = listing_in_parts(storage, 3, 2)
+    same_plan(storage, distributed, neighbours=neighbours)
+    if neighbours == "keep":
+        found = plan(storage, distributed, neighbours=neighbours)
+        assert found.plan.candidates.column("key").to_pylist() == ["orphan"]
+        assert set(found.basis.neighbours) == {"metadata", "p=1/inner", "p=2/checkpoint", "z/hudi"}
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """A table that is a month old, with everything that a directory may hold."""
