@@ -33,9 +33,7 @@ from tests.support.tables.edge_values import (
     spark_literal,
 )
 
-from delta_log.parquet.joined_chunk import JoinedChunk
 from delta_log.parquet.metadata import split_footer
-from delta_maintenance.rewrite import copying, joined_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -310,26 +308,6 @@ def _check_copied(expected: _Expected, sources: Path, table: Path) -> None:
     expected.check_no_worse(table, before_it)
 
 
-def _check_joined(expected: _Expected, sources: Path, table: Path) -> None:
-    expected.session.conf.set("parquet.enable.dictionary", "false")
-    _write_nullable(expected.session, sources, table)
-    expected.session.conf.unset("parquet.enable.dictionary")
-    before_it = shutil.copytree(table, table.with_name("before joined"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copying, "JOINED_ROWS", 0)
-        patch.setattr(joined_part, "_WORTH_IT", 0)
-        patch.setattr(joined_part, "_LEAST_BYTES", 0)
-        patch.setattr(JoinedChunk, "seems_to_repeat", False)
-        report = run(table, verify="full")
-    assert (report.status, len(keys(table))) == ("committed", 1)
-    chunks = _chunks_of(table)
-    # Chunks of parquet-java, which gives levels that there are not an encoding of their own.
-    joined = [chunk for chunk in chunks if "BIT_PACKED" in chunk.encodings]
-    assert len(joined) > 10
-    assert sum(chunk.total_compressed_size for chunk in joined) == report.metrics["numCopiedBytes"]
-    expected.check_no_worse(table, before_it)
-
-
 def test_filters_return_the_same_rows_from_our_files(
     tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
@@ -353,7 +331,6 @@ def test_filters_return_the_same_rows_from_our_files(
     by_spark = expected.by_spark[name]
     assert by_spark == expected.by_duckdb[name] == expected.by_delta_rs[name] != frozenset()
     _check_copied(expected, table, tmp_path / "copied")
-    _check_joined(expected, table, tmp_path / "joined")
 
     assert run(table, verify="full").status == "committed"
     assert len(keys(table)) * 2 == num_sources
@@ -433,19 +410,16 @@ def _check_all_readers(
                 session.conf.unset(setting)
 
 
-def test_all_readers_read_dictionaries_that_became_plain_pages(
-    tmp_path: Path, delta_spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+def test_all_readers_read_columns_of_which_each_value_stands_once(
+    tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
-    monkeypatch.setattr(joined_part, "_LEAST_BYTES", 0)
     session, table = delta_spark_session, tmp_path / "table"
     rows = pa.concat_tables([_unique_rows(first) for first in (0, 2_000, 4_000)])
     for start in range(0, rows.num_rows, 1_500):
         deltalake.write_deltalake(str(table), rows.slice(start, 1_500), mode="append")
     report = run(table, verify="full")
     assert (report.status, len(keys(table))) == ("committed", 1)
-    chunks = _chunks_of(table)
-    assert report.metrics["numCopiedBytes"] == sum(chunk.total_compressed_size for chunk in chunks)
-    assert not any(chunk.has_dictionary_page for chunk in chunks)
+    assert report.metrics["numCopiedBytes"] == 0
 
     by_id = rows.to_pylist()
     wanted = {

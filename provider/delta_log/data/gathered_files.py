@@ -25,34 +25,6 @@ _PAGE_BYTES = 2 << 20
 _MOST_REFUSALS = 3
 
 
-class FilesInMemory:
-    """The bytes of files behind each other.
-
-    :param most_bytes: of all files together.
-    :param memory: for them; by default, the memory of this object is free when nothing refers to it any more.
-    """
-
-    def __init__(self, most_bytes: int, memory: memoryview | None = None) -> None:
-        self._memory = _new_memory(most_bytes) if memory is None else memory
-        self._ends = [0]
-
-    def add(self, data_file: DataFile, size_bytes: int) -> memoryview | None:
-        """Read a file, and return its bytes; ``None`` if it has another length.
-
-        :raises CorruptLog: the file is gone, or cannot be read.
-        """
-        start = self._ends[-1]
-        view = self._memory[start : start + size_bytes]
-        if not data_file.copy_to(view):
-            return None
-        self._ends.append(start + size_bytes)
-        return view
-
-    def between(self, first: int, stop: int) -> memoryview:
-        """Return the bytes of consecutive files, by their numbers."""
-        return self._memory[self._ends[first] : self._ends[stop]]
-
-
 class GatheredFiles:
     """Reads files of one table together. Several threads may do so at once.
 
@@ -72,8 +44,6 @@ class GatheredFiles:
         memory: ColumnMemory,
         dictionaries: Collection[str],
         most_bytes: int,
-        content: memoryview | None = None,
-        left_out: Collection[str] = (),
     ) -> pa.Table | None:
         """Return all rows of some files, in their order. The bytes and the rows of all files are in memory at once.
 
@@ -85,31 +55,19 @@ class GatheredFiles:
         :param memory: filled by other calls for the same columns.
         :param dictionaries: physical names of texts to return as dictionary arrays.
         :param most_bytes: about the most bytes of the rows.
-        :param content: the bytes of the files behind each other, if they are in memory already.
-        :param left_out: the names, in all files, of columns that are not read.
         """
         if self._refusals == _MOST_REFUSALS:
             return None
-        free = None if content is not None else self._take(sum(size for _, size in files))
-        table = None
+        free, table = self._take(sum(size for _, size in files)), None
         with suppress(CannotGather, CorruptThrift, TableError, pa.ArrowException, OSError):
-            view = content if free is None else _filled(free, files)
-            assert view is not None
-            whole = self._whole(view, files, most_bytes, left_out)
+            whole = self._whole(_filled(free, files), files, most_bytes)
             table = whole.read_at_once(columns, memory=memory, dictionaries=dictionaries)
         # Arrow has copied all values, so others may use the memory.
-        if free is not None:
-            self._free.append(free)
+        self._free.append(free)
         self._refusals = 0 if table is not None else self._refusals + 1
         return table
 
-    def _whole(
-        self,
-        content: memoryview,
-        files: Sequence[tuple[DataFile, int]],
-        most_bytes: int,
-        left_out: Collection[str],
-    ) -> DataFile:
+    def _whole(self, content: memoryview, files: Sequence[tuple[DataFile, int]], most_bytes: int) -> DataFile:
         """Open files whose bytes are behind each other as one.
 
         :raises CannotGather: they are no file together.
@@ -119,7 +77,6 @@ class GatheredFiles:
             [size for _, size in files],
             most_bytes,
             [data_file.end for data_file, _ in files],
-            {name.encode() for name in left_out},
         )
         whole = FileInMemory(pa.py_buffer(content), MAGIC + end.content, end.row_groups)
         return DataFile(self._storage, files[0][0].key, self._mapping_mode, whole)
@@ -147,8 +104,9 @@ def _filled(memory: memoryview, files: Sequence[tuple[DataFile, int]]) -> memory
 
     :raises CannotGather: one of them has another length.
     """
-    filled = FilesInMemory(len(memory), memory)
+    end = 0
     for data_file, size in files:
-        if filled.add(data_file, size) is None:
+        start, end = end, end + size
+        if not data_file.copy_to(memory[start:end]):
             raise CannotGather(f"{data_file.key} does not have {size} bytes")
-    return filled.between(0, len(files))
+    return memory[:end]

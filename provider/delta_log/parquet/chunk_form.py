@@ -268,7 +268,6 @@ def _pages_only(chunk: Fields) -> None:
 
 _EDITS = {
     "pages only": _pages_only,
-    "without indexes": _without_indexes,
     "without old bounds": _without_old_bounds,
     "without bounds": _without_bounds,
     "without column index": _without_column_index,

@@ -197,10 +197,6 @@ class ColumnChunk(Struct):
         self.form.move(values, by)
         return ColumnChunk(self.form, values)
 
-    def without_indexes(self) -> ColumnChunk:
-        """Return the chunk without the places of its page indexes."""
-        return self._edited("without indexes")
-
     def without_old_bounds(self) -> ColumnChunk:
         """Return the chunk without bounds of the deprecated form, whose order depends on the writer."""
         return self._edited("without old bounds")

@@ -9,7 +9,7 @@ leaf in a list or a map do not tell how many rows they have, so the reader has t
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
@@ -65,7 +65,6 @@ class FileGatherer(Struct):
         sizes: Sequence[int],
         most_bytes: int,
         known: Sequence[FileEnd | None] | None = None,
-        left_out: Collection[bytes] = frozenset(),
     ) -> GatheredEnd:
         """Return the end of a file that consists of some files.
 
@@ -75,7 +74,6 @@ class FileGatherer(Struct):
         :param sizes: the length of each file.
         :param most_bytes: about the most bytes that all values may have, once they are decoded.
         :param known: the ends of the files, so far as they were read before.
-        :param left_out: names of columns that nobody will read.
         :raises CannotGather: the files differ in more than their row groups, or contradict themselves, or have too many bytes.
         :raises CorruptThrift: a footer is malformed.
         """
@@ -101,7 +99,7 @@ class FileGatherer(Struct):
                 for group in footer.row_groups:
                     if not group.num_rows:
                         continue
-                    decoded_bytes += _decoded_bytes(file, data_end, group, leaves, left_out)
+                    decoded_bytes += _decoded_bytes(file, data_end, group, leaves)
                     if decoded_bytes > most_bytes:
                         raise CannotGather(f"the values may have more than {most_bytes} bytes")
                     chunks = [Encoded(chunk.form.pages_moved(chunk.values, start)) for chunk in group.chunks]
@@ -120,12 +118,8 @@ class FileGatherer(Struct):
         return known
 
 
-def _decoded_bytes(
-    file: memoryview, data_end: int, group: RowGroup, leaves: Sequence[Leaf], left_out: Collection[bytes]
-) -> int:
+def _decoded_bytes(file: memoryview, data_end: int, group: RowGroup, leaves: Sequence[Leaf]) -> int:
     """Check a row group, and estimate the bytes of its values.
-
-    :param left_out: names of columns whose pages and values do not count.
 
     :raises CannotGather: a column chunk does not have the group's rows, or is not within the file.
     """
@@ -135,7 +129,7 @@ def _decoded_bytes(
             f"a row group has {len(chunks)} column chunks, and the schema {len(leaves)} leaves"
         )
     num_rows = group.num_rows
-    decoded_bytes, page_bytes = 0, 0 if left_out else group.uncompressed_bytes
+    decoded_bytes = 0
     for chunk, leaf in zip(chunks, leaves, strict=True):
         start, size = chunk.place
         if chunk.form.physical_type != leaf.physical_type:
@@ -146,17 +140,13 @@ def _decoded_bytes(
             raise CannotGather(
                 f"a column chunk ends at {start + size}, and the data of the file at {data_end}"
             )
-        if leaf.path[0] in left_out:
-            continue
-        if left_out:
-            page_bytes += chunk.uncompressed_bytes
         num_values = chunk.num_values if leaf.is_repeated else num_rows
         if not _has_values(file, chunk, encoded_integer(num_values)):
             raise CannotGather(f"the pages of a column chunk do not have {num_values} values")
         decoded_bytes += _VALUE_BYTES * num_values
         if chunk.form.physical_type == _BYTE_ARRAY:
             decoded_bytes += _text_bytes(file, chunk, num_values)
-    return max(page_bytes, decoded_bytes)
+    return max(group.uncompressed_bytes, decoded_bytes)
 
 
 def _text_bytes(file: memoryview, chunk: ColumnChunk, num_values: int) -> int:

@@ -7,8 +7,6 @@ not read here: their headers say more of the content than can be compared with i
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pyarrow as pa
@@ -20,7 +18,7 @@ from delta_log.parquet.thrift_compact import I32, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, varint
 
 # Fields of PageHeader.
-_KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _CHECKSUM, _DATA = 1, 2, 3, 4, 5
+_KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _DATA = 1, 2, 3, 5
 # Fields of DataPageHeader.
 _NUM_VALUES, _ENCODING, _DEFINITION_ENCODING = 1, 2, 3
 _SHAPE: Shape = {_DATA: {}}
@@ -38,7 +36,7 @@ _NUMBER_STATISTICS = (
 #: The header of most data pages: kind, sizes, perhaps a checksum, number of values, encodings of values and of both levels, perhaps
 #: statistics.
 _USUAL_HEADER = re.compile(
-    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15(%b)\x1c|\x2c)\x15(%b)\x15([\x00-\x7f])\x15\x06\x15[\x00-\x7f](?:%b)?\x00\x00"
+    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)\x15([\x00-\x7f])\x15\x06\x15[\x00-\x7f](?:%b)?\x00\x00"
     % (*((_NUMBER,) * 4), _NUMBER_STATISTICS),
     re.DOTALL,
 )
@@ -64,8 +62,6 @@ class Page(Struct, frozen=True):
     :param uncompressed_bytes: of the content.
     :param num_values: nulls included.
     :param encoding: a number of ``Encoding``.
-    :param checksum: of the content; ``None`` if the header has none.
-    :param before: bytes before the content, which belong to it.
     """
 
     start: int
@@ -74,41 +70,6 @@ class Page(Struct, frozen=True):
     uncompressed_bytes: int
     num_values: int
     encoding: int
-    checksum: int | None
-    before: bytes = b""
-
-    def header(self) -> bytes:
-        """Return a new header, without statistics."""
-        checksum = b"\x2c" if self.checksum is None else b"\x15%b\x1c" % encoded_integer(self.checksum)
-        return b"\x15\x00\x15%b\x15%b%b\x15%b\x15%b\x15\x06\x15\x06\x00\x00" % (
-            encoded_integer(self.uncompressed_bytes),
-            encoded_integer(len(self.before) + len(self.content)),
-            checksum,
-            encoded_integer(self.num_values),
-            encoded_integer(self.encoding),
-        )
-
-    def compare_checksum(self) -> None:
-        """Compare the content with its checksum, if the header has one.
-
-        :raises CorruptThrift: they differ.
-        """
-        if self.checksum is not None and zlib.crc32(self.content) != self.checksum & 0xFFFF_FFFF:
-            raise CorruptThrift(self.start, "a page has another checksum than its header says")
-
-    def check(self, codec: int) -> None:
-        """Compare the content with what the header says of it: its length without compression, and its checksum.
-
-        What is compressed and has no checksum is decompressed, and the values are forgotten.
-
-        :param codec: one of this module's.
-        :raises CorruptThrift: the content is not what was written.
-        """
-        self.compare_checksum()
-        if codec == ZSTD or (codec == SNAPPY and self.checksum is None):
-            decompressed(self, codec)
-        elif _told_bytes(self, codec) != self.uncompressed_bytes:
-            raise CorruptThrift(self.start, _OTHER_LENGTH)
 
 
 def decompressed(page: Page, codec: int) -> memoryview:
@@ -148,19 +109,6 @@ def _told_bytes(page: Page, codec: int) -> int:
     if codec == SNAPPY:
         return varint(bytes(page.content[:10]) + b"\0", 0)[0]
     return len(page.content) if codec == UNCOMPRESSED else page.uncompressed_bytes
-
-
-def pages_of(file: memoryview, start: int, stop: int) -> Iterator[Page]:
-    """Yield the pages that lie from one offset to the other.
-
-    :raises CorruptThrift: a page is no data page of the first version, a header is malformed, or the pages end elsewhere.
-    """
-    while start < stop:
-        page = page_at(file, start)
-        start = page.stop
-        if start > stop:
-            raise CorruptThrift(stop, f"a page claims {start - stop} bytes behind its column chunk")
-        yield page
 
 
 def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
@@ -206,8 +154,7 @@ def dictionary_at(file: memoryview, start: int) -> Page | None:
     if uncompressed < 0 or compressed < 0:
         raise CorruptThrift(start, f"a dictionary claims {compressed} bytes")
     stop = usual.end() + compressed
-    checksum = None if usual["checksum"] is None else integer(usual["checksum"])
-    return Page(start, stop, file[usual.end() : stop], uncompressed, values, PLAIN, checksum)
+    return Page(start, stop, file[usual.end() : stop], uncompressed, values, PLAIN)
 
 
 def page_at(file: memoryview, start: int) -> Page:
@@ -218,8 +165,7 @@ def page_at(file: memoryview, start: int) -> Page:
     usual = _USUAL_HEADER.match(file, start)
     if usual is not None:
         length = usual.end() - start
-        uncompressed, compressed, values, encoding = (integer(value) for value in usual.group(1, 2, 4, 5))
-        checksum = None if usual[3] is None else integer(usual[3])
+        uncompressed, compressed, values, encoding = (integer(value) for value in usual.groups())
     else:
         header, length = _header(file, start)
         page = header.struct(_DATA)
@@ -227,12 +173,11 @@ def page_at(file: memoryview, start: int) -> Page:
         if page is None or kinds != (_DATA_PAGE, _RLE):
             raise CorruptThrift(start, "this is no data page of the first version")
         uncompressed, compressed = _number(header, _UNCOMPRESSED_BYTES), _number(header, _COMPRESSED_BYTES)
-        checksum = _number(header, _CHECKSUM) if _CHECKSUM in header else None
         values, encoding = _number(page, _NUM_VALUES), _number(page, _ENCODING)
     if compressed < 0 or uncompressed < 0 or values < 1:
         raise CorruptThrift(start, f"a page claims {compressed} bytes and {values} values")
     stop = start + length + compressed
-    return Page(start, stop, file[start + length : stop], uncompressed, values, encoding, checksum)
+    return Page(start, stop, file[start + length : stop], uncompressed, values, encoding)
 
 
 def _header(file: memoryview, start: int) -> tuple[Fields, int]:

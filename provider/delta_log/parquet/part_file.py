@@ -29,12 +29,8 @@ class PartFile:
 
     def write(self, data: bytes | memoryview) -> int:
         """Append bytes. Those of a view are copied."""
-        return self.keep(bytes(data))
-
-    def keep(self, data: bytes | memoryview) -> int:
-        """Append bytes that nobody changes as long as somebody refers to them."""
         if len(data):
-            self._pieces.append(data)
+            self._pieces.append(bytes(data))
             self._starts.append(self._size)
             self._size += len(data)
         return len(data)
@@ -61,14 +57,6 @@ class PartFile:
 
     def copy_to(self, sink: Sink, start: int, length: int) -> None:
         sink.writelines(self._all_within(start, length))
-
-    def share_with(self, other: PartFile, start: int, length: int) -> None:
-        """Put bytes behind those of another file without copying them. Both files may be released.
-
-        :raises CorruptThrift: the file has fewer bytes.
-        """
-        for piece in self._all_within(start, length):
-            other.keep(piece)
 
     def _all_within(self, start: int, length: int) -> list[memoryview]:
         if start + length > self._size:

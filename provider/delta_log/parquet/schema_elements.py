@@ -27,7 +27,7 @@ _TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISI
 )
 _INT32, _INT64, INT96, FLOAT, DOUBLE = 1, 2, 3, 4, 5
 #: Values that have as many bytes as the schema says, and the bytes of the values of other types.
-FIXED_LENGTH, _WIDTHS = 7, {_INT32: 4, _INT64: 8, INT96: 12, FLOAT: 4, DOUBLE: 8}
+FIXED_LENGTH = 7
 _OPTIONAL, _REPEATED = 1, 2
 #: Converted types.
 _MAP_KEY_VALUE, _DECIMAL = 2, 5
@@ -81,14 +81,12 @@ class Leaf(Struct, frozen=True):
     :param path: names from the top down.
     :param is_repeated: it is in a list or a map.
     :param most_defined: the definition level of values that are not null: how many of the elements on the path may be absent.
-    :param width: the bytes of each value; ``None``: they differ, or are less than one.
     """
 
     path: tuple[bytes, ...]
     physical_type: int
     is_repeated: bool
     most_defined: int = 1
-    width: int | None = None
 
 
 def columns_of(schema: list[Fields]) -> list[tuple[Any, ...]]:
@@ -97,26 +95,6 @@ def columns_of(schema: list[Fields]) -> list[tuple[Any, ...]]:
     :raises CorruptThrift: the elements are no schema.
     """
     return [_meaning(element) for element in schema[1:]]
-
-
-def meanings_by_column(schema: list[Fields]) -> dict[bytes, list[tuple[Any, ...]]]:
-    """Return what :func:`columns_of` returns for each column of the table, by the names of the columns in their order.
-
-    :raises CorruptThrift: the elements are no schema, or two columns have one name.
-    """
-    meanings, found, at = columns_of(schema), dict[bytes, list[tuple[Any, ...]]](), 0
-    while at < len(meanings):
-        start, missing = at, 1
-        while missing:
-            if at == len(meanings):
-                raise CorruptThrift(0, "the schema ends within a column")
-            at += 1
-            missing += (schema[at].number(_CHILDREN) or 0) - 1
-        name = schema[start + 1].binary(_NAME) or b""
-        if name in found:
-            raise CorruptThrift(0, "two columns have one name")
-        found[name] = meanings[start:at]
-    return found
 
 
 def leaves_of(schema: list[Fields]) -> list[Leaf]:
@@ -136,8 +114,7 @@ def leaves_of(schema: list[Fields]) -> list[Leaf]:
         if _TYPE in element:
             kind = element.required_number(_TYPE)
             defined = sum(repetition in (_OPTIONAL, _REPEATED) for repetition in repetitions)
-            width = _WIDTHS.get(kind, element.number(_TYPE_LENGTH) if kind == FIXED_LENGTH else None)
-            leaves.append(Leaf(path, kind, _REPEATED in repetitions, defined, width or None))
+            leaves.append(Leaf(path, kind, _REPEATED in repetitions, defined))
         for _ in range(element.number(_CHILDREN) or 0):
             read(path, repetitions)
 

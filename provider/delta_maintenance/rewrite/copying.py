@@ -36,19 +36,15 @@ from itertools import pairwise
 from msgspec import Struct, field
 
 from delta_log.parquet.assembled_file import Distrust
-from delta_log.parquet.chunk_form import DICTIONARIES, ChunkForm
-from delta_log.parquet.footer import MAGIC, ColumnChunk, Footer, RowGroup
-from delta_log.parquet.joined_chunk import JOINABLE_CODECS, JOINABLE_ENCODINGS
+from delta_log.parquet.chunk_form import ChunkForm
+from delta_log.parquet.footer import MAGIC, Footer, RowGroup
 from delta_log.parquet.page import UNCOMPRESSED
-from delta_log.parquet.plain_page import TURNABLE_CODECS, has_dictionary
 from delta_log.parquet.schema_elements import (
     DOUBLE,
-    FIELD_ID,
     FLOAT,
     Leaf,
     columns_of,
     leaves_of,
-    meanings_by_column,
 )
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.parquet.thrift_fields import encoded_integer
@@ -58,9 +54,6 @@ from delta_maintenance.rewrite.writer_settings import CODEC_PROPERTY, WriterSett
 
 #: From these on, a row group is large enough for ``auto``: DuckDB's row groups have so many rows.
 LARGE_BYTES, LARGE_ROWS = 16 << 20, 122_880
-
-#: Chunks of fewer rows are not joined: each page costs a reader the time of hundreds of values.
-JOINED_ROWS = 1_000
 
 #: Numbers of ``CompressionCodec`` by our names for codecs.
 _CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
@@ -125,12 +118,6 @@ class CopyRules(Struct):
     _last_forms: tuple[tuple[ChunkForm, ...], Collection[int], str | None] = ((), (), None)
     #: The writer that was met last, by the bytes that describe it.
     _writers: dict[tuple[bytes, bytes], WriterNotes] = field(default_factory=dict)
-    #: The leaves of columns that are right and all leaves of the file, by the bytes of the schema.
-    _alike: dict[bytes, tuple[dict[int, int], list[Leaf]]] = field(default_factory=dict)
-    #: Whether chunks of a form may be joined, by the path of their leaf.
-    _joined_forms: dict[tuple[tuple[bytes, ...], ChunkForm, Collection[int]], bool] = field(
-        default_factory=dict
-    )
 
     def __post_init__(self) -> None:
         self._leaves = leaves_of(self.like.schema)
@@ -163,34 +150,6 @@ class CopyRules(Struct):
             return Copies((ODD_FOOTER,) * max(1, len(footer.row_groups)))
         return Copies(reasons, self._distrust(footer))
 
-    def joinable_leaves(self, footer: Footer, data_end: int) -> dict[int, int]:
-        """Return the leaves whose pages may become part of a larger chunk, by what the footer says of a file.
-
-        :param data_end: the offset of the footer.
-        :return: numbers of leaves of the new file, each with the number of that leaf in this file.
-        """
-        try:
-            schema = footer.schema_bytes
-            if schema not in self._alike:
-                self._alike[schema] = _leaves_alike(footer, self.like), leaves_of(footer.schema)
-            alike, leaves = self._alike[schema]
-            groups = [group for group in footer.row_groups if group.num_rows]
-            if (
-                not footer.has_type_orders
-                or self._against_writer(footer) is not None
-                or self._against_places(footer, groups, data_end, leaves) is not None
-            ):
-                return {}
-            codecs = self._codecs_of(footer)
-            return {
-                number: there
-                for number, there in alike.items()
-                if not leaves[there].is_repeated
-                and all(self._joins(leaves[there], group.chunks[there], codecs) for group in groups)
-            }
-        except CorruptThrift:
-            return {}
-
     def writer_of(self, footer: Footer) -> WriterNotes:
         """Return what a footer says of the writer of a file."""
         written = footer.writer_bytes
@@ -206,22 +165,6 @@ class CopyRules(Struct):
             return _KNOWN_CODECS
         chose = _CODECS.get(self.writer_of(footer).codec or "") == self.codec
         return (self.codec, UNCOMPRESSED) if chose else (self.codec,)
-
-    def _joins(self, leaf: Leaf, chunk: ColumnChunk, codecs: Collection[int]) -> bool:
-        key = leaf.path, chunk.form, codecs
-        if key not in self._joined_forms:
-            joined = TURNABLE_CODECS if has_dictionary(chunk.form.encodings) else JOINABLE_CODECS
-            self._joined_forms[key] = (
-                (JOINABLE_ENCODINGS | DICTIONARIES).issuperset(chunk.form.encodings)
-                and chunk.form.codec in joined
-                and self._against_form(leaf, chunk.form, codecs) is None
-            )
-        return (
-            self._joined_forms[key]
-            and chunk.num_values >= JOINED_ROWS
-            and (chunk.bounds is not None or chunk.is_null)
-            and not chunk.has_nan_bound
-        )
 
     def _against_file(self, footer: Footer) -> str | None:
         if footer.is_signed:
@@ -316,20 +259,6 @@ def stores_alike(footer: Footer, other: Footer) -> bool:
     :raises CorruptThrift: a schema is malformed.
     """
     return columns_of(footer.schema) == columns_of(other.schema)
-
-
-def _leaves_alike(footer: Footer, other: Footer) -> dict[int, int]:
-    """Return the leaves of the columns that two files store in the same way: their numbers in the other file and in this one."""
-    mine, theirs = meanings_by_column(footer.schema), meanings_by_column(other.schema)
-    ids = [found for element in footer.schema if (found := element.number(FIELD_ID)) is not None]
-    if len(set(ids)) < len(ids):
-        return {}
-    by_path = {leaf.path: number for number, leaf in enumerate(leaves_of(footer.schema))}
-    return {
-        number: by_path[leaf.path]
-        for number, leaf in enumerate(leaves_of(other.schema))
-        if mine.get(leaf.path[0]) == theirs[leaf.path[0]]
-    }
 
 
 def against_source(task: RewriteTask, source: SourceFile) -> str | None:

@@ -46,14 +46,12 @@ class EncodedPart(Struct, frozen=True):
     :param stats: of the rows.
     :param distrust: for each row group, what its footer must not say.
     :param read: the checksum of the rows, if it was asked for.
-    :param bytes_copied: of pages that are those of the sources.
     """
 
     content: PartFile
     stats: StatsCollector
     distrust: tuple[Distrust, ...]
     read: RowHash
-    bytes_copied: int = 0
 
     @property
     def num_rows(self) -> int:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import pyarrow as pa
 from msgspec import Struct, field
 
-from delta_log.data.data_file import ColumnMemory, DataFile, FileInMemory
-from delta_log.data.gathered_files import FilesInMemory, GatheredFiles
+from delta_log.data.data_file import ColumnMemory, DataFile
+from delta_log.data.gathered_files import GatheredFiles
 from delta_log.data.scan import RowTracking
 from delta_log.errors import CorruptLog
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED
-from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema, storable
+from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
 from delta_maintenance.rewrite.sources import SMALL_BYTES, SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
 
@@ -99,8 +99,7 @@ class LiveRows:
         )
         self.schema: pa.Schema = arrow_schema(self.columns, physical=True)
         self._gathered = GatheredFiles(storage, task.mapping_mode)
-        #: For each list of columns.
-        self._memories: dict[tuple[str, ...], ColumnMemory] = {}
+        self._memory = ColumnMemory()
 
     @property
     def num_row_ids(self) -> int:
@@ -119,9 +118,8 @@ class LiveRows:
         :param dictionaries: returns the names of texts that may come as dictionary arrays; asked before each slice.
         :param on_all_processors: decode columns side by side, where no other slices are.
         """
-        memory = self._memory_of(self.schema)
         for part in slices:
-            yield from self._batches_of(part, self.schema, memory, on_all_processors, dictionaries())
+            yield from self._batches_of(part, on_all_processors, dictionaries())
 
     def rows(
         self,
@@ -129,46 +127,33 @@ class LiveRows:
         *,
         dictionaries: Callable[[], Collection[str]] = frozenset,
         at_once_bytes: int = _AT_ONCE_BYTES,
-        names: Collection[str] | None = None,
-        content: FilesInMemory | None = None,
     ) -> Iterator[pa.RecordBatch | pa.Table]:
         """Yield the same rows as :meth:`batches`; those of several small files may come as one table.
 
         The chunks of a column of such a table are not those of another one.
 
         :param at_once_bytes: about the most bytes of the rows of a table, if it has more than one file.
-        :param names: physical names of the columns to read, where the table does not track rows; by default all.
-        :param content: the bytes of the files of the slices, if they are in memory already.
         """
-        schema = self.schema if names is None else self.schema_of(names)
-        columns, memory, first = self._columns_in(schema), self._memory_of(schema), 0
-        left_out = set(self.schema.names).difference(schema.names)
         for together in self._groups(slices, min(_AT_ONCE_BYTES, at_once_bytes)):
-            table, stop = None, first + len(together.parts)
+            table = None
             if len(together.parts) > 1:
                 files = [(part.opened.data_file, part.opened.source.size_bytes) for part in together.parts]
                 table = self._gathered.read(
                     files,
-                    columns,
-                    memory,
+                    self.columns.fields,
+                    self._memory,
                     dictionaries(),
                     _MARGIN * together.at_once_bytes,
-                    None if content is None else content.between(first, stop),
-                    left_out,
                 )
             if table is not None:
                 for part in together.parts:
                     part.opened.data_file.close()
                 together.decoded_bytes = table.get_total_buffer_size()
                 yield table
-            for number, part in enumerate(together.parts if table is None else (), first):
-                data_file = (
-                    None if content is None else self._in_memory(part, content.between(number, number + 1))
-                )
-                for batch in self._batches_of(part, schema, memory, False, dictionaries(), data_file):
+            for part in together.parts if table is None else ():
+                for batch in self._batches_of(part, False, dictionaries()):
                     together.decoded_bytes += batch.nbytes
                     yield batch
-            first = stop
 
     def _groups(self, slices: Iterable[SourceSlice], at_once_bytes: int) -> Iterator[_Together]:
         """Divide slices into groups to read at once. The rows of each group tell how large those of the next one will be."""
@@ -187,13 +172,6 @@ class LiveRows:
                 group = group.next()
         if group.parts:
             yield group
-
-    def _memory_of(self, schema: pa.Schema) -> ColumnMemory:
-        return self._memories.setdefault(tuple(schema.names), ColumnMemory())
-
-    def _columns_in(self, schema: pa.Schema) -> list[StructField]:
-        wanted = set(schema.names)
-        return [column for column in self.columns.fields if column.physical_name in wanted]
 
     def schema_of(self, names: Collection[str]) -> pa.Schema:
         """Return the schema of some columns, in the order of the table.
@@ -216,11 +194,6 @@ class LiveRows:
             yield pa.record_batch(list(rows.arrays), schema=schema)
         data_file.close()
 
-    def _in_memory(self, part: SourceSlice, content: memoryview) -> DataFile:
-        return DataFile(
-            self._storage, part.opened.source.key, self._mapping_mode, FileInMemory(pa.py_buffer(content))
-        )
-
     def _data_file(self, part: SourceSlice) -> DataFile:
         if part.row_groups is None and part.opened.decoded is not None:
             return part.opened.decoded
@@ -230,20 +203,16 @@ class LiveRows:
     def _batches_of(
         self,
         part: SourceSlice,
-        schema: pa.Schema,
-        memory: ColumnMemory,
         on_all_processors: bool,
         dictionaries: Collection[str],
-        data_file: DataFile | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        source, data_file = part.opened.source, data_file or self._data_file(part)
-        tracked = self._tracked
+        source, data_file, tracked = part.opened.source, self._data_file(part), self._tracked
         for rows in data_file.read(
-            self._columns_in(schema),
+            self.columns.fields,
             part.opened.hidden,
             physical=True,
             positions=tracked is not None,
-            memory=memory,
+            memory=self._memory,
             row_groups=part.row_groups,
             on_all_processors=on_all_processors,
             dictionaries=dictionaries,
@@ -260,9 +229,9 @@ class LiveRows:
                 }
                 arrays[self._num_own :] = tracked.arrays(arrays[self._num_own :], rows.positions, file)
             as_read = pa.schema(
-                [field.with_type(array.type) for field, array in zip(schema, arrays, strict=True)]
+                [field.with_type(array.type) for field, array in zip(self.schema, arrays, strict=True)]
             )
-            yield pa.record_batch(arrays, schema=as_read if dictionaries else schema)
+            yield pa.record_batch(arrays, schema=as_read if dictionaries else self.schema)
         data_file.close()
 
 

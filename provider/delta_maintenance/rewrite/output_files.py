@@ -33,7 +33,6 @@ from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.copied_part import CopiedPart, ReadOfCopied
 from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
 from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
-from delta_maintenance.rewrite.joined_part import Joining
 from delta_maintenance.rewrite.live_rows import LiveRows
 from delta_maintenance.rewrite.row_map import RowMapWriter
 from delta_maintenance.rewrite.segment_pool import SegmentPool
@@ -84,7 +83,6 @@ class _Work(Struct, frozen=True):
     :param file: the number of the new file that the rows belong to.
     :param sources_done: bytes of each source whose rows end with this segment.
     :param copied: the row groups to copy; their rows are needed for a checksum only.
-    :param segment: the slices of sources that the rows are in, if these are all of their rows.
     :param numbers: returns what the row map says of these rows.
     """
 
@@ -93,7 +91,6 @@ class _Work(Struct, frozen=True):
     bloom_filters: frozenset[str]
     sources_done: tuple[int, ...]
     copied: SourceSlice | None = None
-    segment: Segment = ()
     numbers: Callable[[], Uint64s] | None = None
 
 
@@ -132,9 +129,6 @@ def write_outputs(
     laid_out = _laid_out_rows(task, sources, live, settings, pool) if received is None else None
     work, ahead = _work_of(task, sources, live, settings, pool, received, laid_out, on_progress)
 
-    joining = None
-    if sources.copied_files is not None and task.rewrite == "auto":
-        joining = Joining(sources.copied_files.rules, live, settings)
     # A layout has hashed the rows before it moved them.
     moved = received or laid_out
     hashes_rows = task.verify == "full" and moved is None
@@ -142,10 +136,6 @@ def write_outputs(
     def encoded(part: _Work) -> _Result:
         if part.copied is not None:
             return _read_of_copied(task, live, settings, part.copied, part.batches)
-        if joining is not None and part.segment and not part.bloom_filters:
-            joined = joining.part(part.segment, hashes_rows=hashes_rows)
-            if joined is not None:
-                return joined
         encoder = PartEncoder(live.schema, settings, part.bloom_filters, hashes_rows=hashes_rows)
         return encoder.encode(part.batches(dictionaries=encoder.dictionaries))
 
@@ -175,7 +165,6 @@ def write_outputs(
                         read = read.plus(found.rows)
                     else:
                         part.append_to(target)
-                        bytes_copied += part.bytes_copied
                         stats.include(part.stats)
                         read = read.plus(part.read)
                     if done.numbers is not None:
@@ -300,7 +289,7 @@ def _segments(
         else:
             # A table goes into one row group, whole.
             rows = partial(live.rows, segment, at_once_bytes=row_group_bytes * 3 // 8)
-            yield _Work(0, rows, bloom_filters_of(segment), done, segment=segment)
+            yield _Work(0, rows, bloom_filters_of(segment), done)
 
 
 def _laid_out(rows: LaidOutRows, on_progress: OnProgress | None) -> Generator[_Work, None, None]:
