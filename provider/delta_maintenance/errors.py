@@ -14,6 +14,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     ├── TaskFailed                a worker or a Spark task could not rewrite its bin
     ├── CommitPostponed           other writers left no gap for a commit
     ├── WorkerDied                a worker process ended without an answer
+    ├── EncodingFailed            the Parquet encoder cannot write the rows of a bin
     ├── NoTemporarySpace          rows that a layout sorts do not fit onto a machine's disk
     ├── SparkUnavailable          Spark cannot be reached, gives no executors, or was lost
     ├── SparkFailed               Spark gave up for a reason that this package does not know
@@ -204,6 +205,17 @@ class TaskFailed(DeltaLogError):
     def report(self) -> ErrorReport:
         """The original error, with the bin as one more fact."""
         return self._report.with_facts(bin_id=self.bin_id)
+
+
+class EncodingFailed(DeltaLogError):
+    """The Parquet encoder cannot write the rows of a bin. Nothing is wrong with the store, and another try fails likewise."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"Arrow's Parquet encoder cannot write these rows: {reason}. Nothing of this bin was committed, and another try would "
+            "fail likewise. Leave the partition out with a predicate, or copy the row groups as they are (rewrite='copy'), and "
+            "report this with the table's schema: it is a fault of this provider."
+        )
 
 
 class CommitPostponed(DeltaLogError):

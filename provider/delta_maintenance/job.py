@@ -130,7 +130,8 @@ def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporte
         run: Callable[[JobSpec, JobContext], JobReport] = import_module(RUN[spec.operation]).run
         return run(spec, context)
     except OSError as error:
-        return failed(_storage_error(error, table))
+        # Libraries raise errors without a number for much that no system call refused.
+        return failed(_storage_error(error, table) if error.errno else error)
     except Exception as error:  # noqa: BLE001 - it becomes part of the report
         return failed(error)
     finally:

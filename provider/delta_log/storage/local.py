@@ -230,8 +230,8 @@ class LocalStorage(Storage):
             except BaseException as error:
                 with suppress(FileNotFoundError):
                     walk.unlink(key)
-                # A missing file is one that the caller reads inside the block.
-                if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                # A missing file is one that the caller reads inside the block. Errors without a number are no system call's.
+                if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
                     raise local_failure(error, path) from error
                 raise
 

@@ -37,6 +37,7 @@ from delta_log.snapshot.commit_info import normalise
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.transaction.conflict import RUN_TAG
+from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_id import bin_id_of
 from delta_maintenance.optimize.plan.budget import PriorWork
 from delta_maintenance.optimize.plan.candidates import num_records_of
@@ -99,24 +100,28 @@ def find_earlier_tries(
     run_key: RunKey,
     snapshot: Snapshot,
     rewrite_tag: str,
+    options: OptimizeOptions | None = None,
     count_rows: CountRows = rows_by_footer,
 ) -> EarlierTries:
     """Read the manifests of a run and compare them with a snapshot. Without manifests, this costs one LIST.
 
     :param rewrite_tag: of the files that would be written now. A commit before the snapshot causes no conflict any more, so
         only the tag tells that a bin was written for another schema.
+    :param options: of this try. A bin that an earlier try finished with other promises is done again.
     :raises NewerManifest: a newer release works on this run.
     """
     manifests, num_foreign = manifests_of(storage, run_key, run_id)
     if not manifests:
         return EarlierTries(num_foreign=num_foreign)
-    live = _Live.of(snapshot, manifests)
+    live, options = _Live.of(snapshot, manifests), options or OptimizeOptions()
     committed = [manifest for manifest in manifests if live.has_committed(manifest)]
     done = {manifest.bin_id for manifest in committed}
     planned = [
         manifest
         for manifest in manifests
-        if manifest.bin_id not in done and _is_wanted(manifest, rewrite_tag) and live.would_plan(manifest)
+        if manifest.bin_id not in done
+        and _is_wanted(manifest, rewrite_tag, options)
+        and live.would_plan(manifest)
     ]
     finished = _disjoint(_whole(planned, snapshot, storage, count_rows))
     done |= {manifest.bin_id for manifest in finished}
@@ -132,8 +137,12 @@ def _is_same_file(source: SourceFile, live: SourceFile | None) -> bool:
     return replace(source, num_records=None) == live
 
 
-def _is_wanted(manifest: BinManifest, rewrite_tag: str) -> bool:
-    return manifest.rewrite_tag == rewrite_tag
+def _is_wanted(manifest: BinManifest, rewrite_tag: str, options: OptimizeOptions) -> bool:
+    """Tell whether a bin was finished under the settings and promises of this try."""
+    wanted = rewrite_tag, options.verify, options.rewrite
+    # Without its rows' places, a bin cannot take over what others delete.
+    is_mapped = not options.remap or manifest.source_rows or manifest.row_map is not None
+    return (manifest.rewrite_tag, manifest.verify, manifest.rewrite) == wanted and bool(is_mapped)
 
 
 class _Live(Struct, frozen=True):

@@ -151,7 +151,7 @@ def _earlier_tries(
     spec: JobSpec, context: JobContext, snapshot: Snapshot, options: OptimizeOptions
 ) -> EarlierTries:
     tag = rewrite_tag(snapshot, options)
-    earlier = find_earlier_tries(context.table.storage, spec.run_id, context.run_key, snapshot, tag)
+    earlier = find_earlier_tries(context.table.storage, spec.run_id, context.run_key, snapshot, tag, options)
     if earlier.num_foreign:
         context.progress.message(
             f"ignored {earlier.num_foreign:,} files in _maintenance/{spec.run_id} that are no manifests of this run's key"

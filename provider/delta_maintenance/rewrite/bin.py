@@ -138,6 +138,8 @@ def rewrite_bin(
         bytes_copied=outputs.bytes_copied,
         clustering_provider=task.clustering_provider,
         row_map=outputs.row_map,
+        verify=task.verify,
+        rewrite=task.rewrite,
     )
     with _removing(manifest.keys_written, storage):
         if outputs.rows != sources.rows_in - sources.rows_deleted:

@@ -81,7 +81,11 @@ class CopiedPart(Struct, frozen=True):
         said = self._copied.copies.distrust
         if not read.true_floats:
             return said
-        return replace(said, bounds=set(said.bounds) - read.true_floats, page_bounds=read.true_floats)
+        return replace(
+            said,
+            bounds=set(said.bounds) - read.true_floats,
+            page_bounds=set(said.page_bounds) | read.true_floats,
+        )
 
     @property
     def _copied(self) -> CopiedFile:

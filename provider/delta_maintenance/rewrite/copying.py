@@ -19,12 +19,13 @@ bounds                                              kept
 of files that do not say how values compare         never
 of the deprecated form                              where the present form says the same
 zeros of float and double leaves                    as -0.0 below and 0.0 above
-of float and double leaves                          from this provider, which gives none where there is
-                                                    a NaN, and from parquet-java, unless one is a NaN;
-                                                    from others, without those of pages, where ``auto``
-                                                    has found no NaN in their pages
-claims of dictionaries and Bloom filters of these   from this provider: others may take 0.0 and
-                                                    -0.0 for two values
+of float and double leaves                          from parquet-java, unless one is a NaN; from others,
+                                                    without the bounds of pages, where ``auto`` has found
+                                                    no NaN in their pages
+of pages                                            from writers whose column indexes are known to be
+                                                    right (:mod:`delta_maintenance.rewrite.writer_notes`)
+claims of dictionaries and Bloom filters of         never: writers may take 0.0 and -0.0 for two values
+float and double leaves
 ==================================================  ==============================================
 """
 
@@ -250,7 +251,12 @@ class CopyRules(Struct):
         no_bounds = frozenset() if writer.has_true_floats else self._floats
         if not footer.has_type_orders:
             no_bounds = frozenset(range(len(self._leaves)))
-        return Distrust(no_bounds, frozenset() if writer.is_ours else self._floats, is_foreign=True)
+        no_indexes = frozenset(
+            number
+            for number, leaf in enumerate(self._leaves)
+            if not (writer.has_true_list_indexes if leaf.is_repeated else writer.has_true_indexes)
+        )
+        return Distrust(no_bounds, self._floats, is_foreign=True, page_bounds=no_indexes)
 
 
 def stores_alike(footer: Footer, other: Footer) -> bool:

@@ -6,7 +6,8 @@ between a half and one and a half times the size of the others, unless it is the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, reduce
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -20,9 +21,10 @@ from delta_log.parquet.assembled_file import AssembledFile, Distrust
 from delta_log.parquet.footer import Footer
 from delta_log.parquet.part_file import PartFile
 from delta_log.stats.file_stats import StatsCollector
+from delta_maintenance.errors import EncodingFailed
 from delta_maintenance.rewrite.compression import column_codecs
 from delta_maintenance.rewrite.dictionary import dictionary_columns, leaf_paths, num_distinct
-from delta_maintenance.rewrite.float_leaves import FloatLeaves
+from delta_maintenance.rewrite.float_leaves import FloatLeaves, leaf_types
 from delta_maintenance.rewrite.footer_stats import FooterStats
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
@@ -124,7 +126,8 @@ class PartEncoder:
         if self._pending or self._writer is None:
             self._write_row_group(self._pending)
         assert self._writer is not None
-        self._writer.close()
+        with _encoding():
+            self._writer.close()
         self._stats.finish(self._footers[0])
         return EncodedPart(self._content, self._stats.collector, tuple(self._distrust), self._read)
 
@@ -137,11 +140,12 @@ class PartEncoder:
         )
         group = pa.Table.from_arrays(columns, schema=schema).unify_dictionaries()
         self._stats.update(group)
-        if self._writer is None:
-            self._writer = self._open_writer(group)
-        if group.num_rows:
-            self._distrust.append(self._float_leaves.distrust(group))
-            self._writer.write_table(group, row_group_size=group.num_rows)
+        with _encoding():
+            if self._writer is None:
+                self._writer = self._open_writer(group)
+            if group.num_rows:
+                self._distrust.append(self._float_leaves.distrust(group))
+                self._writer.write_table(group, row_group_size=group.num_rows)
 
     def _open_writer(self, group: pa.Table) -> pq.ParquetWriter:
         dictionaries, bloom_filters = dictionary_columns(group), self._bloom_filter_options(group.num_rows)
@@ -166,11 +170,27 @@ class PartEncoder:
     def _bloom_filter_options(self, rows: int) -> dict[str, Any] | None:
         if not self._bloom_filters:
             return None
-        paths = {path for field in self._schema for path in leaf_paths(field)}
         return {
             path: {"ndv": max(1, rows), "fpp": _BLOOM_FALSE_POSITIVES}
-            for path in sorted(paths & set(self._bloom_filters))
+            for field in self._schema
+            for path, kind in zip(leaf_paths(field), leaf_types(field.type), strict=True)
+            # A Bloom filter of booleans tells nothing, and Arrow writes none. parquet-rs and parquet-java do.
+            if path in self._bloom_filters and not pa.types.is_boolean(kind)
         }
+
+
+@contextmanager
+def _encoding() -> Iterator[None]:
+    """Tell errors of the encoder, which writes to memory, from errors of a store: Arrow raises some of them as ``OSError``.
+
+    :raises EncodingFailed: the encoder refused its input.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise EncodingFailed(str(error)) from error
 
 
 def empty_footer(schema: pa.Schema, settings: WriterSettings) -> Footer:

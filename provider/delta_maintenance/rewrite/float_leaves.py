@@ -51,7 +51,7 @@ class FloatLeaves(Struct, frozen=True):
         first = 0
         for column, schema_field in enumerate(schema):
             paths = leaf_paths(schema_field)
-            if any(pa.types.is_floating(leaf) for leaf in _leaf_types(schema_field.type)):
+            if any(pa.types.is_floating(leaf) for leaf in leaf_types(schema_field.type)):
                 columns.append((column, first))
                 numbers.update(first + n for n, path in enumerate(paths) if path in searchable)
             first += len(paths)
@@ -83,12 +83,13 @@ def _any(found: pa.ChunkedArray) -> bool:
     return bool(pc.any(found).as_py())
 
 
-def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types of the leaves of a type, in the order of the leaves of a file."""
     if pa.types.is_map(kind):
-        yield from _leaf_types(kind.key_type)
-        yield from _leaf_types(kind.item_type)
+        yield from leaf_types(kind.key_type)
+        yield from leaf_types(kind.item_type)
     elif pa.types.is_nested(kind):
         for number in range(kind.num_fields):
-            yield from _leaf_types(kind.field(number).type)
+            yield from leaf_types(kind.field(number).type)
     else:
         yield kind

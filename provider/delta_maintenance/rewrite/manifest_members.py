@@ -97,6 +97,8 @@ MANIFEST_MEMBERS: dict[str, Callable[[object], bool]] = {
     "num_outputs": _is_count,
     "bytes_copied": _is_count,
     "clustering_provider": _or_null(_is_text),
+    "verify": _is_text,
+    "rewrite": _is_text,
 }
 ROW_MAP_MEMBERS: dict[str, Callable[[object], bool]] = {
     "token": lambda value: isinstance(value, str) and _TOKEN.fullmatch(value) is not None,

@@ -334,6 +334,8 @@ def assembled(
         num_outputs=task.num_outputs,
         clustering_provider=task.clustering_provider,
         row_map=_whole_row_map(task, written, source_rows, storage, token) if task.keeps_row_map else None,
+        verify=task.verify,
+        rewrite=task.rewrite,
     )
 
 

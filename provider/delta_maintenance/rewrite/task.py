@@ -176,6 +176,8 @@ class BinManifest(Struct, frozen=True):
     :param num_outputs: the number of files that the task asked for.
     :param bytes_copied: of row groups that were copied without decoding them.
     :param clustering_provider: of the outputs, for their ``add`` actions.
+    :param verify: what was compared before the manifest was written. Earlier releases did not say so.
+    :param rewrite: which row groups the task let be copied. Earlier releases did not say so.
     :param row_map: tells where the rows are if a layout has moved them, and the task asked for it. Then ``source_rows`` is empty, so
         that an older release does not take the rows for ones in order.
     """
@@ -195,6 +197,8 @@ class BinManifest(Struct, frozen=True):
     bytes_copied: int = 0
     clustering_provider: str | None = None
     row_map: RowMap | None = None
+    verify: str = "counts"
+    rewrite: str = "auto"
     manifest_version: int = MANIFEST_VERSION
 
     @property
@@ -264,6 +268,8 @@ _WHAT_A_TASK_SAYS = (
     "rewrite_tag",
     "num_outputs",
     "clustering_provider",
+    "verify",
+    "rewrite",
 )
 
 

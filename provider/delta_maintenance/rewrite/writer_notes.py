@@ -1,4 +1,19 @@
-"""What the footer of a file says of its writer, and what this provider writes there of itself."""
+"""What the footer of a file says of its writer, and what this provider writes there of itself.
+
+Programs that read a file and write another one, such as pyarrow, hand its key-value metadata on. So no note there is a proof: a note
+may make this provider trust a file less, never more.
+
+==================================  ===================  =============================================
+writer                              bounds of floats     column indexes
+==================================  ===================  =============================================
+parquet-java from 1.10 on           right, also by NaN   right
+Arrow                               NaN left out         right
+parquet-rs, delta-rs                NaN left out         right outside of lists and maps: a page of a
+                                                         list is called null if it has as many nulls
+                                                         as rows
+other known writers                 NaN left out         not known
+==================================  ===================  =============================================
+"""
 
 from __future__ import annotations
 
@@ -9,18 +24,17 @@ from msgspec import Struct
 from delta_log.data.legacy_calendar import may_be_julian
 from delta_log.parquet.footer import Footer
 
-#: In the footer of each file that this provider writes: chunks of floats with a NaN have no bounds, and those with a zero make
-#: no claim about the values in their dictionaries and Bloom filters.
-FLOATS_KEY, FLOATS_ARE_TRUE = "delta-maintenance.floats", "1"
-#: There, too: the codec of the columns that it makes smaller (:mod:`delta_maintenance.rewrite.compression`).
+#: In the footer of each new file: the codec of the columns that it makes smaller (:mod:`delta_maintenance.rewrite.compression`).
 CODEC_KEY = "delta-maintenance.codec"
+#: In the footers of files of earlier releases, which copied column indexes of every writer.
+_OLD_KEY = b"delta-maintenance.floats"
 
 _JAVA = re.compile(r"parquet-mr version 1\.(\d+)\.")
 _FIRST_JAVA = 10
+_ARROW = "parquet-cpp-arrow version"
+_RUST = ("parquet-rs version", "delta-rs")
 #: Other writers whose statistics follow the present rules.
-_WRITERS = re.compile(
-    r"parquet-mr compatible Photon|parquet-cpp-arrow version|parquet-rs version|delta-rs|DuckDB|Polars|Trino version"
-)
+_OTHERS = ("parquet-mr compatible Photon", "DuckDB", "Polars", "Trino version")
 
 
 class WriterNotes(Struct, frozen=True):
@@ -28,28 +42,31 @@ class WriterNotes(Struct, frozen=True):
 
     :param is_known: its statistics follow the present rules of the format.
     :param may_be_julian: the file may hold dates of the Julian calendar.
-    :param is_ours: this provider wrote the file.
-    :param has_true_floats: bounds of floats are right where there is a NaN: this provider and parquet-java then give none.
+    :param has_true_floats: bounds of floats are right where there is a NaN.
+    :param has_true_indexes: column indexes of leaves outside of lists and maps are right.
+    :param has_true_list_indexes: column indexes of leaves in lists and maps are right.
     :param codec: what this provider compressed the columns with that it makes smaller; ``None``: the file does not say so.
     """
 
     is_known: bool
-    may_be_julian: bool
-    is_ours: bool
-    has_true_floats: bool
-    codec: str | None
+    may_be_julian: bool = False
+    has_true_floats: bool = False
+    has_true_indexes: bool = False
+    has_true_list_indexes: bool = False
+    codec: str | None = None
 
     @classmethod
     def of(cls, footer: Footer) -> WriterNotes:
         notes, created_by = footer.key_values, footer.created_by
-        is_ours = notes.get(FLOATS_KEY.encode()) == FLOATS_ARE_TRUE.encode()
-        is_java = _is_new_java(created_by)
+        is_java, is_rust = _is_new_java(created_by), created_by.startswith(_RUST)
+        is_right = (is_java or created_by.startswith(_ARROW)) and _OLD_KEY not in notes
         codec = notes.get(CODEC_KEY.encode())
         return cls(
-            is_known=is_java or _WRITERS.match(created_by) is not None,
+            is_known=is_java or created_by.startswith((_ARROW, *_RUST, *_OTHERS)),
             may_be_julian=may_be_julian(notes, created_by)[0],
-            is_ours=is_ours,
-            has_true_floats=is_ours or is_java,
+            has_true_floats=is_java,
+            has_true_indexes=is_right or is_rust,
+            has_true_list_indexes=is_right,
             codec=None if codec is None else codec.decode("utf-8", "replace"),
         )
 
@@ -65,4 +82,4 @@ def own_notes(codec: str) -> dict[str, str]:
 
     :param codec: of the columns that it makes smaller.
     """
-    return {FLOATS_KEY: FLOATS_ARE_TRUE, CODEC_KEY: codec}
+    return {CODEC_KEY: codec}

@@ -349,7 +349,7 @@ def batches(context: Context) -> int | None:
         _RUN_KEY,
         snapshot,
         snapshot.metadata.schemaString,
-        _counts(context),
+        count_rows=_counts(context),
     )
     known = frozenset(earlier.prior_work().keys)
     bins: list[list[dict[str, Any]]] = [[], []]

@@ -155,8 +155,6 @@ def test_an_edited_chunk_lacks_the_claims_and_keeps_the_rest(chunk: ThriftStruct
 
         edited = ColumnChunk(form, values).without_old_bounds()
         assert edited.bounds == ColumnChunk(form, values).bounds
-        edited = ColumnChunk(form, values).without_indexes()
-        assert ThriftStruct.from_bytes(edited.to_bytes()) == chunk.without(4, 5, 6, 7)
 
 
 @examples(100)

@@ -34,7 +34,7 @@ from delta_maintenance.rewrite.copying import (
 )
 from delta_maintenance.rewrite.encoded_part import empty_footer
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
-from delta_maintenance.rewrite.writer_notes import FLOATS_ARE_TRUE, FLOATS_KEY, own_notes
+from delta_maintenance.rewrite.writer_notes import own_notes
 from delta_maintenance.rewrite.writer_settings import WriterSettings
 
 _SCHEMA = parse_schema(
@@ -247,16 +247,18 @@ def test_small_row_groups_are_decoded_unless_copies_are_asked_for() -> None:
 
 
 def test_bounds_are_kept_of_writers_that_leave_out_those_of_nan() -> None:
-    ours = by("parquet-cpp-arrow version 20.0.0", **{FLOATS_KEY: FLOATS_ARE_TRUE})
-    for edit, bounds, membership in (
-        (by("parquet-cpp-arrow version 20.0.0"), {1}, {1}),
-        (by("DuckDB version v1.1"), {1}, {1}),
-        (by("parquet-mr version 1.13.1 (build 0)"), set(), {1}),
-        (ours, set(), set()),
-        (lambda footer: ours(footer).without(7), {0, 1, 2, 3, 4}, set()),
+    arrow = by("parquet-cpp-arrow version 20.0.0")
+    for edit, bounds, pages in (
+        (arrow, {1}, set()),
+        (by("parquet-cpp-arrow version 20.0.0", **{"delta-maintenance.floats": "1"}), {1}, {0, 1, 2, 3, 4}),
+        (by("parquet-rs version 58.3.0"), {1}, {2}),
+        (by("DuckDB version v1.1"), {1}, {0, 1, 2, 3, 4}),
+        (by("parquet-mr version 1.13.1 (build 0)"), set(), set()),
+        (lambda footer: arrow(footer).without(7), {0, 1, 2, 3, 4}, set()),
     ):
         found = judged(written(), edit).distrust
-        assert (set(found.bounds), set(found.membership), found.is_foreign) == (bounds, membership, True)
+        assert (set(found.bounds), set(found.page_bounds), set(found.membership)) == (bounds, pages, {1})
+        assert found.is_foreign
 
 
 def test_the_log_rules_files_out() -> None:

@@ -43,9 +43,7 @@ def test_known_writers(writer: str) -> None:
 )
 def test_others_are_not_known(writer: str) -> None:
     notes = WriterNotes.of(_footer({}, writer))
-    assert notes == WriterNotes(
-        is_known=False, may_be_julian=False, is_ours=False, has_true_floats=False, codec=None
-    )
+    assert notes == WriterNotes(is_known=False)
 
 
 def test_a_new_parquet_java_gives_no_bounds_of_nan() -> None:
@@ -56,14 +54,18 @@ def test_a_new_parquet_java_gives_no_bounds_of_nan() -> None:
 def test_our_own_notes() -> None:
     notes = WriterNotes.of(_footer(own_notes("zstd")))
     assert notes == WriterNotes(
-        is_known=True, may_be_julian=False, is_ours=True, has_true_floats=True, codec="zstd"
+        is_known=True, has_true_indexes=True, has_true_list_indexes=True, codec="zstd"
     )
 
 
-def test_old_releases_of_ours_noted_no_codec() -> None:
+def test_the_note_of_old_releases_makes_column_indexes_unknown() -> None:
     notes = WriterNotes.of(_footer({"delta-maintenance.floats": "1"}))
-    assert notes.is_ours
-    assert notes.codec is None
+    assert notes == WriterNotes(is_known=True)
+
+
+def test_column_indexes_of_lists_by_parquet_rs_are_not_trusted() -> None:
+    notes = WriterNotes.of(_footer({}, "parquet-rs version 58.3.0"))
+    assert notes == WriterNotes(is_known=True, has_true_indexes=True)
 
 
 def test_dates_may_be_julian() -> None:
