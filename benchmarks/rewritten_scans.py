@@ -1,11 +1,11 @@
-"""What queries cost before a table is compacted, after its row groups or pages were copied, and after all was encoded.
+"""What queries cost before a table is compacted, after its row groups were copied, and after all was encoded.
 
     ./dev bench rewritten_scans
     ./dev bench rewritten_scans --spark
 
 The tables have 1,200,000 rows of 34 leaves, about 300 MB, in files of one row group with as many rows as the first column says.
 ``copied`` is one file by ``--rewrite copy``, ``encoded`` one by ``--rewrite encode``. With ``--spark``, Delta Lake on Spark has
-written the sources, whose columns have no dictionary where it would not pay; then ``joined`` is one file by ``--rewrite auto``.
+written the sources, whose columns have no dictionary where it would not pay.
 DuckDB and Spark read the data files themselves, all columns or two of them, and take turns. The filter is true for 1 % of the
 rows, which are in one place. Times are medians in seconds, in sessions that have run every query once.
 
@@ -13,12 +13,6 @@ rows, which are in one place. Times are medians in seconds, in sessions that hav
 much as encoded ones where two columns are read, and Spark a third more where all are. From 123,000 rows on, copied row groups cost
 the same where two columns are read. Spark reads all columns of encoded ones faster by a fifth, whatever was there before. Where
 1 % of the rows are wanted, row groups smaller than they are written here are better.
-
-2026-11-26, ``--spark``: joined pages of 4,000 rows cost both engines what encoded ones cost. Those of 1,000 rows cost the same where
-all rows are read, up to a fifth more where two texts are, and a quarter to a third more where 1 % of the rows are wanted.
-
-2026-11-27, ``--spark``, since encoded columns that Snappy makes smaller by less than an eighth are stored without compression: DuckDB
-reads all columns of encoded files in 0.23 s where joined ones, which keep Snappy, take 0.27 s, and two texts in 0.042 s instead of 0.053.
 """
 
 from __future__ import annotations
@@ -45,9 +39,9 @@ _SOURCES = (4_000, 32_000, 123_000)
 _SOURCES_OF_SPARK = (1_000, 2_000, 4_000)
 _FORMS = ("before", "copied", "encoded")
 #: Row groups with Spark's timestamps (INT96) are never copied.
-_FORMS_OF_SPARK = ("before", "joined", "encoded")
+_FORMS_OF_SPARK = ("before", "encoded")
 #: The values of ``--rewrite``.
-_REWRITES = {"copied": "copy", "joined": "auto", "encoded": "encode"}
+_REWRITES = {"copied": "copy", "encoded": "encode"}
 _QUERIES = {
     "all columns": "SELECT count(*), {everything} FROM t",
     "two columns": "SELECT avg(price), count(category) FROM t",
