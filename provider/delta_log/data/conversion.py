@@ -7,6 +7,7 @@ and widens narrower types.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -37,16 +38,22 @@ class Conversion(Struct, frozen=True):
     key: str
     by_id: bool
 
-    def find(self, there: Any, column: StructField) -> pa.Field | None:
-        """Return the field of a file's schema or struct type that holds a column; ``None`` if it is absent."""
-        fields = list(there)
-        # A file or struct without ids was written before the table had ids.
-        if self.by_id and column.field_id is not None and any(field_id_of(f) is not None for f in fields):
-            return next((f for f in fields if field_id_of(f) == column.field_id), None)
-        name = column.physical_name
-        exact = next((f for f in fields if f.name == name), None)
-        # Spark ignores the case of names, and some writers rely on that.
-        return exact or next((f for f in fields if f.name.lower() == name.lower()), None)
+    def find(self, there: Any, columns: Iterable[StructField]) -> list[pa.Field | None]:
+        """Return the fields of a file's schema or struct type that hold some columns; ``None`` for one that is absent."""
+        # The first field of a name or an id counts.
+        fields = list(there)[::-1]
+        exact, lower = {f.name: f for f in fields}, {f.name.lower(): f for f in fields}
+        ids = {field_id_of(f): f for f in fields} if self.by_id else {}
+        ids.pop(None, None)
+
+        def find(column: StructField) -> pa.Field | None:
+            # A file or struct without ids was written before the table had ids.
+            if ids and column.field_id is not None:
+                return ids.get(column.field_id)
+            # Spark ignores the case of names, and some writers rely on that.
+            return exact.get(column.physical_name) or lower.get(column.physical_name.lower())
+
+        return [find(column) for column in columns]
 
     def convert(self, array: pa.Array, kind: DataType, physical: bool) -> pa.Array:
         """Convert an array of the file to the table's type.
@@ -72,8 +79,7 @@ class Conversion(Struct, frozen=True):
 
     def _convert_struct(self, array: pa.Array, kind: StructType, physical: bool) -> pa.Array:
         members = []
-        for member in kind:
-            found = self.find(array.type, member)
+        for member, found in zip(kind, self.find(array.type, kind), strict=True):
             if found is None:
                 members.append(pa.nulls(len(array), arrow_field(member, physical=physical).type))
             else:

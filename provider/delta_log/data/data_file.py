@@ -505,12 +505,14 @@ class DataFile:
             done = max(0, done - batch.num_rows)
 
     def _asked(self, columns: Sequence[StructField], physical: bool) -> _Asked:
-        found = tuple(self._found(column, physical) for column in columns)
+        fields = self._conversion.find(self.arrow_schema, columns)
+        found = tuple(
+            self._found(column, field, physical) for column, field in zip(columns, fields, strict=True)
+        )
         names = [there.field.name for there in found if there.field is not None]
         return _Asked(found, names, Leaves.of(self._parquet.schema, set(names)))
 
-    def _found(self, column: StructField, physical: bool) -> _Found:
-        field = self._conversion.find(self.arrow_schema, column)
+    def _found(self, column: StructField, field: pa.Field | None, physical: bool) -> _Found:
         target = arrow_field(column, physical=physical).type
         # Members that are found by id may have each other's names.
         by_id = self._conversion.by_id and pa.types.is_nested(target)

@@ -284,17 +284,19 @@ class _SmallParts:
         }
         self._groups = groups
         together: list[_Range] = []
+        end = 0
         for part in sorted(set(self._ranges.values())):
-            if together and part[0] - _end(together) > _GAP_BYTES:
-                self._read(together)
+            if together and part[0] - end > _GAP_BYTES:
+                self._read(together, end)
                 together = []
+            end = max(end, sum(part)) if together else sum(part)
             together.append(part)
         if together:
-            self._read(together)
+            self._read(together, end)
 
-    def _read(self, together: list[_Range]) -> None:
+    def _read(self, together: list[_Range], end: int) -> None:
         start = together[0][0]
-        content = self._source.read(start, _end(together) - start)
+        content = self._source.read(start, end - start)
         for part in together:
             found = content[part[0] - start : part[0] - start + part[1]]
             if len(found) != part[1]:
@@ -320,6 +322,3 @@ class _SmallParts:
             self._lengths[start] = end + header.required_number(_BLOOM_BYTES)
         return self._lengths[start]
 
-
-def _end(ranges: Sequence[_Range]) -> int:
-    return max(start + length for start, length in ranges)

@@ -56,7 +56,7 @@ FLOAT_CODES = {4: "<f", 5: "<d"}
 #: Forms that the chunks of one leaf may have before the oldest are forgotten.
 _MOST_FORMS = 16
 #: Of more leaves nothing is remembered at once. A form takes a few kilobytes.
-_MOST_LEAVES = 2_000
+_MOST_LEAVES = 10_000
 
 
 class ColumnChunk(Struct):
