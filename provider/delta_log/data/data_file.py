@@ -575,4 +575,8 @@ class _file_errors:  # noqa: N801 - used as a with-statement, like contextlib's 
             head = self._storage.read(self._key, 0, 4)
             if head == b"PARE" or "encrypt" in str(error).lower():
                 raise UnsupportedFeature(("Parquet encryption",), "read", self._key) from error
+            if isinstance(error, pa.ArrowNotImplementedError):
+                raise UnsupportedFeature(
+                    (f"a Parquet file that Arrow does not read ({error})",), "read", self._key
+                ) from error
             raise CorruptLog(self._key, f"this data file cannot be read ({error})") from error

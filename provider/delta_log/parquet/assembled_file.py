@@ -321,4 +321,3 @@ class _SmallParts:
             header, end = Fields.first_of(self._source.read(max(0, start), _BLOOM_HEADER_BYTES), {})
             self._lengths[start] = end + header.required_number(_BLOOM_BYTES)
         return self._lengths[start]
-

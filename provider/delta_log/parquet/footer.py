@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from delta_log.parquet import chunk_form as form
 from delta_log.parquet.chunk_form import ChunkForm, Path, Values
+from delta_log.parquet.schema_elements import UNKNOWN_TYPE, drop_unknown_groups
 from delta_log.parquet.thrift_compact import BINARY, I32, LIST, STRUCT, CorruptThrift
 from delta_log.parquet.thrift_fields import (
     Fields,
@@ -526,7 +527,7 @@ def with_wide_zeros(physical_type: int, low: bytes, high: bytes) -> tuple[bytes,
 
 
 def read_end(source: Any) -> bytes:
-    """Read the end of a file, from the footer on.
+    """Read the end of a file, from the footer on, without faults of writers that readers forgive (:func:`corrected_end`).
 
     Arrow ends the process when it is asked for the metadata of a column chunk that is encrypted, or contradicts the schema. So
     footers are read by this module before Arrow is asked for what they say of chunks.
@@ -543,10 +544,30 @@ def read_end(source: Any) -> bytes:
         end: bytes = source.read(wanted)
         needed = footer_length(end[-END_BYTES:]) + END_BYTES
         if needed <= len(end):
-            return end[-needed:]
+            return corrected_end(end[-needed:])
         if needed > size:
             raise CorruptThrift(0, f"the footer has {needed} bytes, and the file {size}")
         wanted = needed
+
+
+def corrected_end(end: bytes) -> bytes:
+    """Return the end of a file, with a schema that Arrow reads.
+
+    parquet-java 1.11.0 gives the entries of a map the logical type UNKNOWN beside MAP_KEY_VALUE. A group has no such
+    type, so Arrow refuses the file; other readers take no notice.
+
+    :param end: from the footer on.
+    :raises CorruptThrift: it has a schema that may need a correction, and is malformed.
+    """
+    if UNKNOWN_TYPE not in end:
+        return end
+    footer = Footer.from_end(end)
+    elements = footer.schema
+    if footer.is_signed or not drop_unknown_groups(elements):
+        return end
+    fields = Fields(footer.fields)
+    fields.put_structs(_SCHEMA, elements)
+    return Footer(fields).to_end()
 
 
 def footer_start(end: bytes | memoryview) -> int:

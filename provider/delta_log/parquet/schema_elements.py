@@ -75,6 +75,10 @@ _DEEPEST = 200
 _ANNOTATION = STRUCT
 
 
+#: The logical type UNKNOWN at the end of a schema element: the only member of a union, an empty struct.
+UNKNOWN_TYPE = b"\xbc\0\0"
+
+
 class Leaf(Struct, frozen=True):
     """A leaf of a schema.
 
@@ -95,6 +99,18 @@ def columns_of(schema: list[Fields]) -> list[tuple[Any, ...]]:
     :raises CorruptThrift: the elements are no schema.
     """
     return [_meaning(element) for element in schema[1:]]
+
+
+def drop_unknown_groups(schema: list[Fields]) -> bool:
+    """Drop the logical type UNKNOWN of groups, which only leaves may have. Return whether there was one."""
+    wrong = [
+        element
+        for element in schema
+        if _TYPE not in element and element.get(_LOGICAL, (STRUCT, b""))[1] == UNKNOWN_TYPE
+    ]
+    for element in wrong:
+        element.drop(_LOGICAL)
+    return bool(wrong)
 
 
 def leaves_of(schema: list[Fields]) -> list[Leaf]:

@@ -17,7 +17,7 @@ from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog
 from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import is_external
-from delta_log.parquet.footer import FileEnd, Footer
+from delta_log.parquet.footer import FileEnd, Footer, corrected_end
 from delta_log.parquet.schema_elements import INT96
 from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
@@ -191,9 +191,10 @@ class Sources(Struct):
         # Opening a file that is missing or broken tells what is wrong with it.
         with suppress(CorruptThrift, FileNotFoundError):
             tail = read_tail(self.storage, source)
-            end = None if tail is None else FileEnd.of(tail)
-            if tail is not None and end is not None and _may_be_gathered(end.footer):
-                return tail, end
+            if tail is not None:
+                end = FileEnd.of(tail)
+                if _may_be_gathered(end.footer) and corrected_end(end.content) is end.content:
+                    return tail, end
         return b"", None
 
 
