@@ -12,12 +12,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.runs.maintenance_runs import keys, run
+from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted, run
 
 from delta_log import Table
+from delta_log.errors import DeltaLogError, InvalidRequest, UnsupportedFeature
 from delta_log.parquet.footer import Footer, footer_length
 from delta_log.parquet.schema_elements import UNKNOWN_TYPE
 from delta_log.parquet.thrift_compact import I32, LIST, STRUCT
+from delta_maintenance.health.options import HealthOptions
+from delta_maintenance.health.reading import read_health
 
 _END_BYTES = 8
 
@@ -85,3 +88,187 @@ def test_checkpoints_of_parquet_java_1_11_0_are_read(tmp_path: Path) -> None:
             commit.unlink()
     found = Table(str(tmp_path)).snapshot().to_arrow()
     assert sorted(found["day"].to_pylist()) == ["day 0", "day 1", "day 2"]
+
+
+def write_log(table: Path, schema: list[dict[str, Any]], adds: list[dict[str, Any]], **metadata: Any) -> Path:
+    """Write the first commit of a table by hand."""
+    (table / "_delta_log").mkdir(parents=True, exist_ok=True)
+    described = {
+        "id": "a",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": schema}),
+        "partitionColumns": [],
+        "configuration": {},
+        **metadata,
+    }
+    actions: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": described},
+        *({"add": {"partitionValues": {}, "modificationTime": 1, "dataChange": True, **add}} for add in adds),
+    ]
+    (table / "_delta_log" / f"{0:020}.json").write_text(
+        "".join(json.dumps(action) + "\n" for action in actions)
+    )
+    return table
+
+
+def column(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def data_files(table: Path, rows: list[pa.Table], names: list[str]) -> list[dict[str, Any]]:
+    table.mkdir(exist_ok=True)
+    for name, content in zip(names, rows, strict=True):
+        pq.write_table(content, table / name)
+    return [{"path": name, "size": (table / name).stat().st_size} for name in names]
+
+
+def test_a_percent_sign_that_begins_no_escape_stands_for_itself(tmp_path: Path) -> None:
+    rows = [pa.table({"id": [n]}) for n in range(2)]
+    adds = data_files(tmp_path, rows, ["100%.parquet", "a%zb.parquet"])
+    write_log(tmp_path, [column("id", "long")], adds)
+    assert sorted(Table(str(tmp_path)).snapshot().to_arrow()["id"].to_pylist()) == [0, 1]
+    assert run(tmp_path).status == "committed"
+    assert sorted(deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()["id"].to_pylist()) == [0, 1]
+
+
+_VECTOR_OF_ML = {
+    "type": "udt",
+    "class": "org.apache.spark.ml.linalg.VectorUDT",
+    "pyClass": "pyspark.ml.linalg.VectorUDT",
+    "sqlType": {
+        "type": "struct",
+        "fields": [
+            column("type", "byte"),
+            column("values", {"type": "array", "elementType": "double", "containsNull": False}),
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("operation", ["optimize", "purge"])
+def test_user_defined_types_are_stored_as_their_sql_type(tmp_path: Path, operation: str) -> None:
+    kind = pa.struct({"type": pa.int8(), "values": pa.list_(pa.float64())})
+    rows = [
+        pa.table({"id": [n, n + 1], "vector": pa.array([{"type": 1, "values": [n / 2]}, None], kind)})
+        for n in (0, 2)
+    ]
+    adds = data_files(tmp_path, rows, ["a.parquet", "b.parquet"])
+    write_log(tmp_path, [column("id", "long"), column("vector", _VECTOR_OF_ML)], adds)
+    if operation == "purge":
+        enable_deletion_vectors(tmp_path)
+        mark_deleted(tmp_path, {"a.parquet": [1]})
+    schema = Table(str(tmp_path)).snapshot().metadata.schemaString
+    before = Table(str(tmp_path)).snapshot().to_arrow().sort_by("id").to_pylist()
+    assert run(tmp_path, operation, verify="full").status == "committed"
+    snapshot = Table(str(tmp_path)).snapshot()
+    assert snapshot.to_arrow().sort_by("id").to_pylist() == before
+    assert snapshot.metadata.schemaString == schema
+    assert read_health(Table(str(tmp_path)), HealthOptions(), 0).refusals == {}
+
+
+@pytest.mark.parametrize(
+    ("schema", "partition_columns"),
+    [([], []), ([column("a", "integer")], ["a"]), ([column("a", "void")], [])],
+    ids=["no columns", "partition columns alone", "a void alone"],
+)
+@pytest.mark.parametrize("operation", ["optimize", "purge"])
+def test_an_empty_table_without_data_columns_has_nothing_to_rewrite(
+    tmp_path: Path, schema: list[dict[str, Any]], partition_columns: list[str], operation: str
+) -> None:
+    write_log(tmp_path, schema, [], partitionColumns=partition_columns)
+    assert run(tmp_path, operation, dry_run=True).status == "planned"
+    assert run(tmp_path, operation).status == "nothing_to_do"
+    assert read_health(Table(str(tmp_path)), HealthOptions(), 0).refusals == {}
+
+
+def _nested(depth: int, kind: str) -> tuple[Any, pa.DataType, Any]:
+    """Return a column's type in the log and in Arrow, and a value of it."""
+    in_log: Any
+    value: Any
+    in_log, in_arrow, value = "long", pa.int64(), 1
+    for _ in range(depth):
+        if kind == "array":
+            in_log = {"type": "array", "elementType": in_log, "containsNull": True}
+            in_arrow, value = pa.list_(in_arrow), [value]
+        else:
+            in_log = {"type": "struct", "fields": [column("m", in_log)]}
+            in_arrow, value = pa.struct({"m": in_arrow}), {"m": value}
+    return in_log, in_arrow, value
+
+
+@pytest.mark.parametrize(("kind", "deepest"), [("array", 49), ("struct", 98)])
+def test_columns_are_rewritten_as_deep_as_arrow_writes_them_and_deeper_ones_refused(
+    tmp_path: Path, kind: str, deepest: int
+) -> None:
+    in_log, in_arrow, value = _nested(deepest, kind)
+    rows = [pa.table({"c": pa.array([value], in_arrow)})] * 2
+    table = write_log(
+        tmp_path / "t", [column("c", in_log)], data_files(tmp_path / "t", rows, ["a.parquet", "b.parquet"])
+    )
+    assert run(table, verify="full").status == "committed"
+    assert Table(str(table)).snapshot().to_arrow()["c"].to_pylist() == [value, value]
+
+    in_log, _, _ = _nested(deepest + 1, kind)
+    deeper = write_log(tmp_path / "deeper", [column("c", in_log)], [{"path": "x.parquet", "size": 1}] * 1)
+    for dry_run in (True, False):
+        with pytest.raises(UnsupportedFeature, match="'c', which is nested more than 99 levels deep"):
+            run(deeper, dry_run=dry_run)
+
+
+def test_an_empty_descriptor_of_a_vector_in_a_checkpoint_is_none(tmp_path: Path) -> None:
+    for n in range(2):
+        deltalake.write_deltalake(str(tmp_path), pa.table({"id": [n]}), mode="append")
+    deltalake.DeltaTable(str(tmp_path)).create_checkpoint()
+    (path,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    found = pq.read_table(path)
+    adds = found["add"].to_pylist()
+    for add in adds:
+        if add is not None:
+            add["deletionVector"] = {
+                "storageType": "",
+                "pathOrInlineDv": "",
+                "offset": None,
+                "sizeInBytes": 0,
+                "cardinality": 0,
+            }
+    vector = pa.struct(
+        {
+            "storageType": pa.string(),
+            "pathOrInlineDv": pa.string(),
+            "offset": pa.int32(),
+            "sizeInBytes": pa.int32(),
+            "cardinality": pa.int64(),
+        }
+    )
+    old = found.schema.field("add").type
+    kind = pa.struct(
+        [*(field for field in old if field.name != "deletionVector"), pa.field("deletionVector", vector)]
+    )
+    at = found.schema.get_field_index("add")
+    pq.write_table(found.set_column(at, "add", pa.array(adds, kind)), path)
+    snapshot = Table(str(tmp_path)).snapshot()
+    assert snapshot.num_deletion_vectors == 0
+    assert sorted(snapshot.to_arrow()["id"].to_pylist()) == [0, 1]
+
+
+def test_a_checkpoint_with_a_value_of_another_type_names_the_column(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path), pa.table({"id": [1]}))
+    deltalake.DeltaTable(str(tmp_path)).create_checkpoint()
+    (path,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    (tmp_path / "_delta_log" / f"{0:020}.json").unlink()
+    found = pq.read_table(path)
+    old = found.schema.field("add").type
+    kind = pa.struct([field if field.name != "size" else pa.field("size", pa.string()) for field in old])
+    adds = [add and {**add, "size": "much"} for add in found["add"].to_pylist()]
+    pq.write_table(found.set_column(found.schema.get_field_index("add"), "add", pa.array(adds, kind)), path)
+    with pytest.raises(DeltaLogError, match=r"add\.size \(string\)"):
+        Table(str(tmp_path)).snapshot().files()
+
+
+def test_a_column_whose_name_has_a_dot_is_written_in_backticks(tmp_path: Path) -> None:
+    for n in range(2):
+        deltalake.write_deltalake(str(tmp_path), pa.table({"a.b": [n, 5], "c": [1, 2]}), mode="append")
+    with pytest.raises(InvalidRequest, match=r"Write `a\.b` for the name with the dot"):
+        run(tmp_path, zorder_by=["a.b"])
+    assert run(tmp_path, zorder_by=["`a.b`"]).status == "committed"

@@ -32,7 +32,6 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 #: A path without any match is its own key.
 _NOT_PLAIN = r"[%:?#\x00]|//|^/|^$|/$|(^|/)\.{1,2}(/|$)"
 _PLAIN = re.compile(_NOT_PLAIN)
@@ -267,12 +266,11 @@ def _same_store(one: tuple[str, str], other: tuple[str, str]) -> bool:
 
 
 def _unquote(text: str, log_path: str) -> str:
+    """Decode percent-escapes. A percent sign without two hexadecimal digits stands for itself, as other readers take it."""
     if "?" in text or "#" in text:
         raise CorruptLog(
             log_path, "a bare '?' or '#' has no meaning in the path of a file; it must be escaped"
         )
-    if _BROKEN_ESCAPE.search(text):
-        raise CorruptLog(log_path, "it holds a '%' that is not followed by two hexadecimal digits")
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError as error:

@@ -103,7 +103,7 @@ def canonical_batch(
     for name in columns:
         member, kind = _MEMBERS[action][name]
         if member in members:
-            array = _cast(pc.struct_field(actions, member), kind)
+            array = _cast_member(pc.struct_field(actions, member), kind, f"{action}.{member}")
             if array.null_count == len(array):
                 array = shared_nulls(len(array), kind)
         else:
@@ -142,6 +142,21 @@ def shared_nulls(count: int, kind: pa.DataType) -> pa.Array:
 @cache
 def _nulls(kind: pa.DataType) -> pa.Array:
     return pa.nulls(_SHARED_NULLS, kind)
+
+
+def _cast_member(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """
+    :raises pyarrow.ArrowInvalid: a value does not fit its column. The message names the column.
+    """
+    try:
+        found = _cast(array, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise pa.ArrowInvalid(f"{name} ({array.type}): {error}") from error
+    if kind == DELETION_VECTOR and found.null_count < len(found):
+        # Some writers have empty members where there is no vector.
+        storage_type = pc.struct_field(found, "storageType")
+        found = pc.if_else(pc.equal(storage_type, ""), pa.scalar(None, kind), found)
+    return found
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -231,6 +231,9 @@ def _parse_type(raw: Any, mapped: bool, depth: int = 0) -> DataType:
             _parse_type(raw["valueType"], mapped, depth + 1),
             bool(raw.get("valueContainsNull", True)),
         )
+    if kind == "udt":
+        # Values of a user-defined type are stored as values of its `sqlType`. The schema in the log keeps the type's class.
+        return _parse_type(raw["sqlType"], mapped, depth)
     raise UnsupportedFeature((f"type {kind!r}",), "read")
 
 
@@ -337,11 +340,24 @@ def all_fields(struct: StructType) -> Iterator[StructField]:
         yield from inside(member.type)
 
 
+def parquet_levels(kind: DataType) -> int:
+    """How many names the longest path of a column of this type has in a Parquet file. Arrays and maps take two."""
+    if isinstance(kind, StructType):
+        return 1 + max((parquet_levels(member.type) for member in kind), default=0)
+    if isinstance(kind, ArrayType):
+        return 2 + parquet_levels(kind.element)
+    if isinstance(kind, MapType):
+        return 2 + max(parquet_levels(kind.key), parquet_levels(kind.value))
+    return 1
+
+
 def storable(struct: StructType) -> StructType:
     """A schema without its void members, which data files never hold.
 
-    :raises UnsupportedFeature: a void cannot be left out: it is in an array or a map, or the only member.
+    :raises UnsupportedFeature: a void cannot be left out: it is in an array or a map, or the only member. Or there is no member.
     """
+    if not struct.fields:
+        raise UnsupportedFeature(("a table or a struct without data columns",), "write files of")
     kept = []
     for member in struct:
         if member.type == PrimitiveType("void"):

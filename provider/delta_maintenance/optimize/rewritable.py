@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from delta_log.errors import SymbolicLinkRefused
+from delta_log.errors import SymbolicLinkRefused, UnsupportedFeature
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
-from delta_log.table_config.schema import storable
+from delta_log.table_config.schema import parquet_levels, storable
 from delta_maintenance.optimize.plan.plan import OptimizePlan
 from delta_maintenance.rewrite.live_rows import row_tracking
 from delta_maintenance.rewrite.writer_settings import WriterSettings
+
+#: Arrow neither reads nor writes deeper columns. An array or a map takes two levels, a struct or a value one.
+MAX_LEVELS = 99
 
 
 def require_rewritable(snapshot: Snapshot, gate: Operation) -> None:
@@ -20,7 +23,12 @@ def require_rewritable(snapshot: Snapshot, gate: Operation) -> None:
     :raises DeltaLogError: this release cannot write a file of the table.
     """
     table_features.require(snapshot.protocol, gate, snapshot.unused_features)
-    storable(snapshot.schema.without(snapshot.partition_columns))
+    if snapshot.num_files:
+        # Of an empty table no file is ever written.
+        for column in storable(snapshot.schema.without(snapshot.partition_columns)):
+            if parquet_levels(column.type) > MAX_LEVELS:
+                feature = f"the column {column.name!r}, which is nested more than {MAX_LEVELS} levels deep in Parquet"
+                raise UnsupportedFeature((feature,), "write files of")
     row_tracking(snapshot.properties)
     WriterSettings.codec_of(snapshot.properties)
 

@@ -167,8 +167,15 @@ def _column(snapshot: Snapshot, name: str) -> tuple[tuple[str, ...], str]:
             fields.append(within.field(part))
         except KeyError:
             known = ", ".join(member.name for member in within.fields)
+            rest = ".".join(parts[number:])
+            quoted = ".".join([*parts[:number], f"`{rest}`"])
+            dots = (
+                f" Write {quoted} for the name with the dot."
+                if rest in {f.name for f in within.fields}
+                else ""
+            )
             raise InvalidRequest(
-                f"The table has no column {name}: {'.'.join(parts[:number]) or 'it'} has {known}. Nothing was written."
+                f"The table has no column {name}: {'.'.join(parts[:number]) or 'it'} has {known}.{dots} Nothing was written."
             ) from None
         kind = fields[-1].type
         if number < len(parts) - 1:
