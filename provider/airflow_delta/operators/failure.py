@@ -11,14 +11,14 @@ from typing import NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_delta.runners.job_runner import JobCannotStart
+from airflow_delta.runners.job_runner import JobError
 from delta_log.printable import printable
 from delta_maintenance.contract import ErrorReport, JobReport
 
 
 def airflow_exception(error: Exception) -> Exception:
     """The exception of a job that has left no report."""
-    if isinstance(error, JobCannotStart):
+    if isinstance(error, JobError) and not error.retryable:
         return AirflowFailException(str(error))
     return AirflowException(str(error))
 

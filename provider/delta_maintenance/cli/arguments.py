@@ -48,6 +48,9 @@ _USUAL_COLUMNS = 80
 class UsageError(Exception):
     """The command line is wrong; the message says what to change."""
 
+    at_fault = "the request"
+    kind, retryable = "refused", False
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:

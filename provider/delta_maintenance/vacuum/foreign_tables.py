@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.arrow.prefetch import map_ordered
+from delta_log.errors import TableReplaced
 from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
@@ -21,15 +22,13 @@ def require_same_table(known: Snapshot, found: Snapshot) -> None:
     """
     :param known: the version that was read first.
     :param found: the latest version.
-    :raises VacuumRefused: another table has replaced the known one.
+    :raises TableReplaced: another table has replaced the known one.
     :raises UnsupportedFeature: the table now uses a feature that VACUUM does not support.
     """
     table_features.require(found.protocol, Operation.VACUUM)
     if found.metadata.id != known.metadata.id or found.version < known.version:
-        raise VacuumRefused(
-            f"The table at this address was another one a moment ago (id {known.metadata.id}, now {found.metadata.id}). "
-            "Nothing more is deleted. Run again when its owner is done."
-        )
+        why = f"its id was {known.metadata.id}, and is now {found.metadata.id}"
+        raise TableReplaced(found.table_uri, known.version, why)
 
 
 def refuse_tables_below(storage: Storage, plan: VacuumPlan) -> None:
