@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
