@@ -40,6 +40,11 @@ _HEADINGS = {
     "failed": "The store, the machine or the job failed",
     "": "The Airflow task has no report of a job",
 }
+#: Airflow's own exceptions, which tasks raise without a name of ours.
+_OF_AIRFLOW = {
+    "AirflowFailException": "| {} | An argument, a connection or a setting cannot be used. | the DAG, the connection or the setting | no |",
+    "AirflowException": "| {} | A service that opens sessions for a connection does not answer. | that service | yes |",
+}
 #: Fewer letters than these are no message, but a part of one.
 _FEWEST_LETTERS = 12
 
@@ -71,12 +76,14 @@ def tables() -> list[str]:
     for kind, heading in _HEADINGS.items():
         code = f": exit code {ErrorReport(kind=kind).exit_code}" if kind else ""
         lines += [f"## {heading}{code}", "", "| error | what happened | at fault | another try helps |"]
-        lines += ["|---|---|---|---|", *(_row(cls) for cls in known if _kind(cls) == kind), ""]
+        lines += ["|---|---|---|---|", *(_row(cls) for cls in known if _kind(cls) == kind)]
+        lines += [] if kind else [row.format(f"`{name}`") for name, row in _OF_AIRFLOW.items()]
+        lines.append("")
     lines += ["## Messages", "", "An ellipsis stands for a value.", ""]
-    for cls in known:
-        messages = messages_of(cls)
+    said = {cls.__name__: messages_of(cls) for cls in known} | {name: _raised()[name] for name in _OF_AIRFLOW}
+    for name, messages in sorted(said.items()):
         if messages:
-            lines += [f"### `{cls.__name__}`", "", *(f"* ``{message}``" for message in messages), ""]
+            lines += [f"### `{name}`", "", *(f"* ``{message}``" for message in messages), ""]
     return lines
 
 
