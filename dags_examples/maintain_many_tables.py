@@ -11,16 +11,16 @@ from typing import Any
 from airflow.sdk import DAG, Param, task, task_group
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_delta.operators import DeltaCheckpointOperator, DeltaOptimizeOperator
+from airflow_delta.operators import DeltaCheckpointOperator, DeltaOptimizeOperator, DeltaTableHealthOperator
 
 #: For the tasks of each table. An unnamed map index would be a mere number in the UI.
 COMMON: dict[str, Any] = {
+    "delta_conn_id": "lake",
     "pool": "delta_maintenance",
     "map_index_template": "{{ task.table }}",
-    "asset_alias": "nightly",
-    "memory_limit": "1GiB",
-    "parallelism": 2,
 }
+#: For those that start a job.
+JOB: dict[str, Any] = {**COMMON, "asset_alias": "nightly", "memory_limit": "1GiB", "parallelism": 2}
 
 with DAG(
     "maintain_many_tables",
@@ -47,9 +47,12 @@ with DAG(
     @task_group
     def maintain(table: str) -> None:
         optimize = DeltaOptimizeOperator(
-            task_id="optimize", table=table, max_bytes="200GiB", max_duration=3600, **COMMON
+            task_id="optimize", table=table, max_bytes="200GiB", max_duration=3600, **JOB
         )
-        optimize >> DeltaCheckpointOperator(task_id="checkpoint", table=table, cleanup_log=True, **COMMON)
+        checkpoint = DeltaCheckpointOperator(task_id="checkpoint", table=table, cleanup_log=True, **JOB)
+        # Also after a failure: the page "Delta tables" shows what the reading finds.
+        health = DeltaTableHealthOperator(task_id="health", table=table, trigger_rule="all_done", **COMMON)
+        optimize >> checkpoint >> health
 
     @task(trigger_rule="all_done", retries=0)
     def summary(listed: list[str], ti: Any = None) -> dict[str, int]:

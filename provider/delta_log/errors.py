@@ -64,6 +64,10 @@ class DeltaLogError(Exception):
     retryable: bool = False
     #: ``refused`` (the table or the request is at fault), ``conflict`` (another writer won) or ``failed``.
     kind: ClassVar[str] = "failed"
+    #: For people: who, or what, has to change before the request succeeds.
+    at_fault: ClassVar[str] = "what the message names"
+    #: For people: when `retryable` of an instance differs from that of its class.
+    when_retryable: ClassVar[str] = ""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(redact(message))
@@ -80,10 +84,15 @@ class DeltaLogError(Exception):
 class TableError(DeltaLogError):
     """The table or the request is at fault."""
 
+    at_fault = "the table or the request"
     kind = "refused"
 
 
 class NotATable(TableError):
+    """There is no Delta log at an address."""
+
+    at_fault = "the address"
+
     def __init__(
         self, table_uri: str, why: str = "it has no _delta_log directory with commits in it"
     ) -> None:
@@ -93,6 +102,8 @@ class NotATable(TableError):
 
 class NotInCatalog(NotATable):
     """A catalog has no table, or no database, of that name. There may be one later."""
+
+    at_fault = "the name, or the choice of the catalog"
 
     def __init__(self, name: str, said: str) -> None:
         """
@@ -108,6 +119,8 @@ class NotInCatalog(NotATable):
 class NotDelta(TableError):
     """A name in a catalog stands for something else than a Delta table with a location."""
 
+    at_fault = "the name"
+
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
             f"{name} is not a Delta table: {why}. Nothing was opened. Name a Delta table, or give the table's own address."
@@ -116,6 +129,10 @@ class NotDelta(TableError):
 
 
 class VersionNotFound(TableError):
+    """The log does not hold a version any more, or not yet."""
+
+    at_fault = "the request"
+
     def __init__(self, table_uri: str, asked: object, earliest: int, latest: int) -> None:
         super().__init__(
             f"{table_uri} has no version for {asked}: its log can reconstruct versions {earliest} to {latest}. "
@@ -125,10 +142,13 @@ class VersionNotFound(TableError):
 
 
 class LogCleaned(TableError):
-    """
+    """Commits that a reader had not read yet were deleted from the log.
+
     :ivar baseline: the version that was read last.
     :ivar earliest: the first later commit that is still in the log.
     """
+
+    at_fault = "a log retention that is shorter than a reader's pause"
 
     def __init__(self, table_uri: str, baseline: int, earliest: int) -> None:
         super().__init__(
@@ -140,10 +160,13 @@ class LogCleaned(TableError):
 
 
 class LogReplaced(TableError):
-    """
+    """The log ends before a version that was read from it.
+
     :ivar baseline: the version that was read last.
     :ivar latest: the last version in the log; -1: the log is empty.
     """
+
+    at_fault = "another writer"
 
     def __init__(self, table_uri: str, baseline: int, latest: int) -> None:
         super().__init__(
@@ -154,6 +177,10 @@ class LogReplaced(TableError):
 
 
 class UnsupportedFeature(TableError):
+    """The table needs something that this package does not implement for an operation."""
+
+    at_fault = "this release"
+
     def __init__(self, features: tuple[str, ...], operation: str, why: str = "") -> None:
         super().__init__(
             f"Cannot {operation} this table: it uses {', '.join(features)}, which this release does not support"
@@ -164,6 +191,10 @@ class UnsupportedFeature(TableError):
 
 
 class CorruptLog(TableError):
+    """A file of the table contradicts the protocol."""
+
+    at_fault = "the writer of the file"
+
     def __init__(self, path: str, why: str) -> None:
         path, why = brief(path, _MAX_PATH), brief(why)
         super().__init__(
@@ -173,9 +204,12 @@ class CorruptLog(TableError):
 
 
 class ClockAhead(TableError):
-    """
+    """This machine's clock is ahead of the store's, so that young files look old.
+
     :ivar ahead_ms: by how much this machine's clock is ahead of the store's.
     """
+
+    at_fault = "this machine's clock"
 
     def __init__(self, ahead_ms: int) -> None:
         super().__init__(
@@ -186,7 +220,9 @@ class ClockAhead(TableError):
 
 
 class InvalidRequest(TableError):
-    """The message says what is wrong with the request."""
+    """The request makes no sense for this table; the message says why."""
+
+    at_fault = "the request"
 
 
 class OutsideAllowedRoots(InvalidRequest):
@@ -214,6 +250,7 @@ class CommitFailed(DeltaLogError):
     :ivar maintained_by: the task or run of this project that won, for people; ``None``: another writer did.
     """
 
+    at_fault = "another writer"
     retryable = True
     kind = "conflict"
 
@@ -257,6 +294,8 @@ class TableReplaced(CommitFailed):
     :ivar left: the key of a file of this run that could not be removed from the log that is there now; usually ``None``.
     """
 
+    when_retryable = "no, if the message names a file that is left"
+
     def __init__(
         self,
         table_uri: str,
@@ -286,6 +325,7 @@ class TableReplaced(CommitFailed):
 class StorageError(DeltaLogError):
     """The store refused or failed; ``path`` names the object."""
 
+    at_fault = "the store"
     retryable = True
 
     def __init__(self, message: str, path: str) -> None:
@@ -307,6 +347,8 @@ class AccessDenied(StorageError):
     :ivar right: what is missing, and on which resource; ``None``: not known.
     """
 
+    at_fault = "rights or credentials"
+    when_retryable = "yes, if credentials have expired or a clock is wrong"
     retryable = False
     identity: str | None = None
     right: str | None = None
@@ -331,6 +373,8 @@ class AccessDenied(StorageError):
 
 class NoCredentials(AccessDenied):
     """There is nothing to sign requests with: neither storage options nor an identity of the machine."""
+
+    at_fault = "the connection, or the identity of the machine"
 
     def __init__(self, path: str, said: str) -> None:
         """
@@ -365,6 +409,7 @@ class SymbolicLinkRefused(AccessDenied):
     :ivar link: the key of the link.
     """
 
+    at_fault = "the table's directory"
     kind = "refused"
 
     def __init__(self, path: str, link: str) -> None:
@@ -380,6 +425,7 @@ class SymbolicLinkRefused(AccessDenied):
 class BucketNotFound(StorageError):
     """The store has no bucket or container of that name."""
 
+    at_fault = "the address or the connection"
     retryable = False
 
     def __init__(self, path: str, bucket: str, where: str) -> None:
@@ -397,6 +443,7 @@ class BucketNotFound(StorageError):
 class WrongRegion(StorageError):
     """The bucket is in another region, or behind another address, than the requests were sent to."""
 
+    at_fault = "the connection"
     retryable = False
 
     def __init__(self, path: str, bucket: str, endpoint: str, region: str | None) -> None:

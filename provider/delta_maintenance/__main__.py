@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from delta_maintenance.lean_arrow import collect_rarely, load_lean_parser
+from delta_maintenance.cli.main import main
 from delta_maintenance.program_end import end_program
 
 
 def run() -> NoReturn:
     """Run the command that the arguments of the process name, and end the process."""
-    collect_rarely()
-    load_lean_parser()
-    # Imported here, since loading it makes very many objects.
-    from delta_maintenance.cli.main import main
-
     end_program(main())
 
 

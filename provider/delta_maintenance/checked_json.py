@@ -24,6 +24,9 @@ _MAX_DEPTH = 50
 class ContractError(ValueError):
     """This release cannot read a spec or a report; the message says which side is wrong."""
 
+    at_fault = "the program that wrote it, mostly of another release"
+    kind, retryable = "refused", False
+
 
 class _OddValue(ValueError):
     """Well-formed JSON holds a value that cannot be used."""

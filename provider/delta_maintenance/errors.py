@@ -8,7 +8,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     │   └── SparkMisconfigured    Spark cannot start, or cannot do the work, as it is configured
     ├── VacuumRefused             a deletion might lose data
     ├── QuarantineRefused         the log does not vouch for a quarantine
-    ├── LogCleanupRefused         the log changed, or the table forbids the cleanup
+    ├── LogCleanupRefused         the table forbids the cleanup
     └── ClusterIncomplete         a machine of the cluster lacks a library
     DeltaLogError
     ├── TaskFailed                a worker or a Spark task could not rewrite its bin
@@ -26,6 +26,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     ├── SparkUnreachable          a Spark Connect server does not answer
     ├── OperationFailed           a rewrite on a Spark Connect server failed
     ├── OperationLost             a Spark Connect server has forgotten a rewrite
+    ├── ConcurrentCleanup         another process changed the log while it was being cleaned
     ├── VacuumIncomplete          a vacuum deleted some files and not others
     ├── LiveFilesMissing          files of the latest version are missing after a vacuum
     └── LogCleanupIncomplete      a log cleanup deleted some files and not others
@@ -65,7 +66,9 @@ def error_report(error: BaseException) -> ErrorReport:
         facts = {name: _plain(value) for name, value in error.facts().items() if name != "retryable"}
         return ErrorReport(type(error).__name__, str(error), error.kind, error.retryable, facts)
     report = ErrorReport(type(error).__name__, printable(str(error)) or "no message")
-    return replace(report, kind="refused", retryable=False) if isinstance(error, ContractError) else report
+    if isinstance(error, ContractError):
+        return replace(report, kind=error.kind, retryable=error.retryable)
+    return report
 
 
 def log_failure(error: BaseException) -> None:
@@ -98,6 +101,8 @@ class PlanChanged(InvalidRequest):
     :ivar approved: digest of the approved plan, and ``digest`` that of the plan now.
     """
 
+    at_fault = "another writer, or the request"
+
     def __init__(self, approved: str, digest: str) -> None:
         super().__init__(
             f"The plan {approved} was approved, but since then the table or the request has changed, and the plan is now "
@@ -109,12 +114,16 @@ class PlanChanged(InvalidRequest):
 class VacuumRefused(TableError):
     """Deleting might lose data; nothing was deleted."""
 
+    at_fault = "the table"
+
 
 class QuarantineRefused(TableError):
     """A quarantine is not restored, since no commit shows that a vacuum filled it.
 
     :ivar name: of the quarantine; ``why`` says what is wrong with it.
     """
+
+    at_fault = "the table"
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
@@ -126,7 +135,9 @@ class QuarantineRefused(TableError):
 
 
 class LogCleanupRefused(TableError):
-    """The table changed since the plan was made, or does not allow a log cleanup."""
+    """The table does not allow a log cleanup any more."""
+
+    at_fault = "the table"
 
 
 class ClusterIncomplete(TableError):
@@ -134,6 +145,8 @@ class ClusterIncomplete(TableError):
 
     :ivar missing: what is missing, by the machine's name.
     """
+
+    at_fault = "the machines of the cluster"
 
     def __init__(self, missing: Mapping[str, Sequence[str]], installed: Mapping[str, str]) -> None:
         """
@@ -157,16 +170,20 @@ class ClusterIncomplete(TableError):
 class SparkMisconfigured(InvalidRequest):
     """Spark cannot start, or cannot do the work, as it is configured. The same attempt fails again."""
 
+    at_fault = "the Spark connection, or the installation of Spark"
+
 
 class SparkUnavailable(DeltaLogError):
     """Spark cannot be reached, gives no executors, or was lost. It may be back when the next try begins."""
 
+    at_fault = "Spark"
     retryable = True
 
 
 class SparkFailed(DeltaLogError):
     """Spark gave up the work for a reason that this package does not know."""
 
+    at_fault = "Spark"
     retryable = True
 
 
@@ -178,6 +195,9 @@ class TaskFailed(DeltaLogError):
 
     :ivar bin_id: of the bin.
     """
+
+    at_fault = "what its cause says"
+    when_retryable = "as its cause"
 
     def __init__(self, bin_id: str, report: ErrorReport) -> None:
         """
@@ -224,6 +244,7 @@ class CommitPostponed(DeltaLogError):
     :ivar waited_ms: how long the run waited.
     """
 
+    at_fault = "other writers"
     retryable = True
     kind = "conflict"
 
@@ -242,6 +263,7 @@ class WorkerDied(DeltaLogError):
     :ivar exit_code: of the process; a negative one is the signal that killed it.
     """
 
+    at_fault = "the machine, mostly its memory"
     retryable = True
 
     def __init__(self, bin_id: str, exit_code: int, bytes_in: int, num_files: int) -> None:
@@ -259,6 +281,8 @@ class NoTemporarySpace(DeltaLogError):
 
     :ivar directory: where temporary files are made.
     """
+
+    at_fault = "the machine's disk"
 
     def __init__(self, directory: str, why: str) -> None:
         super().__init__(
@@ -279,6 +303,7 @@ class NewerManifest(DeltaLogError):
     :ivar manifest_version: what the manifest says.
     """
 
+    at_fault = "two releases at one run"
     retryable = True
 
     def __init__(self, bin_id: str, run_id: str, manifest_version: object, known_version: int) -> None:
@@ -300,6 +325,7 @@ class BadManifest(DeltaLogError):
     :ivar why: what is wrong with it.
     """
 
+    at_fault = "two releases at one run"
     retryable = True
 
     def __init__(self, why: str) -> None:
@@ -316,6 +342,7 @@ class ManifestReplaced(DeltaLogError):
     :ivar bin_id: of the bin, and ``path`` of the manifest in the table's directory.
     """
 
+    at_fault = "another program in the table's directory"
     retryable = True
 
     def __init__(self, bin_id: str, path: str, attempts: int) -> None:
@@ -333,6 +360,7 @@ class RewriteMismatch(DeltaLogError):
     :ivar bin_id: of the bin.
     """
 
+    at_fault = "the machine's memory or disks"
     retryable = True
 
     def __init__(self, bin_id: str, rows_read: int, rows_found: int) -> None:
@@ -353,6 +381,7 @@ class BoundsMismatch(DeltaLogError):
     :ivar why: what does not fit.
     """
 
+    at_fault = "this package"
     retryable = True
 
     def __init__(self, bin_id: str, path: str, where: str, why: str) -> None:
@@ -373,6 +402,7 @@ class SparkUnreachable(DeltaLogError):
     :ivar endpoint: host and port of the server.
     """
 
+    at_fault = "the Spark Connect server, or the way to it"
     retryable = True
 
     def __init__(self, endpoint: str, why: str) -> None:
@@ -386,6 +416,7 @@ class SparkUnreachable(DeltaLogError):
 class OperationFailed(DeltaLogError):
     """A rewrite on a Spark Connect server failed."""
 
+    at_fault = "what its cause says"
     retryable = True
 
     def __init__(self, text: str) -> None:
@@ -409,6 +440,7 @@ class OperationLost(DeltaLogError):
     :ivar why: the server's name for it, such as ``SESSION_NOT_FOUND``.
     """
 
+    at_fault = "the Spark Connect server"
     retryable = True
 
     def __init__(self, endpoint: str, why: str) -> None:
@@ -428,11 +460,32 @@ class OperationLost(DeltaLogError):
 # -- failed: of a deletion ---------------------------------------------------------------------------------------
 
 
+class ConcurrentCleanup(DeltaLogError):
+    """Another process changed the log while it was being cleaned; nothing more was deleted.
+
+    :ivar key: the key of the checkpoint's file that changed.
+    """
+
+    at_fault = "another writer"
+    retryable = True
+    kind = "conflict"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"{key} is not what it was when the cleanup was planned: another cleanup may be at work. Nothing more is deleted. "
+            "Run again."
+        )
+        self.key = key
+
+
 class VacuumIncomplete(DeltaLogError):
     """Some files were deleted, and others that should go were not. Running again goes on.
 
     :ivar deleted_files: how many files are gone, of ``deleted_bytes``; ``remaining_files`` are not.
     """
+
+    at_fault = "what its cause says"
+    when_retryable = "as its cause"
 
     def __init__(
         self, cause: Exception, deleted_files: int, deleted_bytes: int, remaining_files: int
@@ -452,6 +505,8 @@ class LiveFilesMissing(DeltaLogError):
     :ivar num_missing: how many; ``missing`` names some.
     """
 
+    at_fault = "another program, or an earlier loss"
+
     def __init__(self, version: int, missing: Sequence[str]) -> None:
         super().__init__(
             f"{len(missing)} live files of version {version} are not in the store, for example {missing[0]!r}. None of "
@@ -465,6 +520,9 @@ class LogCleanupIncomplete(DeltaLogError):
 
     :ivar deleted_files: how many files are gone, of ``deleted_bytes``; ``remaining_files`` are not.
     """
+
+    at_fault = "what its cause says"
+    when_retryable = "as its cause"
 
     def __init__(
         self, cause: DeltaLogError | OSError, deleted_files: int, deleted_bytes: int, remaining_files: int

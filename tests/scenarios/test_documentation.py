@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator
 from datetime import date
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -305,6 +306,24 @@ def test_troubleshooting_quotes_messages_as_they_are() -> None:
     messages = "\n".join(_messages())
     fragments = {piece.strip() for quote in quotes for piece in quote.split("…") if len(piece.strip()) > 3}
     assert sorted(piece for piece in fragments if piece not in messages) == []
+
+
+def _rows_outside_of_tables(text: str) -> Iterator[str]:
+    """Lines that look like a row of a table, and belong to none: an empty line, or no line of dashes, is before them."""
+    in_table, before, lines = False, "", [line for _, line in prose(text)]
+    for line, following in pairwise([*lines, ""]):
+        if not line.startswith("|"):
+            in_table = False
+        elif not in_table:
+            in_table = before == "" and re.fullmatch(r"\|[-:| ]+\|", following) is not None
+            if not in_table:
+                yield line
+        before = line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_row_of_a_table_follows_the_row_before_it(page: Path) -> None:
+    assert list(_rows_outside_of_tables(page.read_text())) == []
 
 
 def test_every_example_dag_stands_in_the_documentation() -> None:

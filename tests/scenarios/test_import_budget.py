@@ -6,7 +6,6 @@ these tests find who loads what. A program that needs another module says so her
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -46,14 +45,11 @@ LIBRARIES = {
     "pandas",
     "pyarrow.acero",
     "pyarrow.dataset",
-    "pyarrow._gcsfs",
-    "pyarrow._s3fs",
     "pyarrow.json",
     "pyspark",
     "s3fs",
     "secrets",
     "sqlglot",
-    "ssl",
     "unittest",
     "urllib.request",
     "xml",
@@ -71,16 +67,13 @@ OURS = {
     "delta_maintenance.engine.local",
     "delta_maintenance.engine.spark",
     "delta_maintenance.engine.spark_session",
-    "delta_maintenance.health.options",
     "delta_maintenance.job",
     "delta_maintenance.listing",
-    "delta_maintenance.log_upkeep.options",
     "delta_maintenance.log_upkeep.plan",
     "delta_maintenance.optimize.plan",
     "delta_maintenance.partitions.predicate",
     "delta_maintenance.rewrite.bin",
     "delta_maintenance.rewrite.laid_out_rows",
-    "delta_maintenance.vacuum.options",
     "delta_maintenance.vacuum.plan",
 }
 WATCHED = LIBRARIES | PARQUET | OURS
@@ -232,12 +225,12 @@ def succeed(program: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_what_others_load_after_us_finds_pandas_and_help_texts() -> None:
+def test_what_others_load_after_us_finds_pandas() -> None:
     succeed("""
 import os, sys
-from delta_maintenance.lean_arrow import load_lean_arrow
+from delta_maintenance.fast_start import start_fast
 before = dict(os.environ)
-load_lean_arrow()
+start_fast()
 import pyarrow as pa
 assert pa.array([1, None]).to_pylist() == [1, None]
 assert "pandas" not in sys.modules and os.environ == before
@@ -245,115 +238,13 @@ frame = pa.table({"a": [1, 2]}).to_pandas()
 import pandas
 assert isinstance(frame, pandas.DataFrame)
 assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
-from pyarrow.vendored.docscrape import NumpyDocString
-assert NumpyDocString("Sum.\\n\\nParameters\\n----------\\nx : int\\n    A number.")["Parameters"][0].name == "x"
-""")
-
-
-def test_numpy_works_without_its_help_texts() -> None:
-    succeed("""
-import sys
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
-import numpy as np
-assert np.array([1, 2]).sum() == 3 and np.ma.masked_array([1, 2], [True, False]).sum() == 2
-assert not np.array.__doc__ and "numpy._core._add_newdocs" not in sys.modules
-import numpy._core._add_newdocs
-assert "Create an array" in np.array.__doc__
-""")
-
-
-def test_a_numpy_that_calls_its_help_texts_otherwise_is_loaded() -> None:
-    succeed("""
-from delta_maintenance.lean_arrow import _help_of_numpy, _in_place
-with _in_place(*_help_of_numpy()):
-    from numpy._core._add_newdocs import anything
-    assert anything("array", doc="Creates one.") is None
-""")
-
-
-def test_a_program_that_has_numpy_keeps_its_help_texts() -> None:
-    succeed("""
-import sys, numpy as np
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
-assert "Create an array" in np.array.__doc__ and "numpy._core._add_newdocs" in sys.modules
-""")
-
-
-def test_the_functions_of_arrow_are_made_when_they_are_asked_for() -> None:
-    succeed("""
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
-import pyarrow as pa, pyarrow.compute as pc
-assert "equal" not in vars(pc)
-with ThreadPoolExecutor(16) as threads:
-    asked = [name for name in ("equal", "and_", "or", "is_null", "utf8_lower", "list_value_length") for _ in range(40)]
-    found = list(threads.map(lambda name: getattr(pc, name), asked))
-assert len(set(map(id, found))) == 6 and pc.equal is found[0] and "equal" in vars(pc)
-assert pc.and_(pa.array([True]), pa.array([False])).to_pylist() == [False]
-assert pc.utf8_zfill(pa.array(["7"]), 3).to_pylist() == ["007"] and pc.sum(pa.array([1, 2])).as_py() == 3
-assert pc.equal.__signature__ is not None and len(pc.list_functions()) > 200
-for name in ("no_such_function", "hash_sum", "count_all", "__path__"):
-    assert not hasattr(pc, name), name
-lean = {name for name in pc.list_functions() if hasattr(pc, name)} | set(vars(pc))
-del sys.modules["pyarrow.compute"]
-import pyarrow.compute as whole
-assert {name for name in vars(whole) if not name.startswith("__")} <= lean
-for name in pc.list_functions():
-    if hasattr(whole, name):
-        assert str(getattr(pc, name).__signature__ if hasattr(getattr(pc, name), "__signature__") else "") == str(
-            getattr(whole, name).__signature__ if hasattr(getattr(whole, name), "__signature__") else ""
-        ), name
-""")
-
-
-def test_the_functions_of_an_arrow_that_makes_them_otherwise_are_loaded() -> None:
-    succeed("""
-import pyarrow._compute
-class Registry:
-    def list_functions(self):
-        raise RuntimeError
-from delta_maintenance import lean_arrow
-lean_arrow._Registry = lambda *_: Registry()
-lean_arrow.load_lean_arrow()
-import pyarrow as pa, pyarrow.compute as pc
-assert "equal" in vars(pc) and "__getattr__" not in vars(pc)
-assert pc.equal(pa.array([1]), 1).to_pylist() == [True]
-""")
-
-
-def test_the_platform_is_known_to_those_who_ask_later() -> None:
-    succeed("""
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
-import sys
-assert "platform" not in sys.modules
-import platform, pyarrow, uuid
-assert platform.python_version() and uuid.uuid1() and uuid.getnode()
-pyarrow.show_info()
-assert pyarrow._platform.machine() == platform.machine() and pyarrow._platform.system() == platform.system()
-""")
-
-
-def test_the_platform_is_known_to_a_release_that_asks_while_it_is_loaded() -> None:
-    succeed("""
-import sys
-from delta_maintenance.lean_arrow import _in_place, _system
-with _in_place(*_system()):
-    import platform
-    assert platform.machine() and platform.python_version()
-    import platform as again
-assert sys.modules["platform"] is again and again.machine() == platform.machine()
 """)
 
 
 def test_pandas_and_dateutil_work_as_ever_where_they_are_loaded_later() -> None:
     succeed("""
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
+from delta_maintenance.fast_start import start_fast
+start_fast()
 import pandas, pyarrow as pa
 from dateutil.relativedelta import relativedelta
 assert pandas.Timestamp("2024-01-31") + relativedelta(months=1) == pandas.Timestamp("2024-02-29")
@@ -361,9 +252,6 @@ assert pa.table({"t": pandas.to_datetime(["2024-01-31"])}).to_pandas()["t"][0] =
 """)
 
 
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="the allocator of another C library stays as it is"
-)
 @pytest.mark.parametrize(("by_user", "allocator"), [(None, "system"), ("mimalloc", "mimalloc")])
 def test_arrow_takes_memory_from_the_c_library_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, by_user: str | None, allocator: str
@@ -371,76 +259,18 @@ def test_arrow_takes_memory_from_the_c_library_unless_the_user_says_otherwise(
     if by_user is not None:
         monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", by_user)
     succeed(f"""
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
+from delta_maintenance.fast_start import start_fast
+start_fast()
 import pyarrow as pa
 assert pa.default_memory_pool().backend_name == "{allocator}"
-""")
-
-
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="the allocator of another C library stays as it is"
-)
-def test_the_c_library_keeps_free_memory() -> None:
-    succeed("""
-import os
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
-def resident_bytes():
-    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-block = bytearray(24 << 20)
-used = resident_bytes()
-del block
-assert resident_bytes() > used - (8 << 20)
-""")
-
-
-def test_functions_take_their_options_as_ever() -> None:
-    succeed("""
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
-import pyarrow as pa, pyarrow.compute as pc
-assert pc.is_in(pa.array([1, 2]), value_set=pa.array([2])).to_pylist() == [False, True]
-assert pc.sum(pa.array([1, None]), skip_nulls=False).as_py() is None
-assert pc.match_substring(pa.array(["Ab"]), "a", ignore_case=True).to_pylist() == [True]
-assert pc.match_substring(pa.array(["Ab"]), options=pc.MatchSubstringOptions("a")).to_pylist() == [False]
-""")
-
-
-def test_an_arrow_that_reads_its_help_texts_otherwise_is_loaded_in_full() -> None:
-    succeed("""
-import sys, types
-import delta_maintenance.lean_arrow as lean
-sys.modules["pyarrow._compute_docstrings"] = types.ModuleType("of another release")
-lean.load_lean_arrow()
-assert "pyarrow.compute" not in sys.modules
-del sys.modules["pyarrow._compute_docstrings"]
-import pyarrow as pa, pyarrow.compute as pc
-assert pc.sum(pa.array([1, 2])).as_py() == 3
-assert "skip_nulls" in pc.sum.__doc__
-""")
-
-
-@pytest.mark.parametrize(
-    ("before", "least", "most"), [(700, 100_000, 1_000_000), (2_000_000,) * 3, (0, 0, 0)]
-)
-def test_a_program_of_ours_seldom_looks_for_cycles_and_never_where_that_is_off(
-    before: int, least: int, most: int
-) -> None:
-    succeed(f"""
-import gc
-gc.set_threshold({before})
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
-assert {least} <= gc.get_threshold()[0] <= {most}
 """)
 
 
 def test_a_program_that_has_pandas_keeps_it() -> None:
     succeed("""
 import pandas
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
+from delta_maintenance.fast_start import start_fast
+start_fast()
 import pyarrow as pa
 assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
 """)
@@ -453,7 +283,7 @@ def test_only_a_worker_of_a_spark_application_of_ours_goes_without_pandas(
     succeed(f"""
 import os, sys
 import pyarrow as pa
-from delta_maintenance.lean_arrow import OWN_WORKERS_VARIABLE, prepare_spark_worker
+from delta_maintenance.fast_start import OWN_WORKERS_VARIABLE, prepare_spark_worker
 os.environ[OWN_WORKERS_VARIABLE] = {variable!r}
 prepare_spark_worker()
 assert pa.array([1, None]).to_pylist() == [1, None]
@@ -474,26 +304,36 @@ assert "pandas" in sys.modules
 """)
 
 
-def test_what_is_left_out_of_pyarrow_is_not_missed() -> None:
-    """Certificates are asked for by other libraries, and files go through pyarrow's file systems."""
-    code = """
-from delta_maintenance.lean_arrow import load_lean_arrow
-load_lean_arrow()
-import io, ssl
-import pyarrow as pa, pyarrow.fs, pyarrow.parquet as pq
-assert ssl.create_default_context().check_hostname and ssl.get_default_verify_paths().openssl_cafile
-sink = io.BytesIO()
-pq.write_table(pa.table({"x": [1.5]}), sink)
-assert pq.read_table(sink).num_rows == 1
-assert pyarrow.fs.LocalFileSystem().get_file_info("/").is_file is False
-assert pyarrow.fs.HadoopFileSystem
-import socket
-assert socket.socket
-import numpy as np
-assert "numpy._typing" not in __import__("sys").modules
-assert np.linalg.eigh(np.eye(2)).eigenvalues.tolist() == [1, 1]
-import numpy.typing
-assert numpy.typing.NDArray[np.int64] is not list[np.int64] and numpy.typing.ArrayLike
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("operators.DeltaTableHealthOperator", {}),
+        (
+            "sensors.DeltaTableHealthSensor",
+            {"tombstones": 1, "timeout": 0.1, "poke_interval": 0.1, "soft_fail": True},
+        ),
+    ],
+)
+def test_a_task_that_reads_the_log_itself_loads_no_pandas(
+    compact: str, kind: str, arguments: dict[str, object]
+) -> None:
+    succeed(f"""
+import sys
+from contextlib import suppress
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow_delta import operators, sensors
+from airflow_delta.assets import MONITORING_ASSET
+from airflow_delta.testing import FakeStateStore
+from tests.support.runs.task_context import Supervisor
+
+task_runner.SUPERVISOR_COMMS = Supervisor(MONITORING_ASSET)
+names = dict(dag_id="d", task_id="t", run_id="r", map_index=-1, try_number=1, max_tries=0, xcom_push=lambda key, value: None)
+context = dict(ti=SimpleNamespace(**names), task_state_store=FakeStateStore(), outlet_events=OutletEventAccessors())
+with suppress(AirflowSkipException):
+    task = {kind}(task_id="t", table={compact!r}, **{arguments!r})
+    type(task).execute.__wrapped__(task, context)
+assert "delta_log.snapshot.snapshot" in sys.modules and "pandas" not in sys.modules
+""")

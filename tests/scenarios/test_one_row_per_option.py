@@ -57,7 +57,7 @@ class DeltaPolishOperator(DeltaJobOperator):
 
 @pytest.fixture
 def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    monkeypatch.setitem(OPERATIONS.places, "polish", (__name__, "POLISH"))
+    monkeypatch.setitem(OPERATIONS, "polish", POLISH)
     parser = make_parser(dict.fromkeys((*COMMANDS, *OPERATIONS), lambda _: None))
     return lambda *arguments: vars(parser.parse_args(["polish", "/t", *arguments]))
 

@@ -29,6 +29,8 @@ from airflow_delta.sensors import (
     DeltaTableVersionSensor,
 )
 from airflow_delta.testing import FakeStateStore
+from airflow_delta.triggers.table_wait import refusal
+from delta_log.errors import NoCredentials
 from delta_log.log.file_names import checksum_key, commit_key
 
 pytestmark = pytest.mark.usefixtures("settled_deferrals")
@@ -409,3 +411,9 @@ def test_a_refusal_that_quotes_the_table_is_one_printable_line(runs: Runs, table
     with pytest.raises(AirflowFailException, match="forged line") as caught:
         sensor(table).execute_complete(runs.context("run"), event)
     assert str(caught.value).isprintable()
+
+
+def test_a_sensor_that_the_store_refuses_names_its_connection(table: TailedTable, runs: Runs) -> None:
+    refused = refusal(NoCredentials(table.uri, "Unable to locate credentials"))
+    with pytest.raises(AirflowFailException, match="Put them into connection 'lake'"):
+        sensor(table, delta_conn_id="lake").execute_complete(runs.context("run"), refused)

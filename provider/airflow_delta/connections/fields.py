@@ -18,6 +18,9 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 class UnusableConnection(AirflowFailException):
     """A connection that no table can be opened with. Another try would find the same one."""
 
+    at_fault = "the connection"
+    retryable = False
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFields:

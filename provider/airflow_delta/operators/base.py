@@ -22,7 +22,14 @@ from airflow_delta.named_table import located
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
 from airflow_delta.operators.detached_run import DetachedRun
-from airflow_delta.operators.failure import airflow_exception, raise_for, raise_for_error
+from airflow_delta.operators.failure import (
+    airflow_exception,
+    is_of_spark,
+    raise_for,
+    raise_for_error,
+    with_connection,
+    with_spark_connection,
+)
 from airflow_delta.operators.lineage import lineage_at_end, lineage_at_start
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_run
 from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
@@ -266,6 +273,8 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             raise airflow_exception(error) from None
         if location != self.table:
             report = replace(report, table=self.table, location=location)
+        if report.error is not None:
+            report = replace(report, error=self._with_connections(report.error))
         self.report = report
         count(context, report)
         gauge_report(context, report)
@@ -286,10 +295,20 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         try:
             return located(context, hook, self.table, self.log, is_resumed=is_resumed)
         except DeltaLogError as error:
-            told = error_report(error)
+            told = self._with_connections(error_report(error))
             tell_failure(context, self.operation.name, self.table, told, self)
             gauge_failure(context, self.operation.name, self.table)
             raise_for_error(told, self.operation.name, self.table)
+
+    def _with_connections(self, error: ErrorReport) -> ErrorReport:
+        error = replace(error, message=with_connection(error.message, self.value_of("delta_conn_id")))
+        if not is_of_spark(error) or self.launcher is not None:
+            return error
+        # Imported here, since the Spark provider is optional and slows down the parsing of DAG files.
+        from airflow_delta.runners.spark_submit import master_of
+
+        spark_conn_id = self.value_of("spark_conn_id")
+        return with_spark_connection(error, spark_conn_id, master_of(spark_conn_id))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         try:

@@ -3,22 +3,62 @@
 An error that a repetition cannot cure fails the task for good (``AirflowFailException``): the table or the request was refused, a
 connection or a program is missing, or the report says that the error is not retryable. Every other error is a plain failure, and
 the user's `retries` decide.
+
+A job knows its storage options and its Spark, and not from which connections of Airflow they come. Its messages get their names here.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_delta.runners.job_runner import JobCannotStart
+from airflow_delta.runners.job_runner import JobError
+from delta_log.errors import CREDENTIALS
 from delta_log.printable import printable
 from delta_maintenance.contract import ErrorReport, JobReport
+from delta_maintenance.errors import (
+    OperationLost,
+    SparkFailed,
+    SparkMisconfigured,
+    SparkUnavailable,
+    SparkUnreachable,
+)
+
+_OF_SPARK = {
+    kind.__name__
+    for kind in (SparkMisconfigured, SparkUnavailable, SparkFailed, SparkUnreachable, OperationLost)
+}
+
+
+def with_connection(message: str, delta_conn_id: str | None) -> str:
+    """Name the connection, where a message speaks of the storage options of a table."""
+    named = "a connection that delta_conn_id names (this task has none)"
+    return message.replace(CREDENTIALS, named if delta_conn_id is None else f"connection {delta_conn_id!r}")
+
+
+def is_of_spark(error: ErrorReport) -> bool:
+    """Whether the remedy of an error is in Spark, or in the connection to it."""
+    return error.type in _OF_SPARK
+
+
+def with_spark_connection(error: ErrorReport, spark_conn_id: str, master: str | None) -> ErrorReport:
+    """Add to the message of an error of Spark which Spark it was.
+
+    :param master: as the connection names it; ``None``: not known.
+    """
+    where = (
+        f"connection {spark_conn_id!r}"
+        if master is None
+        else f"connection {spark_conn_id!r}, master {master}"
+    )
+    return replace(error, message=f"{error.message} Spark is that of {where}.")
 
 
 def airflow_exception(error: Exception) -> Exception:
     """The exception of a job that has left no report."""
-    if isinstance(error, JobCannotStart):
+    if isinstance(error, JobError) and not error.retryable:
         return AirflowFailException(str(error))
     return AirflowException(str(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -12,12 +13,13 @@ from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, TablePageLink, leading_links
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
-from airflow_delta.operators.failure import raise_for_error
+from airflow_delta.operators.failure import raise_for_error, with_connection
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_health
 from airflow_delta.operators.table_stats import gauge_failure, gauge_health
 from delta_log.printable import printable
 from delta_log.storage.table_uri import is_name
 from delta_maintenance.errors import error_report
+from delta_maintenance.fast_start import convert_without_pandas
 from delta_maintenance.health.options import HEALTH
 from delta_maintenance.options import Operation, Option
 
@@ -79,6 +81,8 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
 
     def _read(self, context: Context) -> dict[str, Any]:
         self.check_all()
+        # The process of the task does nothing else, and pandas would be a third of the memory that the reading takes.
+        convert_without_pandas()
         # Imported here, since they load pyarrow, and a DAG file imports this module.
         from delta_log.runtime import Runtime
         from delta_maintenance.health.document import health_of
@@ -97,6 +101,7 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
             raise
         except Exception as error:  # noqa: BLE001 - it becomes Airflow's, and fails the task
             told = error_report(error)
+            told = replace(told, message=with_connection(told.message, hook.delta_conn_id))
             tell_failure(context, HEALTH.name, self.table, told, self)
             gauge_failure(context, HEALTH.name, self.table)
             raise_for_error(told, HEALTH.name, self.table)

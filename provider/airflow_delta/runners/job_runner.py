@@ -11,7 +11,7 @@ A runner takes a :class:`~delta_maintenance.contract.JobSpec`, passes on the job
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_output import TaskLog as TaskLog  # noqa: PLC0414 - what a runner writes to
@@ -39,9 +39,16 @@ class JobRunner(Protocol):
 class JobError(Exception):
     """The job has left no report."""
 
+    #: Whether another try may succeed; ``at_fault``, for people: what has to change before.
+    retryable: ClassVar[bool] = True
+    at_fault: ClassVar[str] = "what the message names"
+
 
 class JobCannotStart(JobError):
     """Nothing was started. The same attempt fails again until a user corrects what the message names."""
+
+    retryable = False
+    at_fault = "the connection, or the worker"
 
 
 class JobLost(JobError):
@@ -49,6 +56,8 @@ class JobLost(JobError):
 
     :param output: the last lines it wrote; ``None``: its output is not known here.
     """
+
+    at_fault = "the machine or the cluster that ran the job"
 
     def __init__(self, problem: str, output: tuple[str, ...] | None = None) -> None:
         self.output = output or ()

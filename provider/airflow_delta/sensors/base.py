@@ -16,9 +16,11 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
+from airflow_delta.operators.failure import with_connection
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_sight
 from airflow_delta.triggers.deferral import deferral_timeout
 from delta_log.printable import printable
+from delta_maintenance.fast_start import convert_without_pandas
 from delta_maintenance.options import Option
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         self.check_all()
+        convert_without_pandas()  # the process of the task does nothing else
         if not self.deferrable:
             return super().execute(context)
         try:
@@ -122,7 +125,8 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
         :raises AirflowFailException: the table or the request is at fault.
         """
         if event["status"] == "refused":
-            raise AirflowFailException(printable(f"{event['message']} [{event['type']}]"))
+            message = with_connection(event["message"], self.value_of("delta_conn_id"))
+            raise AirflowFailException(printable(f"{message} [{event['type']}]"))
         result = self.result(context, event)
         version = result.get("version", result.get("lastVersion")) if isinstance(result, Mapping) else None
         tell_sight(context, self.table, version, self)

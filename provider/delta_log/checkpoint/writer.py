@@ -66,6 +66,9 @@ _FEW_ACTIONS = 30
 class CheckpointMismatch(DeltaLogError):
     """A checkpoint does not hold the state that the log replays to; ``differences`` names the kinds of actions."""
 
+    at_fault = "another writer; or this package, if nothing was published"
+    when_retryable = "yes, if nothing was published"
+
     def __init__(self, key: str, differences: tuple[str, ...], *, published: bool) -> None:
         remedy = (
             "Another writer made it; it was left alone, and readers may use it all the same. Remove it while the "
@@ -77,6 +80,7 @@ class CheckpointMismatch(DeltaLogError):
             f"The checkpoint {key} does not hold what the log replays to: {', '.join(differences)}. {remedy}"
         )
         self.key, self.differences, self.published = key, differences, published
+        self.retryable = not published
 
 
 class CheckpointResult(Struct, frozen=True):

@@ -42,6 +42,8 @@ class CheckpointAuditFailed(TableError):
     :ivar differences: the kinds of actions that differ.
     """
 
+    at_fault = "the writer of the checkpoint"
+
     def __init__(self, key: str, differences: tuple[str, ...], witness: str) -> None:
         super().__init__(
             f"The checkpoint {key} differs from the log of its version ({', '.join(differences)}; compared with "

@@ -32,16 +32,20 @@ from delta_log.table_config.features import Operation
 class CompactionMismatch(DeltaLogError):
     """A log compaction does not replay to the state of its commits; ``differences`` names the kinds of actions."""
 
+    at_fault = "another writer; or this package, if nothing was written"
+    when_retryable = "yes, if nothing was written"
+
     def __init__(self, key: str, differences: tuple[str, ...], *, published: bool) -> None:
         remedy = (
             "It is in the log, and readers may use it. Remove it: the commits are still there."
             if published
-            else "Nothing was written. If it stays so, this is a bug to report."
+            else "Nothing was written. Run again; if it stays so, this is a bug to report."
         )
         super().__init__(
             f"The log compaction {key} differs from its commits in {', '.join(differences)}. {remedy}"
         )
         self.key, self.differences, self.published = key, differences, published
+        self.retryable = not published
 
 
 class CompactionResult(Struct, frozen=True):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,12 +38,11 @@ _READING = {
 _DOCTOR = "whether jobs could do their work: what is installed, what the store allows, what Spark has"
 
 
-#: Where no terminal says how wide it is.
-_USUAL_COLUMNS = 80
-
-
 class UsageError(Exception):
     """The command line is wrong; the message says what to change."""
+
+    at_fault = "the request"
+    kind, retryable = "refused", False
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,30 +50,12 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. Try: {self.prog} --help")
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    return argparse.HelpFormatter(prog, width=_terminal_columns() - 2)
-
-
-@cache
-def _terminal_columns() -> int:
-    """Return the width for texts. ``argparse`` asks a module for it that loads those of several compressions."""
-    columns = whole_number(os.environ.get("COLUMNS"))
-    if columns:
-        return columns
-    try:
-        return os.get_terminal_size(sys.__stdout__.fileno()).columns or _USUAL_COLUMNS  # type: ignore[union-attr]
-    except (AttributeError, ValueError, OSError):
-        return _USUAL_COLUMNS
-
-
 def make_parser(commands: Mapping[str, Command], only: str | None = None) -> argparse.ArgumentParser:
     """The parser; its result has the function of the chosen command as ``command``.
 
     :param only: the one command that it has to know, as the first argument names it; by default, all.
     """
-    parser = _Parser(
-        prog="delta-maintenance", description="Look after Delta Lake tables.", formatter_class=_formatter
-    )
+    parser = _Parser(prog="delta-maintenance", description="Look after Delta Lake tables.")
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {VERSION}", help="print it and exit"
     )
@@ -86,9 +64,8 @@ def make_parser(commands: Mapping[str, Command], only: str | None = None) -> arg
         if only in (None, name):
             _add_reading_options(_add_command(group, name, commands[name], summary), name)
     for operations in (READINGS, OPERATIONS):
-        for name in operations:
+        for name, operation in operations.items():
             if only in (None, name):
-                operation = operations[name]
                 _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
     if only in (None, "doctor"):
         _add_doctor(group, commands["doctor"])
@@ -108,9 +85,7 @@ def _add_command(group: Any, name: str, command: Command, summary: str) -> argpa
 
 def _named(group: Any, name: str, command: Command, summary: str) -> argparse.ArgumentParser:
     description = f"{summary[0].upper()}{summary[1:]}."
-    parser: argparse.ArgumentParser = group.add_parser(
-        name, help=summary, description=description, formatter_class=_formatter
-    )
+    parser: argparse.ArgumentParser = group.add_parser(name, help=summary, description=description)
     parser.set_defaults(command=command, operation=name)
     return parser
 

@@ -20,7 +20,7 @@ from delta_log.printable import print_traceback, printable, printable_lines
 from delta_log.redaction import redact, redacted
 from delta_maintenance.cli.arguments import UsageError, make_parser, storage_options
 from delta_maintenance.contract import EXIT_DONE, EXIT_FAILED, ContractError, ErrorReport, JobSpec
-from delta_maintenance.lean_arrow import load_lean_arrow
+from delta_maintenance.fast_start import start_fast
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import ENGINE
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _output() as output:
         try:
             if arguments is None:  # this process is ours, not that of a program that calls this function
-                load_lean_arrow()
+                start_fast()
             result, text, *code = options.command(options)
         except KeyboardInterrupt:
             result, text = {"error": {"type": "Interrupted", "message": "Interrupted.", "kind": "failed"}}, ""

@@ -48,9 +48,9 @@ def _unwind(_signal: int, _frame: object) -> None:
 
 
 def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
-    from delta_maintenance.lean_arrow import load_lean_arrow
+    from delta_maintenance.fast_start import start_fast
 
-    load_lean_arrow()
+    start_fast()
 
     import pyarrow as pa
 

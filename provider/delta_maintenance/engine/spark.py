@@ -415,7 +415,7 @@ def _rewriting(
     def rewrite(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
-        from delta_maintenance.lean_arrow import prepare_spark_worker
+        from delta_maintenance.fast_start import prepare_spark_worker
 
         prepare_spark_worker()  # before what converts values when it is imported
 

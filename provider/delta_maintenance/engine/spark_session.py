@@ -22,7 +22,7 @@ from delta_maintenance.engine.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.spark_driver import is_spark_driver
 from delta_maintenance.engine.spark_failure import spark_errors
 from delta_maintenance.engine.task_secrets import Secrets
-from delta_maintenance.lean_arrow import OWN_WORKERS_VARIABLE
+from delta_maintenance.fast_start import OWN_WORKERS_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

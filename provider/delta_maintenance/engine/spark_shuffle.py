@@ -97,7 +97,7 @@ def _examining(
     def examine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
-        from delta_maintenance.lean_arrow import prepare_spark_worker
+        from delta_maintenance.fast_start import prepare_spark_worker
 
         prepare_spark_worker()  # before what converts values when it is imported
 
@@ -120,7 +120,7 @@ def _following(
     def follow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
-        from delta_maintenance.lean_arrow import prepare_spark_worker
+        from delta_maintenance.fast_start import prepare_spark_worker
 
         prepare_spark_worker()  # before what converts values when it is imported
 

@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     from delta_maintenance.contract import ErrorReport
     from delta_maintenance.engine.spark_driver import is_spark_driver
     from delta_maintenance.entrypoint.job_log import log_to
-    from delta_maintenance.lean_arrow import load_lean_arrow
+    from delta_maintenance.fast_start import start_fast
 
     try:
         missing = _missing()
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, _terminate)
         log_to(sys.stdout, nonce)
         if arguments is None and not is_spark_driver():  # this process is ours alone
-            load_lean_arrow()
+            start_fast()
         report = _run(text, nonce, parsed)
     except Terminated:
         report = _failed(text, ErrorReport("Terminated", "The job was told to end."))

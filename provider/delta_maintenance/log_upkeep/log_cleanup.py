@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from delta_log.errors import CorruptLog, UnsupportedFeature, VersionNotFound
+from delta_log.errors import CorruptLog, TableReplaced, UnsupportedFeature, VersionNotFound
 from delta_log.log.actions import Protocol, decode_actions
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.file_names import LogFileKind, commit_key
@@ -27,7 +27,6 @@ from delta_log.upkeep.classic_copy import is_needed
 from delta_log.upkeep.log_inventory import LogInventory, list_everything
 from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.errors import LogCleanupRefused
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.log_upkeep.log_deletion import LogDeletion
 from delta_maintenance.log_upkeep.options import CLEANUP_LOG
@@ -66,7 +65,8 @@ def clean_up(
     """Execute a plan; return facts and metrics for the report.
 
     :param snapshot: that the plan was made on.
-    :raises LogCleanupRefused: the table was replaced; nothing was deleted.
+    :raises TableReplaced: another table is at its address; nothing was deleted.
+    :raises LogCleanupRefused: the table forbids it; nothing was deleted.
     :raises ClockAhead: this machine's clock is ahead of the store's, so young files look old; nothing was deleted.
     :raises LogCleanupIncomplete: some files were deleted; running again continues.
     """
@@ -95,9 +95,8 @@ def plan_log_cleanup(
         return replace(plan, reasons=(f"the table forbids it: {CLEANUP_ENABLED} is false",))
     inventory = list_everything(storage)
     if inventory.listing.latest < snapshot.version:
-        raise LogCleanupRefused(
-            f"{storage.uri}: the log ends at version {inventory.listing.latest}, and version {snapshot.version} was read "
-            "from it a moment ago. Nothing was deleted. Run again when the replacement of the table is complete."
+        raise TableReplaced(
+            storage.uri, snapshot.version, f"its log ends at version {inventory.listing.latest}"
         )
     require_same_log(storage, snapshot, inventory.listing)
     plan = replace(

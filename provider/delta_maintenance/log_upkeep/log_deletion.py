@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from delta_log.errors import CorruptLog, DeltaLogError, StorageError
+from delta_log.errors import CorruptLog, DeltaLogError, StorageError, TableReplaced
 from delta_log.log.checkpoint_reader import UnreadableCheckpoint
 from delta_log.log.file_names import LOG_DIRECTORY, LogFileKind, commit_key
 from delta_log.log.log_segment import find_log_segment, list_log
@@ -23,7 +23,7 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.upkeep.classic_copy import write_classic_copy
 from delta_log.upkeep.sidecar_references import referenced_sidecars
-from delta_maintenance.errors import LogCleanupIncomplete, LogCleanupRefused
+from delta_maintenance.errors import ConcurrentCleanup, LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
     ExpiredFile,
     LogCleanupPlan,
@@ -54,6 +54,7 @@ class LogDeletion:
         """
         :raises LogCleanupRefused: before anything was deleted.
         :raises TableReplaced: the same.
+        :raises ConcurrentCleanup: the same.
         :raises ClockAhead: the same.
         :raises LogCleanupIncomplete: after something was; counts say how far it came.
         """
@@ -116,10 +117,8 @@ class LogDeletion:
         table_features.require(newest.protocol, Operation.CHECKPOINT)
         anchor = self._plan.anchor
         if newest.metadata.id != known.metadata.id or newest.version < known.version:
-            raise LogCleanupRefused(
-                f"The table at {self._storage.uri} was another one a moment ago (id {known.metadata.id}, now "
-                f"{newest.metadata.id}). Nothing more is deleted. Run again when its owner is done."
-            )
+            why = f"its id was {known.metadata.id}, and is now {newest.metadata.id}"
+            raise TableReplaced(self._storage.uri, known.version, why)
         if not is_cleanup_enabled(newest.properties):
             raise LogCleanupRefused(
                 f"{self._storage.uri}: log cleanup was switched off a moment ago. Nothing more is deleted."
@@ -127,10 +126,7 @@ class LogDeletion:
         for file in anchor.files if anchor is not None and self._touches_versions else ():
             found = self._storage.head(file.key)
             if found is None or found.size != file.info.size:
-                raise LogCleanupRefused(
-                    f"{file.key} is not what it was when the cleanup was planned: another one may be at work. Nothing more "
-                    "is deleted. Run again."
-                )
+                raise ConcurrentCleanup(file.key)
         self._snapshot = newest
 
     def _still_orphans(self) -> list[ExpiredFile]:

@@ -98,7 +98,6 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     require_rewritable(snapshot, gate)
     if spec.dry_run:
         return report("planned", plan=_dry_run(context, snapshot, options))
-    transaction = Transaction(table.storage, snapshot, gate, context.runtime)
     if spec.transaction is not None:
         app_id, version = spec.transaction.app_id, spec.transaction.version
         latest = snapshot if context.engines.finishes is None else table.snapshot()
@@ -110,6 +109,8 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     if not plan.bins and not earlier.committed and not earlier.finished:
         why = {"left": _left(plan, []), "foreign": _foreign(plan), "selection": plan.selection.to_dict()}
         return report("nothing_to_do", metrics=commit_metrics(()), **why)
+    # From here on the run writes. Whether a store can be written takes requests, which a run without work does not make.
+    transaction = Transaction(table.storage, snapshot, gate, context.runtime)
     choice = context.engines.choose(plan.bytes_in)
     if choice.engine is None:
         return report("needs_spark", engine_reason=choice.reason, plan=plan.to_dict())

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.errors import TableReplaced
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
@@ -23,15 +24,13 @@ def require_same_table(known: Snapshot, found: Snapshot) -> None:
     """
     :param known: the version that was read first.
     :param found: the latest version.
-    :raises VacuumRefused: another table has replaced the known one.
+    :raises TableReplaced: another table has replaced the known one.
     :raises UnsupportedFeature: the table now uses a feature that VACUUM does not support.
     """
     table_features.require(found.protocol, Operation.VACUUM)
     if found.metadata.id != known.metadata.id or found.version < known.version:
-        raise VacuumRefused(
-            f"The table at this address was another one a moment ago (id {known.metadata.id}, now {found.metadata.id}). "
-            "Nothing more is deleted. Run again when its owner is done."
-        )
+        why = f"its id was {known.metadata.id}, and is now {found.metadata.id}"
+        raise TableReplaced(found.table_uri, known.version, why)
 
 
 def neighbours_of(storage: Storage, basis: VacuumBasis, found: pa.Table) -> Mapping[str, str]:

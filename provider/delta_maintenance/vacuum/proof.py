@@ -101,6 +101,7 @@ def _counts_agree(storage: Storage, version: int, reading: SecondReading) -> boo
     if (num_files, size_bytes) != (reading.num_files, reading.size_bytes):
         raise VacuumRefused(
             f"The checksum of version {version} says {num_files} files of {size_bytes} bytes, and the log comes to "
-            f"{reading.num_files} files of {reading.size_bytes} bytes. Nothing was deleted. A checkpoint may have lost files."
+            f"{reading.num_files} files of {reading.size_bytes} bytes. Nothing was deleted. A checkpoint may have lost files: "
+            "compare it with an older one, and do not clean the log before."
         )
     return True

@@ -108,7 +108,10 @@ def read_log_again(storage: Storage, version: int, cutoff_ms: int) -> SecondRead
         start = _replay_checkpoint(storage, checkpoints, reading) + 1
         reading.has_checkpoint = True
         if not all(number in commits for number in range(start, version + 1)):
-            raise VacuumRefused(f"A commit between {start} and {version} is missing. Nothing was deleted.")
+            raise VacuumRefused(
+                f"A commit between {start} and {version} is missing, so what has to stay cannot be proved. Nothing was deleted. "
+                "Restore it, or look for what deletes files of the log."
+            )
     # A checkpoint may hold a removal without its time, or with one that is too early. The commit's own time is right.
     covered = SecondReading(reading.root, cutoff_ms)
     recent = [number for number in sorted(commits) if number < start and commits[number] >= cutoff_ms]
@@ -175,7 +178,10 @@ def _replay_checkpoint(storage: Storage, checkpoints: Mapping[int, list[str]], r
             reading.live.update(fresh.live)
             reading.recent |= fresh.recent
             return version
-    raise VacuumRefused("No checkpoint of this table could be read a second time. Nothing was deleted.")
+    raise VacuumRefused(
+        "No checkpoint of this table could be read a second time, so what has to stay cannot be proved. Nothing was deleted. Have a new "
+        "one written (delta-maintenance checkpoint), and vacuum then."
+    )
 
 
 def _checkpoint_actions(storage: Storage, key: str) -> Iterator[Mapping[str, Any]]:

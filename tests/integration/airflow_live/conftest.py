@@ -106,6 +106,7 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
     settings = {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": new_database(),
         "AIRFLOW_CONN_SMTP_DEFAULT": mail_server.connection,
+        "AIRFLOW_CONN_LAKE": '{"conn_type": "delta"}',
         "AIRFLOW_CONN_AMBIENT": '{"conn_type": "delta"}',
         "AIRFLOW_CONN_SALES": json.dumps(
             {"conn_type": "delta", "extra": {"allowed_roots": str(allowed_root)}}

@@ -49,6 +49,7 @@ def test_a_table_that_fails_stops_no_other_and_all_share_one_asset(
     assert instances(airflow, run_id, "maintain.optimize") == {**done, absent: "failed"}
     checkpoints = sorted(instances(airflow, run_id, "maintain.checkpoint").values())
     assert checkpoints == ["success", "success", "upstream_failed"]
+    assert instances(airflow, run_id, "maintain.health") == {**done, absent: "failed"}
     assert all(len(keys(Path(table))) == 2 for table in sound), "one file for each partition"
     told = "\n".join(airflow.task_log(MANY, run_id, "summary", 1))
     assert f"1 tables failed: {absent}" in told

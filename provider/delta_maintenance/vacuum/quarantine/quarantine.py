@@ -95,7 +95,9 @@ class Quarantine(Struct, frozen=True):
         copies = self.storage.head_many([self.prefix + key for key, _ in there])
         for (key, size), copy in zip(there, copies, strict=True):
             if copy is None or size not in (None, copy.size):
-                raise StorageError(f"{self.prefix}{key} is no whole copy of {key}.", self.prefix + key)
+                raise StorageError(
+                    f"{self.prefix}{key} is no whole copy of {key}. Run again.", self.prefix + key
+                )
 
     def files(self) -> Iterator[tuple[list[str], list[int | None]]]:
         """List the files in batches: the keys that they had in the table, and their sizes."""

@@ -14,7 +14,9 @@ from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, JobRunner
 from airflow_delta.testing import FakeJobRunner, FakeStateStore, committed
+from delta_log.errors import NoCredentials
 from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
+from delta_maintenance.errors import error_report
 
 MakeContext = Callable[..., dict[str, Any]]
 
@@ -173,6 +175,42 @@ def test_a_refusal_names_table_reason_and_type(make_context: MakeContext) -> Non
         AirflowFailException, match=r"OPTIMIZE of s3://lake/events: feature x \[UnsupportedFeature\]"
     ):
         run(Operator(local=runner, engine="local"), make_context())
+
+
+@pytest.mark.parametrize(
+    ("delta_conn_id", "told"),
+    [
+        ("lake", "Put them into connection 'lake', or give machine"),
+        (
+            None,
+            r"Put them into a connection that delta_conn_id names \(this task has none\), or give machine",
+        ),
+    ],
+)
+def test_an_error_about_credentials_names_the_connection(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, delta_conn_id: str | None, told: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", '{"conn_type": "delta"}')
+    error = error_report(NoCredentials("s3://lake/events", "Unable to locate credentials"))
+    operator = Operator(
+        local=FakeJobRunner(lambda spec: report(spec, "failed", error=error)),
+        engine="local",
+        delta_conn_id=delta_conn_id,
+    )
+    with pytest.raises(AirflowFailException, match=told):
+        run(operator, make_context())
+
+
+def test_an_error_of_spark_names_the_connection_and_the_master(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_BIG", '{"conn_type": "spark", "host": "spark://cluster", "port": 7077}')
+    runner = FakeJobRunner(failed(type="SparkUnavailable", message="The cluster has given no executor."))
+    operator = Operator(spark=runner, engine="spark", spark_conn_id="big")
+    with pytest.raises(
+        AirflowException, match="Spark is that of connection 'big', master spark://cluster:7077"
+    ):
+        run(operator, make_context())
 
 
 def test_progress_stands_in_the_task_log(

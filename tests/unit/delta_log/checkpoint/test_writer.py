@@ -285,6 +285,7 @@ def test_a_foreign_checkpoint_that_lost_something_is_named_and_not_pointed_to(li
     with pytest.raises(CheckpointMismatch, match=named) as caught:
         write_checkpoint(storage, before, RUNTIME)
     assert caught.value.differences == (named,)
+    assert not caught.value.retryable
     assert storage.head(LAST_CHECKPOINT) is None
 
 
@@ -309,6 +310,7 @@ def test_what_does_not_read_back_as_it_was_written_is_not_published(broken: bool
     with pytest.raises(CheckpointMismatch, match=named) as caught:
         write_checkpoint(storage, snapshot_of(storage), RUNTIME, "v2")
     assert caught.value.published is False
+    assert caught.value.retryable
     assert storage.objects == source.objects
 
 

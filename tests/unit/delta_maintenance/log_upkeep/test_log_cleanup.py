@@ -31,7 +31,7 @@ from delta_log.log.log_segment import list_log
 from delta_log.storage.storage import Storage
 from delta_log.testing import Fault, FaultyStorage, MemoryStorage, TornListings
 from delta_log.upkeep.checkpoint_audit import CheckpointAuditFailed
-from delta_maintenance.errors import LogCleanupIncomplete, LogCleanupRefused
+from delta_maintenance.errors import ConcurrentCleanup, LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.log_cleanup import clean_up, plan_log_cleanup
 from delta_maintenance.log_upkeep.plan.log_cleanup import LogCleanupPlan, LogRetention
 from delta_maintenance.progress import SilentProgress
@@ -486,7 +486,7 @@ def test_a_clock_that_is_ahead_of_the_store_deletes_nothing() -> None:
 
 def test_an_anchor_that_is_gone_stops_it() -> None:
     storage = table(versions=12, checkpoints=(8,))
-    with pytest.raises(LogCleanupRefused, match="not what it was"):
+    with pytest.raises(ConcurrentCleanup, match="not what it was"):
         meanwhile(storage, lambda: storage.delete([f"_delta_log/{8:020d}.checkpoint.parquet"]))
     assert readable_versions(storage) == set(range(12))
 
