@@ -322,6 +322,8 @@ class JobReport:
     :param earlier_tries: ``bins``, ``files`` and ``bytes`` that earlier tries of the run had finished, and this one took over.
     :param table_size: what the run changed about the whole table, apart from other writers: ``files_before``,
         ``files_after``, ``bytes_before`` and ``bytes_after``.
+    :param reading: what the table needs after the run, as far as the run knows it: ``version``, ``status``, ``facts``, ``findings`` and
+        ``recommendations`` as in the document of health, and in ``unmeasured`` the findings that it does not look for.
     :param skipping: of a run with a layout, for each of its columns, the parts of the rewritten files that a query for one value
         skipped ``before`` and skips ``after``; ``rangeBefore`` and ``rangeAfter`` likewise for 2 % of the rows. By statistics.
     :param partitions: of a rewrite that committed, what it changed in those :data:`MAX_PARTITIONS` partitions that lost the most
@@ -362,6 +364,7 @@ class JobReport:
     selection: Mapping[str, Any] | None = None
     earlier_tries: Mapping[str, int] | None = None
     table_size: Mapping[str, int] | None = None
+    reading: Mapping[str, Any] | None = None
     skipping: Sequence[Mapping[str, Any]] | None = None
     partitions: Sequence[Mapping[str, Any]] | None = None
     phases: Mapping[str, int] | None = None
@@ -460,6 +463,7 @@ REPORT_MEMBERS: Mapping[str, Kind] = {
     "selection": OBJECT.or_none(),
     "earlier_tries": INTEGERS.or_none(),
     "table_size": INTEGERS.or_none(),
+    "reading": OBJECT.or_none(),
     "skipping": OBJECTS.or_none(),
     "partitions": OBJECTS.or_none(),
     "phases": INTEGERS.or_none(),

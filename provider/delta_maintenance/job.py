@@ -128,7 +128,7 @@ def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporte
 
     try:
         run: Callable[[JobSpec, JobContext], JobReport] = import_module(RUN[spec.operation]).run
-        return run(spec, context)
+        return _with_reading(run(spec, context), context)
     except OSError as error:
         # Libraries raise errors without a number for much that no system call refused.
         return failed(_storage_error(error, table) if error.errno else error)
@@ -139,6 +139,26 @@ def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporte
             context.engines.end()
         except DeltaLogError as error:
             progress.message(f"the session on the Spark Connect server is left to its time limit: {error}")
+
+
+#: Reports with these statuses end with a reading: the table was looked at, and nothing is left to do.
+_ENDED = ("committed", "nothing_to_do", "written", "cleaned")
+
+
+def _with_reading(report: JobReport, context: JobContext) -> JobReport:
+    """Add what the table needs now, as far as the job knows it without another request."""
+    if report.status not in _ENDED or not context.seen:
+        return report
+    # Imported here: most jobs plan no health.
+    from delta_maintenance.health.document import reading_of
+
+    seen = context.seen[-1]
+    try:
+        reading = reading_of(seen.snapshot, context.runtime.now_ms(), seen.checkpointed, report.table)
+    except DeltaLogError as error:
+        context.progress.message(f"the table's health was not read after the run: {error}")
+        return report
+    return replace(report, reading=reading)
 
 
 def _storage_error(error: OSError, table: Table) -> StorageError:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from delta_log.runtime import Runtime
+from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table import Table
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engines import Engines
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest_file import RunKey
+
+
+class SeenTable(Struct, frozen=True):
+    """The newest state of the table that a job has met.
+
+    :param checkpointed: the version of a checkpoint that the job has written since; a snapshot does not learn of it.
+    """
+
+    snapshot: Snapshot
+    checkpointed: int | None = None
 
 
 class JobContext(Struct, frozen=True):
@@ -20,6 +31,7 @@ class JobContext(Struct, frozen=True):
     :param engines: for operations that distribute their work.
     :param run_key: the secret that the tries of one run share.
     :param started_ms: when the job began; plans are made for this moment.
+    :param seen: what the job has met of the table so far, the newest last.
     """
 
     table: Table
@@ -28,6 +40,12 @@ class JobContext(Struct, frozen=True):
     engines: Engines
     run_key: RunKey
     started_ms: int
+    seen: list[SeenTable] = field(default_factory=list)
+
+    def saw(self, snapshot: Snapshot | None, checkpointed: int | None = None) -> None:
+        """Note the newest state of the table, for the reading with which the job ends."""
+        if snapshot is not None:
+            self.seen.append(SeenTable(snapshot, checkpointed))
 
     def report(self, spec: JobSpec, status: str, read_version: int | None, **facts: Any) -> JobReport:
         """The report of a job that ends now.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_delta.monitoring.failures import is_open
+from airflow_delta.monitoring.readings import WITHOUT_CHANGE, newest_reading
 from airflow_delta.monitoring.record import HEALTH, SIGHT, Record, Source, table_id
 from delta_log.printable import printable
 
@@ -101,6 +102,7 @@ def row_of(
     failed = newest_by_operation(failures)
     open_failures = [failure for failure in failed.values() if is_open(failure, ended)]
     reading, sight = ended.pop(HEALTH, None), ended.pop(SIGHT, None)
+    reading = newest_reading(reading, ended.values())
     work = max(ended.values(), key=lambda record: record.time_ms, default=None)
     return {
         "id": table_id(table),
@@ -167,7 +169,7 @@ def _is_outdated(reading: Record | None, runs: Iterable[Record]) -> bool:
     """Whether a run changed the table since its health was read."""
     if reading is None:
         return False
-    return any(run.time_ms > reading.time_ms and run.status not in _WITHOUT_CHANGE for run in runs)
+    return any(run.time_ms > reading.time_ms and run.status not in WITHOUT_CHANGE for run in runs)
 
 
 def _is_next_done(reading: Record | None, ended: Mapping[str, Record]) -> bool:
@@ -175,9 +177,6 @@ def _is_next_done(reading: Record | None, ended: Mapping[str, Record]) -> bool:
     advice = objects(reading.body.get("recommendations")) if reading is not None else []
     run = ended.get(text(advice[0], "operation") or "") if advice else None
     return _is_outdated(reading, [] if run is None else [run])
-
-
-_WITHOUT_CHANGE = ("nothing_to_do", "planned")
 
 
 def _last_runs(reading: Record | None, ended: Mapping[str, Record]) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from airflow_delta.monitoring.fleet import (
     source_of,
     text,
 )
+from airflow_delta.monitoring.readings import newest_reading
 from airflow_delta.monitoring.record import HEALTH, RUN, Record
 
 #: Deepest level and longest list of what is passed on of a record as it is.
@@ -47,6 +48,7 @@ def table_view(
     readings = [record for record in newest_first if record.kind == HEALTH]
     runs = [record for record in newest_first if record.kind == RUN]
     plan = next((record for record in runs if record.status == "planned"), None)
+    known = newest_reading(readings[0] if readings else None, runs)
     every = sorted([*runs, *failures], key=lambda record: record.time_ms, reverse=True)
     return {
         "row": row_of(
@@ -56,11 +58,11 @@ def table_view(
             [_trend_point(one) for one in readings[:_MAX_TREND][::-1]],
             watch,
         ),
-        "health": None if not readings else health_view(readings[0]),
+        "health": None if known is None else health_view(known),
         "trend": [_point(reading) for reading in reversed(readings)],
         "runs": [run_line(record) for record in every],
         "versions": versions(readings),
-        "features": [] if not readings else [feature_note(name) for name in _features(readings[0])],
+        "features": [] if known is None else [feature_note(name) for name in _features(known)],
         "plan": None if plan is None else {"run": run_line(plan), "lines": lines_of(plan)[:_MAX_PLAN_LINES]},
     }
 

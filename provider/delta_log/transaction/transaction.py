@@ -63,6 +63,7 @@ class CommitResult:
     :ivar dropped: groups of the change, by number, that were left out because their sources changed, and why.
     :ivar remapped: numbers of groups that were made anew because their sources changed.
     :ivar snapshot: the table as of ``version``, if this call committed it; building it needed no reads.
+    :ivar checkpointed: the version of the checkpoint that followed this commit or an earlier one of the transaction.
     """
 
     version: int
@@ -70,6 +71,7 @@ class CommitResult:
     dropped: Mapping[int, CommitFailed] = field(default_factory=dict)
     remapped: frozenset[int] = frozenset()
     snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
+    checkpointed: int | None = field(default=None, compare=False)
 
 
 class Transaction:
@@ -329,7 +331,8 @@ class Transaction:
         self._checkpointed = look_after(
             snapshot, self._storage, transaction_id, self._runtime, self._checkpointed
         )
-        return CommitResult(version, False, rebase.dropped, frozenset(rebase.remapped), snapshot)
+        remapped = frozenset(rebase.remapped)
+        return CommitResult(version, False, rebase.dropped, remapped, snapshot, self._checkpointed)
 
 
 def _cleaned(version: int, latest: int) -> CommitFailed:

@@ -15,12 +15,13 @@ from msgspec import Struct
 
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
+from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.table_uri import is_name
 from delta_log.table import Table
 from delta_maintenance.health.diagnosis import Advice, Diagnosis, diagnose
 from delta_maintenance.health.facts import HealthFacts
 from delta_maintenance.health.options import HealthOptions
-from delta_maintenance.health.reading import read_health
+from delta_maintenance.health.reading import UNMEASURED, read_health, read_snapshot
 from delta_maintenance.log_upkeep.options import CHECKPOINT, CLEANUP_LOG, COMPACT_LOG
 from delta_maintenance.optimize.options import OPTIMIZE, PURGE
 from delta_maintenance.options import Operation, Switch
@@ -66,6 +67,31 @@ def health_of(table: Table, address: str, options: HealthOptions, runtime: Runti
     facts = read_health(table, options, runtime.now_ms())
     document = document_of(redact(address), facts, diagnose(facts, options))
     return {**document, "location": table.uri} if is_name(address) else document
+
+
+def reading_of(snapshot: Snapshot, now_ms: int, checkpointed: int | None, address: str) -> dict[str, Any]:
+    """Say what a table needs, as far as a snapshot tells without a request: the document of :func:`health_of` without what was not
+    measured. ``unmeasured`` names the findings that the reading does not look for.
+
+    :param checkpointed: the version of a checkpoint that was written since the snapshot was made.
+    """
+    options = HealthOptions()
+    facts = read_snapshot(snapshot, options, now_ms, checkpointed)
+    document = document_of(redact(address), facts, diagnose(facts, options))
+    told = document["facts"]
+    log = {name: told["log"][name] for name in _LOG_FACTS}
+    for name in ("removedFiles", "lastRuns", "numCommitsRead", "commits", "layout", "checksum"):
+        del told[name]
+    del document["table"]
+    return {**document, "facts": {**told, "log": log}, "unmeasured": list(UNMEASURED)}
+
+
+_LOG_FACTS = (
+    "checkpointVersion",
+    "numCommitsSinceCheckpoint",
+    "sizeOfCommitsSinceCheckpoint",
+    "checkpointInterval",
+)
 
 
 def document_of(address: str, facts: HealthFacts, diagnosis: Diagnosis) -> dict[str, Any]:

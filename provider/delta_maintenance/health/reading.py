@@ -33,6 +33,7 @@ from delta_maintenance.health.facts import (
     LogFacts,
     PlannedRewrite,
     Refusal,
+    RemovedFiles,
 )
 from delta_maintenance.health.file_sizes import classes_of_checksum, in_classes, partition_needs, size_classes
 from delta_maintenance.health.last_runs import last_runs
@@ -42,7 +43,7 @@ from delta_maintenance.health.planned_rewrites import has_no_vectors, most_files
 from delta_maintenance.health.removed_files import removed_files
 from delta_maintenance.log_upkeep.log_cleanup import expired_version
 from delta_maintenance.log_upkeep.log_compaction import nothing_left
-from delta_maintenance.log_upkeep.plan.checkpoint import plan_checkpoint
+from delta_maintenance.log_upkeep.plan.checkpoint import ReplayCost, plan_checkpoint
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
     PROTECTED_BEFORE,
     LogRetention,
@@ -70,11 +71,12 @@ def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFact
     segment = segment_of(inventory.listing, storage, snapshot.version)
     tail, pieces = replay_cost(storage, snapshot, segment)
     refusals = _refusals(snapshot)
+    checksum = _checksum(storage, snapshot.version)
     runs, commits, num_commits_read = last_runs(storage, snapshot, inventory.listing)
     return HealthFacts(
         version=snapshot.version,
         measured_ms=now_ms,
-        files=_file_facts(storage, snapshot, options, now_ms, refusals.keys()),
+        files=_file_facts(snapshot, checksum, options, now_ms, refusals.keys()),
         checkpoint=plan_checkpoint(tail, checkpoint_interval(snapshot.properties)),
         compaction=_compaction(storage, segment, pieces) if options.compact_log else None,
         log=_log_facts(storage, snapshot, inventory, now_ms),
@@ -85,6 +87,44 @@ def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFact
         num_commits_read=num_commits_read,
         commits=commits,
     )
+
+
+def read_snapshot(
+    snapshot: Snapshot, options: HealthOptions, now_ms: int, checkpointed: int | None
+) -> HealthFacts:
+    """Read the facts that a snapshot tells, with no request to the store. What is :data:`UNMEASURED` counts as nothing.
+
+    :param checkpointed: the version of a checkpoint that was written since the snapshot was made.
+    """
+    refusals = _refusals(snapshot)
+    commits, num_bytes, version = (
+        snapshot.commits_since_checkpoint,
+        snapshot.bytes_since_checkpoint,
+        snapshot.checkpoint_version,
+    )
+    if checkpointed is not None:
+        commits, num_bytes, version = min(commits, snapshot.version - checkpointed), 0, checkpointed
+    nothing = FileTotal()
+    return HealthFacts(
+        version=snapshot.version,
+        measured_ms=now_ms,
+        files=_file_facts(snapshot, (None, "missing"), options, now_ms, refusals.keys()),
+        checkpoint=plan_checkpoint(
+            ReplayCost(snapshot.version, version, commits, num_bytes),
+            checkpoint_interval(snapshot.properties),
+        ),
+        compaction=None,
+        log=LogFacts(0, 0),
+        removed=RemovedFiles(nothing, nothing, nothing, None, 0),
+        features=_features(snapshot),
+        refusals=refusals,
+        last_runs={},
+        num_commits_read=0,
+    )
+
+
+#: Findings that a snapshot alone does not tell.
+UNMEASURED = ("poor_layout", "log_compaction_due", "reclaimable_files", "expired_log_files", "wrong_checksum")
 
 
 def _features(snapshot: Snapshot) -> tuple[str, ...]:
@@ -112,16 +152,21 @@ def _refusals(snapshot: Snapshot) -> dict[str, Refusal]:
 
 
 def _file_facts(
-    storage: Storage, snapshot: Snapshot, options: HealthOptions, now_ms: int, refused: Collection[str]
+    snapshot: Snapshot,
+    read_checksum: tuple[VersionChecksum | None, str],
+    options: HealthOptions,
+    now_ms: int,
+    refused: Collection[str],
 ) -> FileFacts:
     """Read the facts of the live files.
 
+    :param read_checksum: the version's checksum, and its state as long as it was not compared with the log.
     :param refused: names of the operations that refuse the table.
     """
     request = OptimizeOptions.from_mapping(options.optimize_request)
     target = target_size(snapshot, request)
     minimum = min_file_size(target, request)
-    checksum, state = _checksum(storage, snapshot.version)
+    checksum, state = read_checksum
     can_optimize = "optimize" not in refused
     layout = can_optimize and looks_for_layout(snapshot, options)
     if checksum is not None and has_no_vectors(checksum) and not layout:

@@ -36,6 +36,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     """
     options = CheckpointOptions.from_mapping(spec.options)
     snapshot = context.table.snapshot()
+    context.saw(snapshot)
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     plan = _plan(context, snapshot, options)
     if spec.dry_run:
@@ -50,6 +51,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
         done.compact_log(context, snapshot, plan.compaction)
     if plan.cleanup is not None:
         done.clean_up(context, snapshot, plan.cleanup)
+    context.saw(snapshot, done.version)
     return context.report(
         spec, done.status, snapshot.version, version=done.version, metrics=done.metrics, plan=done.facts
     )

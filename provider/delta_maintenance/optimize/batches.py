@@ -62,7 +62,7 @@ class Batches(Struct):
     :ivar committed: bins in the table, with those of earlier tries.
     :ivar remapped: how many of them took over deletions.
     :ivar dropped: bins that were left out, each with its conflict.
-    :ivar version: of the last commit.
+    :ivar version: of the last commit, and ``latest`` what this try's last commit has done.
     :ivar commit_ms: how long the commits took, without what was waited for a gap.
     :ivar already_done: another try has finished the run.
     """
@@ -79,6 +79,7 @@ class Batches(Struct):
     dropped: list[tuple[BinManifest, CommitFailed]] = field(default_factory=list)
     num_batches: int = 0
     version: int | None = None
+    latest: CommitResult | None = None
     already_done: bool = False
     commit_ms: int = 0
     _pending: list[BinManifest] = field(default_factory=list)
@@ -190,6 +191,7 @@ class Batches(Struct):
         if result.already_done:
             self.already_done = True
             return
+        self.latest = result
         if manifests:
             self.num_batches += 1
         self.dropped += [(manifests[number], conflict) for number, conflict in result.dropped.items()]

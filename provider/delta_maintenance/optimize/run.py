@@ -87,6 +87,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     :raises DeltaLogError: nothing was committed.
     """
     table, snapshot = context.table, _snapshot(context)
+    context.saw(snapshot)
 
     def report(status: str, **facts: Any) -> JobReport:
         return context.report(spec, status, snapshot.version, transaction=spec.transaction, **facts)
@@ -141,6 +142,8 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     spent = [*earlier.manifests, *work.manifests]
     lost = [*earlier.stale, *(manifest for manifest, _ in batches.dropped)]
     _clean_up(context, spent, lost, options)
+    if batches.latest is not None:
+        context.saw(batches.latest.snapshot, batches.latest.checkpointed)
     if batches.already_done:
         return report("already_done", **facts, **work.facts(rewrite))
     written = {m.bin_id: [output.stats for output in m.outputs] for m in batches.committed}

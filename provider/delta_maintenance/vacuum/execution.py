@@ -45,11 +45,13 @@ class VacuumOutcome(Struct, frozen=True):
 
     :param version: the version of ``VACUUM END``; ``None`` if there was nothing to delete and nothing was committed.
     :param facts: what the report's plan says about the proof and the last check.
+    :param ended: the commit of ``VACUUM END``.
     """
 
     version: int | None
     metrics: Mapping[str, int]
     facts: Mapping[str, Any]
+    ended: CommitResult | None = None
 
 
 def execute_plan(
@@ -98,7 +100,7 @@ def execute_plan(
     facts |= _with_warnings(plan, warnings)
     if plan.is_unseen:
         facts |= {"numAbsentFiles": deletion.num_absent, "numYoungFiles": deletion.num_young}
-    return VacuumOutcome(ended.version, metrics, facts)
+    return VacuumOutcome(ended.version, metrics, facts, ended)
 
 
 def refuse_missing_files(storage: Storage, planned: PlannedVacuum) -> None:

@@ -37,6 +37,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     table = context.table
     options = VacuumOptions.from_mapping(spec.options)
     snapshot = table.snapshot()
+    context.saw(snapshot)
 
     def report(status: str, read_version: int = snapshot.version, **facts: Any) -> JobReport:
         return context.report(spec, status, read_version, transaction=spec.transaction, **facts)
@@ -120,6 +121,8 @@ def _execute(spec: JobSpec, context: JobContext, planned: PlannedVacuum) -> tupl
             progress.message(line)
     outcome = execute_plan(storage, planned, progress, context.runtime, tags, transaction)
     is_committed = outcome.version is not None
+    if outcome.ended is not None:
+        context.saw(outcome.ended.snapshot, outcome.ended.checkpointed)
     housekeeping = keep_house(storage, planned, progress, dry_run=False, is_committed=is_committed)
     facts = {**outcome.facts, **housekeeping.facts()}
     if housekeeping.warning is not None:

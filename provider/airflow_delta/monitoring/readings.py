@@ -1,0 +1,84 @@
+"""What is known of a table's health: the newest reading of a health task, and what later runs have read at their end.
+
+A run tells what its own snapshot shows, and names the findings for which it did not look (``unmeasured``). These stay as an earlier
+reading found them, until a run has done what that reading recommended against them. Pure functions of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from airflow_delta.monitoring.record import HEALTH, Record
+
+_SEVERITIES = ("info", "attention", "critical")
+#: Statuses of runs that did nothing of what was recommended.
+WITHOUT_CHANGE = ("nothing_to_do", "planned")
+
+
+def newest_reading(reading: Record | None, runs: Iterable[Record]) -> Record | None:
+    """Return what is known of a table's health, as one reading; ``None``: nothing.
+
+    :param reading: the newest of a health task.
+    :param runs: that ended well: at least the newest of each operation.
+    """
+    since = sorted(
+        (run for run in runs if reading is None or run.time_ms > reading.time_ms), key=lambda run: run.time_ms
+    )
+    told = [run for run in since if isinstance(run.body.get("reading"), Mapping)]
+    if not told:
+        return reading
+    newest = told[-1]
+    body: dict[str, Any] = dict(newest.body["reading"])
+    if reading is not None:
+        done = {run.operation for run in since if run.status not in WITHOUT_CHANGE}
+        body = _merged(reading.body, body, done)
+    return replace(newest, kind=HEALTH, operation=HEALTH, body=body)
+
+
+def _merged(older: Mapping[str, Any], newer: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
+    """Add to a run's reading what it did not look for, as the older reading found it.
+
+    :param done: operations that have changed the table since the older reading.
+    """
+    unmeasured = newer.get("unmeasured")
+    open_codes = set(unmeasured) if isinstance(unmeasured, list) else set()
+    advice = _objects(older.get("recommendations"))
+    cured = {code for one in advice if one.get("operation") in done for code in _texts(one.get("findings"))}
+    left = [one for one in _objects(older.get("findings")) if one.get("code") in open_codes - cured]
+    codes = {one.get("code") for one in left}
+    findings = [*_objects(newer.get("findings")), *left]
+    helpful = [one for one in advice if codes & set(_texts(one.get("findings")))]
+    status = newer.get("status")
+    if status != "unsupported" and left:
+        known = [one["severity"] for one in findings if one.get("severity") in _SEVERITIES]
+        worst = max(map(_SEVERITIES.index, known), default=0)
+        status = ("healthy", "attention", "critical")[worst]
+    facts = {**_object(older.get("facts")), **_object(newer.get("facts"))}
+    facts["log"] = {
+        **_object(_object(older.get("facts")).get("log")),
+        **_object(_object(newer.get("facts")).get("log")),
+    }
+    if "vacuum" in done:
+        facts.pop("removedFiles", None)
+    recommendations = [*_objects(newer.get("recommendations")), *helpful]
+    return {
+        **newer,
+        "status": status,
+        "facts": facts,
+        "findings": findings,
+        "recommendations": recommendations,
+    }
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
