@@ -26,7 +26,6 @@ from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from delta_log.snapshot.completed_actions import (
     complete_adds,
     complete_metadata,
-    complete_protocol,
     complete_removes,
 )
 from delta_log.snapshot.snapshot import Snapshot
@@ -60,7 +59,7 @@ class CheckpointState:
     def of(cls, snapshot: Snapshot, now_ms: int) -> CheckpointState:
         return cls(
             snapshot.version,
-            complete_protocol(snapshot.protocol),
+            snapshot.protocol,
             complete_metadata(snapshot.metadata),
             _live_transactions(snapshot, now_ms),
             tuple(sorted(snapshot.domains, key=lambda d: d.domain)),
@@ -99,7 +98,7 @@ class CheckpointState:
     def differences(self, other: OtherActions) -> list[str]:
         """Name the kinds of action, files apart, in which a checkpoint differs from this state."""
         found = {
-            "protocol": other.protocol is not None and complete_protocol(other.protocol) == self.protocol,
+            "protocol": other.protocol == self.protocol,
             "metaData": other.metadata is not None and _is_same_metadata(other.metadata, self.metadata),
             # The checkpoint may hold more of them: its writer's clock may have been behind ours.
             "txn": all(other.transactions.get(t.appId) == t for t in self.transactions),

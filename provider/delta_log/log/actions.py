@@ -53,10 +53,20 @@ class Metadata(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Protocol(msgspec.Struct, omit_defaults=True, gc=False):
+    """A protocol that lists features exactly where its versions (reader 3, writer 7) have a list.
+
+    Some writers state empty lists below these versions, or none at them. Both are made one form here, so that whatever
+    is read, compared or written agrees.
+    """
+
     minReaderVersion: _Int32
     minWriterVersion: _Int32
     readerFeatures: list[str] | None = None
     writerFeatures: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.readerFeatures = self.readerFeatures or [] if self.minReaderVersion >= 3 else None
+        self.writerFeatures = self.writerFeatures or [] if self.minWriterVersion >= 7 else None
 
 
 class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):

@@ -16,7 +16,7 @@ from delta_log.errors import CorruptLog
 from delta_log.log.actions import DomainMetadata, Int64, Metadata, Protocol, SetTransaction
 from delta_log.log.file_names import checksum_key
 from delta_log.snapshot.commit_info import ICT_ENABLED
-from delta_log.snapshot.completed_actions import complete_metadata, complete_protocol
+from delta_log.snapshot.completed_actions import complete_metadata
 from delta_log.snapshot.counts import Counts
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.file_histogram import SIZE_BOUNDARIES
@@ -103,7 +103,7 @@ def checksum_of(snapshot: Snapshot, txn_id: str | None) -> VersionChecksum:
         numMetadata=1,
         numProtocol=1,
         metadata=complete_metadata(snapshot.metadata),
-        protocol=complete_protocol(protocol),
+        protocol=protocol,
         inCommitTimestampOpt=snapshot.timestamp_ms if flag(properties, ICT_ENABLED) else None,
         setTransactions=None
         if TRANSACTION_RETENTION in properties
