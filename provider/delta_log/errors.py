@@ -12,6 +12,9 @@
     │   ├── LogReplaced         the log ends before a version that was read from it
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
+    │   ├── InvalidMetadata     the table's schema, or what else a commit has set for the whole table, cannot be used
+    │   │   └── InvalidProperty  a table property has a value that it cannot have
+    │   ├── InvalidPartitionValue  a partition value of a file is no value of its column's type
     │   ├── ClockAhead          young files look old by this machine's clock
     │   ├── CorruptThrift       a Parquet file's metadata are broken; of delta_log.parquet.thrift_compact
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
@@ -48,6 +51,8 @@ from delta_log.redaction import redact, redacted
 
 #: No store has longer names.
 _MAX_PATH = 4096
+#: Characters of a property or partition value that a message shows.
+_SHOWN_VALUE = 200
 
 
 def brief(text: str, limit: int = 500) -> str:
@@ -170,6 +175,75 @@ class CorruptLog(TableError):
             f"{path} contradicts the Delta protocol: {why}. Restore that file, or ask its writer."
         )
         self.path, self.why = path, why
+
+
+class InvalidMetadata(TableError):
+    """Something that a commit has set for the whole table, such as its schema, cannot be used. No file is broken.
+
+    :ivar what: what was set, by its name in the log; ``why`` says what is wrong with it.
+    """
+
+    def __init__(self, what: str, why: str) -> None:
+        why = brief(why)
+        super().__init__(
+            f"The {what} of this table cannot be used: {why}. Its files are not broken, so none has to be restored: set "
+            "it right with the engine that set it, or restore the table to a version before it was set."
+        )
+        self.what, self.why = what, why
+
+
+class InvalidProperty(InvalidMetadata):
+    """A table property has a value that it cannot have.
+
+    :ivar name: of the property, and ``value`` what it is set to.
+    """
+
+    def __init__(self, name: str, value: str, wanted: str, example: str) -> None:
+        """
+        :param wanted: for people: which values are possible.
+        :param example: one of them.
+        """
+        value = brief(value, _SHOWN_VALUE)
+        super(InvalidMetadata, self).__init__(
+            f"The table property {name} is {value!r}, not {wanted}. Set it right: ALTER TABLE … SET TBLPROPERTIES "
+            f"('{name}' = '{example}'); or return to its default: ALTER TABLE … UNSET TBLPROPERTIES ('{name}')."
+        )
+        self.what, self.why = "metaData.configuration", f"{name} is {value!r}, not {wanted}"
+        self.name, self.value = name, value
+
+
+class InvalidPartitionValue(TableError):
+    """A partition value of a file is no value of its column's type, and the operation needs the value.
+
+    :ivar column: its logical name, and ``value`` the text in the log; ``why`` says what is wrong with it.
+    :ivar path: of a file with that value, as the log has it; ``None``: the value is not that of a file.
+    :ivar version: of the table in which the file is live.
+    """
+
+    def __init__(
+        self,
+        column: str,
+        value: str,
+        type_name: str,
+        why: str,
+        path: str | None = None,
+        version: int | None = None,
+    ) -> None:
+        file = "A file" if path is None else f"The file {brief(path, _MAX_PATH)}"
+        live = "" if version is None else f" in version {version}"
+        shown = brief(value, _SHOWN_VALUE)
+        super().__init__(
+            f"{file} of this table has{live} the partition value {shown!r} in column {column}, which is no {type_name}: "
+            f"{why}. The file itself is not broken. Have the rows of this partition written again by an engine that "
+            "reads the value, or delete them by another partition column; operations that do not need this value work."
+        )
+        self.column, self.value, self.why = column, value, why
+        self.path, self.version = path, version
+        self._type_name = type_name
+
+    def of_file(self, path: str, version: int) -> InvalidPartitionValue:
+        """Return this error with a file that has the value."""
+        return InvalidPartitionValue(self.column, self.value, self._type_name, self.why, path, version)
 
 
 class ClockAhead(TableError):

@@ -215,7 +215,7 @@ class _Writer(Struct, frozen=True):
                 with suppress(StorageError):
                     storage.delete(staged.own_sidecar_keys)
             raise error from replaced
-        warnings = _point_to(storage, lambda: _pointer(storage, staged))
+        warnings = (*self.state.warnings, *_point_to(storage, lambda: _pointer(storage, staged)))
         return CheckpointResult(
             snapshot.version,
             self.policy,
@@ -333,7 +333,7 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
         size_bytes,
         keys,
         already_there=True,
-        warnings=warnings,
+        warnings=(*state.warnings, *warnings),
     )
 
 

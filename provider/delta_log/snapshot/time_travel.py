@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from delta_log.errors import CorruptLog, NotATable, VersionNotFound
+from delta_log.errors import InvalidProperty, NotATable, VersionNotFound
 from delta_log.log.actions import Action, decode_actions
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.log_segment import LogListing, list_log, segment_of
@@ -96,7 +96,7 @@ def _since(action: Action) -> int | None:
     since = properties.get(ICT_ENABLEMENT_VERSION, "0")
     version = whole_number(since)
     if version is None:
-        raise CorruptLog("metaData.configuration", f"{ICT_ENABLEMENT_VERSION} is {since!r}, not a version")
+        raise InvalidProperty(ICT_ENABLEMENT_VERSION, since, "a version", "0")
     return version
 
 

@@ -8,11 +8,13 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from delta_log.errors import CorruptLog, TableError, UnsupportedFeature
+from delta_log.errors import CorruptLog, InvalidProperty, TableError, UnsupportedFeature
 from delta_log.log.log_replay import replay_commits
 from delta_log.log.log_segment import LogSegment, segment_of
 from delta_log.snapshot.commit_info import ICT_ENABLED
@@ -56,6 +58,9 @@ from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import min_file_size
 from delta_maintenance.optimize.plan.rewrite_tag import target_size
 from delta_maintenance.optimize.rewritable import require_rewritable
+from delta_maintenance.vacuum.cutoff import retention_of
+
+_Result = TypeVar("_Result")
 
 
 def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFacts:
@@ -69,22 +74,47 @@ def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFact
     inventory = list_everything(storage)
     segment = segment_of(inventory.listing, storage, snapshot.version)
     tail, pieces = replay_cost(storage, snapshot, segment)
-    refusals = _refusals(snapshot)
+    refusals, properties = _refusals(snapshot, options), _Properties(snapshot.properties)
+    interval = properties.read(checkpoint_interval, checkpoint_interval({}))
+    # With a cutoff in 1970, nothing has expired.
+    cutoff_ms = properties.read(lambda found: retention_of(found, now_ms).cutoff_ms, 0)
     runs, commits, num_commits_read = last_runs(storage, snapshot, inventory.listing)
     return HealthFacts(
         version=snapshot.version,
         measured_ms=now_ms,
         files=_file_facts(storage, snapshot, options, now_ms, refusals.keys()),
-        checkpoint=plan_checkpoint(tail, checkpoint_interval(snapshot.properties)),
+        checkpoint=plan_checkpoint(tail, interval),
         compaction=_compaction(storage, segment, pieces) if options.compact_log else None,
-        log=_log_facts(storage, snapshot, inventory, now_ms),
-        removed=removed_files(storage, snapshot, now_ms),
+        log=_log_facts(
+            storage, snapshot, inventory, properties.read(lambda found: LogRetention.of(found, now_ms), None)
+        ),
+        removed=removed_files(storage, snapshot, cutoff_ms),
         features=_features(snapshot),
         refusals=refusals,
         last_runs=runs,
         num_commits_read=num_commits_read,
         commits=commits,
+        invalid_properties=properties.invalid,
     )
+
+
+class _Properties(Struct):
+    """Reads properties for facts that a reading can do without.
+
+    :param found: all properties of the table.
+    :ivar invalid: by name, what is wrong with a property that could not be read; for people.
+    """
+
+    found: Mapping[str, str]
+    invalid: dict[str, str] = field(default_factory=dict)
+
+    def read(self, read: Callable[[Mapping[str, str]], _Result], otherwise: _Result) -> _Result:
+        """Return what the function reads; ``otherwise`` where a property cannot be read."""
+        try:
+            return read(self.found)
+        except InvalidProperty as error:
+            self.invalid[error.name] = str(error)
+            return otherwise
 
 
 def _features(snapshot: Snapshot) -> tuple[str, ...]:
@@ -93,13 +123,14 @@ def _features(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(sorted(listed - snapshot.unused_features))
 
 
-def _refusals(snapshot: Snapshot) -> dict[str, Refusal]:
+def _refusals(snapshot: Snapshot, options: HealthOptions) -> dict[str, Refusal]:
     """The operations that would refuse the table, by the checks with which they begin."""
     found: dict[str, Refusal] = {}
     for operation in (Operation.OPTIMIZE, Operation.PURGE, Operation.CHECKPOINT, Operation.VACUUM):
         try:
             if operation in (Operation.OPTIMIZE, Operation.PURGE):
                 require_rewritable(snapshot, operation)
+                target_size(snapshot, OptimizeOptions.from_mapping(options.optimize_request))
             else:
                 table_features.require(snapshot.protocol, operation)
         except TableError as error:
@@ -119,10 +150,10 @@ def _file_facts(
     :param refused: names of the operations that refuse the table.
     """
     request = OptimizeOptions.from_mapping(options.optimize_request)
-    target = target_size(snapshot, request)
-    minimum = min_file_size(target, request)
-    checksum, state = _checksum(storage, snapshot.version)
     can_optimize = "optimize" not in refused
+    target = target_size(snapshot, request) if can_optimize else 0
+    minimum = min_file_size(target, request) if can_optimize else 0
+    checksum, state = _checksum(storage, snapshot.version)
     layout = can_optimize and looks_for_layout(snapshot, options)
     if checksum is not None and has_no_vectors(checksum) and not layout:
         if not can_optimize or most_files_to_merge(checksum, minimum) <= 1:
@@ -204,18 +235,21 @@ def _compaction(storage: Storage, segment: LogSegment, pieces: Sequence[LogPiece
     return nothing_left(plan) if replay_commits(storage, files, storage.uri).is_empty else plan
 
 
-def _log_facts(storage: Storage, snapshot: Snapshot, inventory: LogInventory, now_ms: int) -> LogFacts:
+def _log_facts(
+    storage: Storage, snapshot: Snapshot, inventory: LogInventory, retention: LogRetention | None
+) -> LogFacts:
     """Count the files of the log, and those that a log cleanup would delete.
 
     The cleanup itself reads the checkpoint with which the log would begin, and refuses if that is not right.
+
+    :param retention: ``None``: the table's own cannot be read, and a cleanup refuses.
     """
     listing = inventory.listing
     facts = LogFacts(listing.earliest, len(inventory.keys))
     properties = snapshot.properties
     is_protected = PROTECTED_BEFORE in properties and supports(snapshot.protocol, "checkpointProtection")
-    if not is_cleanup_enabled(properties) or is_protected:
+    if retention is None or not is_cleanup_enabled(properties) or is_protected:
         return facts
-    retention = LogRetention.of(properties, now_ms)
     times = [commit.info.modification_time_ms for commit in listing.commits.values()]
     if not listing.checkpoints or (
         not flag(properties, ICT_ENABLED) and min(times, default=0) > retention.cutoff_ms

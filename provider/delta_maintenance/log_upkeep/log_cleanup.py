@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from delta_log.errors import CorruptLog, UnsupportedFeature, VersionNotFound
+from delta_log.errors import CorruptLog, InvalidProperty, UnsupportedFeature, VersionNotFound
 from delta_log.log.actions import Protocol, decode_actions
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.file_names import LogFileKind, commit_key
@@ -192,7 +192,7 @@ def _protected(storage: Storage, snapshot: Snapshot, inventory: LogInventory, an
     if stated is None or not supports(snapshot.protocol, "checkpointProtection"):
         return None
     if not stated.strip().isdecimal():
-        raise CorruptLog("metaData.configuration", f"{PROTECTED_BEFORE} is {stated!r}, not a version")
+        raise InvalidProperty(PROTECTED_BEFORE, stated, "a version", "0")
     if anchor >= int(stated):
         return None
     why = (

@@ -108,6 +108,8 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     earlier = _earlier_tries(spec, context, snapshot, options)
     plan = _plan(context, snapshot, options, earlier)
     if not plan.bins and not earlier.committed and not earlier.finished:
+        for warning in plan.warnings:
+            context.progress.message(warning)
         why = {"left": _left(plan, []), "foreign": _foreign(plan), "selection": plan.selection.to_dict()}
         return report("nothing_to_do", metrics=commit_metrics(()), **why)
     choice = context.engines.choose(plan.bytes_in)

@@ -18,9 +18,10 @@ from msgspec import Struct
 
 from delta_log.arrow.numpy_values import arrow_array
 from delta_log.data.deletion_vector import vector_location
-from delta_log.errors import CorruptLog
+from delta_log.errors import CorruptLog, InvalidPartitionValue
 from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import ExternalFile, are_external
+from delta_log.snapshot.partition_filter import require_readable
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
@@ -77,6 +78,7 @@ class Candidates(Struct, frozen=True, eq=False):
     :param kept_for: why files that are not chosen are left, where it is not their size: a mask by reason.
     :param foreign: files outside of the table's directory, which are not candidates.
     :param finished: files that earlier tries of the run have dealt with, which are not candidates, either.
+    :param undecided: files of which nobody can tell whether the predicate selects them, and ``unreadable`` why; for people.
     """
 
     files: pa.Table
@@ -89,6 +91,8 @@ class Candidates(Struct, frozen=True, eq=False):
     kept_for: Mapping[str, npt.NDArray[np.bool_]]
     foreign: ForeignFiles
     finished: FileCount
+    undecided: FileCount
+    unreadable: str | None
 
     @classmethod
     def of(
@@ -142,7 +146,21 @@ class Candidates(Struct, frozen=True, eq=False):
             else:
                 reasons[clustered] = 0
                 kept_for = {CLUSTERED: clustered}
-        return cls(files, sizes, live, num_records, reasons, groups, cubes, kept_for, foreign, finished)
+        undecided, unreadable = _undecided(snapshot, where)
+        return cls(
+            files,
+            sizes,
+            live,
+            num_records,
+            reasons,
+            groups,
+            cubes,
+            kept_for,
+            foreign,
+            finished,
+            undecided,
+            unreadable,
+        )
 
     def count_by_reason(self, rows: Int64s | None = None) -> dict[str, int]:
         """Count the files by the reasons for which they are chosen.
@@ -193,6 +211,18 @@ def _files(
     size_bytes = pc.sum(foreign.column("size")).as_py() or 0
     examples = foreign.column("key").slice(0, _SHOWN_FOREIGN_FILES).to_pylist()
     return files, ForeignFiles(foreign.num_rows, size_bytes, tuple(examples)), finished
+
+
+def _undecided(snapshot: Snapshot, where: pc.Expression | None) -> tuple[FileCount, str | None]:
+    """Count the files with a partition value that the predicate needs and that cannot be read; name one of them."""
+    if where is None:
+        return FileCount(), None
+    files = snapshot.files(("path", "partition_values", "size"), where, undecided=True)
+    try:
+        require_readable(files, snapshot.partition_schema, snapshot.version)
+    except InvalidPartitionValue as error:
+        return FileCount.of(files), str(error)
+    return FileCount(), None
 
 
 def _sizes(files: pa.Table) -> Int64s:

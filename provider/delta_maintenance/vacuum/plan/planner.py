@@ -260,7 +260,12 @@ def _with_ancestors(directories: Iterable[str]) -> set[str]:
 
 def _warnings(basis: VacuumBasis) -> tuple[str, ...]:
     retention, found = basis.retention, []
-    if retention.log_retention_ms < retention.configured_ms:
+    if retention.configured_ms is None:
+        found.append(
+            "delta.deletedFileRetentionDuration is not a duration, so what the table promises its readers is not known: only the "
+            "retention of the request counts"
+        )
+    elif retention.log_retention_ms is not None and retention.log_retention_ms < retention.configured_ms:
         found.append(
             "delta.logRetentionDuration is shorter than delta.deletedFileRetentionDuration: files are kept for versions "
             "that the log can no longer reconstruct"

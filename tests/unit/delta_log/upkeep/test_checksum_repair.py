@@ -95,7 +95,7 @@ def small(versions: int = 4, protocol: dict[str, Any] | None = None) -> MemorySt
     return storage
 
 
-EMPTY_LISTS = {"readerFeatures": [], "writerFeatures": []}
+EMPTY_LISTS: dict[str, Any] = {"readerFeatures": [], "writerFeatures": []}
 
 
 @pytest.mark.parametrize(
