@@ -121,10 +121,26 @@ class NotDelta(TableError):
 
 
 class VersionNotFound(TableError):
-    def __init__(self, table_uri: str, asked: object, earliest: int, latest: int) -> None:
+    """
+    :ivar earliest: the first version that the log can reconstruct, and ``latest`` the last one.
+    """
+
+    def __init__(
+        self,
+        table_uri: str,
+        asked: object,
+        earliest: int,
+        latest: int,
+        times: tuple[str, str] | None = None,
+    ) -> None:
+        """
+        :param times: when the first and the last version were committed; ``None``: this plays no part.
+        """
+        committed = "" if times is None else f", committed from {times[0]} to {times[1]}"
         super().__init__(
-            f"{table_uri} has no version for {asked}: its log can reconstruct versions {earliest} to {latest}. "
-            "Older versions were cleaned from the log, newer ones do not exist yet."
+            f"{table_uri} has no version for {asked}: its log can reconstruct versions {earliest} to {latest}{committed}. "
+            "Older versions were cleaned from the log, newer ones do not exist yet. Ask for one of these versions"
+            f"{'' if times is None else ', for a time in between, or for no time to get the latest version'}."
         )
         self.table_uri, self.earliest, self.latest = table_uri, earliest, latest
 

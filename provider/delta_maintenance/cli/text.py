@@ -12,7 +12,8 @@ from typing import Any
 
 from delta_log.errors import InvalidMetadata, brief
 from delta_log.printable import printable, printable_lines
-from delta_maintenance.units import format_bytes, format_time
+from delta_log.snapshot.commit_info import moment_text
+from delta_maintenance.units import format_bytes
 
 
 def render_facts(facts: Mapping[str, Any]) -> str:
@@ -67,7 +68,7 @@ def render_history(commits: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             (
                 str(commit["version"]),
-                format_time(commit["timestamp"], "%Y-%m-%d %H:%M:%SZ"),
+                moment_text(commit["timestamp"]),
                 str(commit.get("operation", "?")),
                 str(commit.get("engineInfo", "")),
                 _first(metrics, "numAddedFiles", "num_added_files", "numFiles"),
