@@ -93,7 +93,7 @@ def _rows_with_others(partition_values: pa.ChunkedArray, partition_schema: Struc
         pc.fill_null(pc.not_equal(pc.struct_field(entries, "value"), ""), False),
         pc.is_in(pc.struct_field(entries, "key"), value_set=names),
     )
-    rows: Int64s = np.unique(pc.list_parent_indices(lists).filter(is_other).to_numpy())
+    rows: Int64s = pc.list_parent_indices(lists).filter(is_other).unique().to_numpy()
     return rows
 
 
