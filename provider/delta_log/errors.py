@@ -6,6 +6,7 @@
     ├── TableError              the table or the request is at fault; repeating it cannot help
     │   ├── NotATable           no Delta log at that address
     │   │   └── NotInCatalog    a catalog has no table of that name
+    │   ├── TableDropped        the table was deleted or moved while it was read
     │   ├── NotDelta            a catalog's name stands for a view, or for a table of another format
     │   ├── VersionNotFound     the log does not hold that version (any more)
     │   ├── LogCleaned          commits that a tail has not read yet were deleted
@@ -96,6 +97,24 @@ class NotATable(TableError):
         self.table_uri = table_uri
 
 
+class TableDropped(TableError):
+    """The table was there, and its log is gone: the table was deleted or moved meanwhile.
+
+    :ivar table_uri: the address.
+    """
+
+    def __init__(self, table_uri: str, said: str) -> None:
+        """
+        :param said: the error that this stands for, which is a consequence.
+        """
+        super().__init__(
+            f"{table_uri} was dropped or moved while this ran: it has no Delta log any more. So nothing has to be restored for this "
+            "run. If the table was dropped for good, take it out of the maintenance; if it was moved, give its new address; if "
+            f"it is being made anew, run again when it is there. (Noticed by: {brief(said, 300)})"
+        )
+        self.table_uri = table_uri
+
+
 class NotInCatalog(NotATable):
     """A catalog has no table, or no database, of that name. There may be one later."""
 
@@ -167,9 +186,11 @@ class LogReplaced(TableError):
     """
 
     def __init__(self, table_uri: str, baseline: int, latest: int) -> None:
+        found = f"the log ends at version {latest}" if latest >= 0 else "there is no log any more"
+        cause = "was made anew or put back from a copy" if latest >= 0 else "was dropped or moved"
         super().__init__(
-            f"{table_uri}: the log ends at version {latest}, and version {baseline} had been read from it. The table "
-            "was made anew or put back from a copy, so nothing that was read before counts. Start again with it."
+            f"{table_uri}: {found}, and version {baseline} had been read from it. The table {cause}, so nothing that was "
+            "read before counts. Start again with the table that is at its address."
         )
         self.table_uri, self.baseline, self.latest = table_uri, baseline, latest
 

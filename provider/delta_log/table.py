@@ -36,6 +36,8 @@ class Table:
         location = locate(uri, storage_options)
         self._storage_options = without_catalogs(storage_options)
         self.storage: Storage = open_storage(location, self._storage_options)
+        #: Whether a snapshot was made, so that there was a table.
+        self.has_been_read = False
 
     @property
     def uri(self) -> str:
@@ -75,7 +77,9 @@ class Table:
             version = version_at(self.storage, (timestamp - EPOCH) // timedelta(milliseconds=1))
         if refresh_from is not None and version is None:
             return refresh_from.refreshed()
-        return Snapshot(self.storage, find_log_segment(self.storage, version))
+        snapshot = Snapshot(self.storage, find_log_segment(self.storage, version))
+        self.has_been_read = True
+        return snapshot
 
     def checksum(self, version: int) -> VersionChecksum | None:
         """The summary of a version by its writer, from one small read; ``None``: there is none.

@@ -196,6 +196,15 @@ def test_a_table_that_was_made_anew_is_not_taken_for_a_quiet_one(log: Log) -> No
     with pytest.raises(LogReplaced) as caught:
         CommitFollower(log.storage, 7).poll()
     assert (caught.value.baseline, caught.value.latest) == (7, 0)
+    assert "made anew" in str(caught.value)
+
+
+def test_a_table_that_was_dropped_is_not_taken_for_a_quiet_one(log: Log) -> None:
+    tail = CommitFollower(log.storage, 0)
+    assert tail.poll() == []
+    log.inner.objects.clear()
+    with pytest.raises(LogReplaced, match="there is no log any more, .*dropped or moved"):
+        [tail.poll() for _ in range(commit_follower.POLLS_PER_LIST + 1)]
 
 
 def test_a_table_that_is_not_there_yet_is_waited_for() -> None:
