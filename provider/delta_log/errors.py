@@ -33,6 +33,7 @@
         │   ├── NoCredentials   there is nothing to sign requests with
         │   ├── ListingDenied   reading is allowed and listing is not, so a missing file cannot be told from a forbidden one
         │   └── SymbolicLinkRefused  a link below the table's root, which is not followed
+        ├── NotAFile            a directory has the name of a file
         ├── BucketNotFound      the store has no bucket or container of that name
         ├── WrongRegion         the bucket is elsewhere than the requests were sent to
         └── CommitUnknown       whether the commit took effect is not known yet
@@ -480,6 +481,21 @@ class SymbolicLinkRefused(AccessDenied):
             path,
         )
         self.link = link
+
+
+class NotAFile(StorageError):
+    """A directory, or something else that is no file, has the name of a file of the table."""
+
+    retryable = False
+    kind = "refused"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is not a file, and the table has a file of this name, or needs the name for the next one. No program can "
+            "write it while something else is there: find out what made it, and move it away. Another try cannot help before "
+            "that.",
+            path,
+        )
 
 
 class BucketNotFound(StorageError):

@@ -34,6 +34,7 @@ from delta_log.errors import (
     CorruptLog,
     DeltaLogError,
     InvalidRequest,
+    NotAFile,
     StorageError,
     TableReplaced,
     UnsupportedFeature,
@@ -51,7 +52,7 @@ from delta_log.log.log_segment import Checkpoint, find_log_segment, list_log
 from delta_log.runtime import Runtime
 from delta_log.snapshot.counts import Counts
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.snapshot.table_identity import require_same_log, taken_back
+from delta_log.snapshot.table_identity import require_same_log, require_settled, taken_back
 from delta_log.snapshot.version_checksum import disagreements, read_version_checksum
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
@@ -125,11 +126,13 @@ def write_checkpoint(
     :raises CheckpointMismatch: the existing or the staged checkpoint is not the state of the log.
     :raises CorruptLog: the version checksum contradicts the log.
     :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
+    :raises CommitFailed: the version's commit is an empty file, which its writer may still be filling.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     chosen = _policy(snapshot, policy)
     storage.require_writable()
     now_ms = runtime.now_ms()
+    require_settled(snapshot, now_ms)
     state = CheckpointState.of(snapshot, now_ms)
     there = _existing(storage, snapshot.version, policy)
     if there is not None:
@@ -201,7 +204,7 @@ class _Writer(Struct, frozen=True):
         if not storage.put_if_absent(staged.key, staged.body):
             there = _existing(storage, snapshot.version, self.policy)
             if there is None:
-                raise CorruptLog(staged.key, "it is there, and it is no checkpoint")
+                raise NotAFile(f"{storage.uri}/{staged.key}")
             return _found(storage, self.state, there)
         if reuse is not None and missing(storage, reuse.kept):
             # Their deletion began before the new checkpoint named them, and makes the new checkpoint unreadable.

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, TypeGuard
 
 from delta_log.errors import CorruptLog
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import LogFile, commit_key
 from delta_log.log.log_segment import LogSegment, list_log
 from delta_log.storage.storage import Storage
@@ -92,7 +92,7 @@ def read_commit_info(storage: Storage, version: int) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return next(
-        (a.commitInfo for a in decode_actions(data, commit_key(version)) if a.commitInfo is not None), None
+        (a.commitInfo for a in decode_commit(data, commit_key(version)) if a.commitInfo is not None), None
     )
 
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from delta_log.errors import (
+    CommitFailed,
     CorruptLog,
     InvalidRequest,
     NotATable,
@@ -35,6 +36,8 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import FileInfo, Storage
 
 _MAX_TRIES = 4
+#: How long an empty commit may be one that is being written; with a margin for the difference of clocks.
+_SETTLED_MS = 10 * 60_000
 #: Members of ``commitInfo`` by which two commits differ.
 _TELLING = ("txnId", "inCommitTimestamp", "timestamp")
 
@@ -68,6 +71,31 @@ def require_same_log(
         known.info.size == found.size and _says_the_same(storage, snapshot)
     ):
         raise TableReplaced(storage.uri, version, f"version {version} of its log is another one")
+
+
+def require_settled(snapshot: Snapshot, now_ms: int) -> None:
+    """Require that the newest commit is not an empty file that its writer may still be filling.
+
+    An empty version changes nothing. Where a store shows files before they are complete, it may do so later.
+
+    :raises CommitFailed: it is, and was made less than :data:`_SETTLED_MS` ago.
+    """
+    commit = snapshot.last_commit
+    if (
+        commit is not None
+        and commit.info.size == 0
+        and commit.info.modification_time_ms > now_ms - _SETTLED_MS
+    ):
+        raise unfinished_commit(snapshot.version)
+
+
+def unfinished_commit(version: int) -> CommitFailed:
+    """Return the error for an empty file in place of a commit."""
+    return CommitFailed(
+        f"The commit of version {version} is an empty file, which its writer may still be filling. Nothing was committed. "
+        f"Run again in {_SETTLED_MS // 60_000} minutes: then it counts as a version that changes nothing, as for other readers.",
+        version=version,
+    )
 
 
 @contextmanager

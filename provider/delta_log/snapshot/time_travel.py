@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from delta_log.errors import InvalidProperty, NotATable, TableError, VersionNotFound
-from delta_log.log.actions import Action, decode_actions
+from delta_log.log.actions import Action, decode_commit
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.log_segment import LogListing, list_log, segment_of
 from delta_log.snapshot.commit_info import (
@@ -105,7 +105,7 @@ def read_history(storage: Storage, listing: LogListing, limit: int | None) -> li
     commits = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
     stated: dict[int, Mapping[str, Any]] = {}
     for commit, data in zip(commits, storage.read_many([c.key for c in commits]), strict=True):
-        actions = decode_actions(data, commit.key)
+        actions = decode_commit(data, commit.key)
         stated[commit.version] = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
     times = _commit_times(storage, listing, stated)
     return [
@@ -147,7 +147,7 @@ def _in_commit_timestamps_since(storage: Storage, listing: LogListing) -> int | 
     while True:
         segment = segment_of(listing, storage, unusable=unusable)
         for commit in reversed(segment.commits):
-            for action in decode_actions(storage.read(commit.key), commit.key):
+            for action in decode_commit(storage.read(commit.key), commit.key):
                 if action.metaData is not None:
                     return _since(action)
         if segment.checkpoint is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import CorruptLog, NotAFile
 from delta_log.log.actions import DomainMetadata, Int64, Metadata, Protocol, SetTransaction
 from delta_log.log.file_names import checksum_key
 from delta_log.snapshot.commit_info import ICT_ENABLED
@@ -75,6 +75,8 @@ def read_version_checksum(storage: Storage, version: int) -> VersionChecksum | N
         data = storage.read(key)
     except FileNotFoundError:
         return None
+    except NotAFile as error:
+        raise CorruptLog(key, "it is not a file") from error
     try:
         checksum = _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from delta_log.errors import CorruptLog, InvalidProperty, UnsupportedFeature, VersionNotFound
-from delta_log.log.actions import Protocol, decode_actions
+from delta_log.log.actions import Protocol, decode_commit
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.file_names import LogFileKind, commit_key
 from delta_log.runtime import Runtime
@@ -217,7 +217,7 @@ def _protocols_below(storage: Storage, inventory: LogInventory, anchor: int) -> 
             found.append(other.protocol)
     commits = [commit.key for version, commit in sorted(listing.commits.items()) if version <= anchor]
     for key, body in zip(commits, storage.read_many(commits), strict=True):
-        found += [action.protocol for action in decode_actions(body, key) if action.protocol is not None]
+        found += [action.protocol for action in decode_commit(body, key) if action.protocol is not None]
     return found
 
 
