@@ -206,12 +206,14 @@ class UnsupportedFeature(TableError):
         self.features, self.operation = features, operation
 
 
+#: What to do about a statement of the log about a file: the file is not broken, and its commit cannot be changed.
+OTHER_COMMIT = "The file itself is not broken: ask the writer of the commit that says so, or restore the table to a version before it."
+
+
 class CorruptLog(TableError):
-    def __init__(self, path: str, why: str) -> None:
+    def __init__(self, path: str, why: str, remedy: str = "Restore that file, or ask its writer.") -> None:
         path, why = brief(path, _MAX_PATH), brief(why)
-        super().__init__(
-            f"{path} contradicts the Delta protocol: {why}. Restore that file, or ask its writer."
-        )
+        super().__init__(f"{path} contradicts the Delta protocol: {why}. {remedy}")
         self.path, self.why = path, why
 
 
@@ -333,6 +335,14 @@ class CommitFailed(DeltaLogError):
     ) -> None:
         super().__init__(message)
         self.version, self.winning_commits = version, winning_commits
+
+
+def vanished(key: str) -> CommitFailed:
+    """Return the error for a file of the log that was written and then deleted by another program."""
+    return CommitFailed(
+        f"{key} was written a moment ago and is not there any more. Run again; if it happens again, find out which program "
+        "deletes files of the log."
+    )
 
 
 class ConcurrentDelete(CommitFailed):

@@ -222,8 +222,8 @@ class _Part(Struct):
             if tags is not None and digest.text() != tags.content:
                 raise CorruptLog(
                     key,
-                    "it does not hold what it held when it was written, so no checkpoint is made from it. Remove the "
-                    "checkpoint that names it, and write a new one from the commits or from an older checkpoint",
+                    "it does not hold what it held when it was written, so no checkpoint is made from it",
+                    "Remove the checkpoint that names it, and write a new one from the commits or from an older checkpoint.",
                 )
 
 

@@ -39,6 +39,7 @@ from delta_log.errors import (
     TableReplaced,
     UnsupportedFeature,
     VersionNotFound,
+    vanished,
 )
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.file_names import LAST_CHECKPOINT, SIDECAR_DIRECTORY, LogFileKind, checksum_key
@@ -282,6 +283,8 @@ def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> N
             checksum_key(snapshot.version),
             f"it states another {', another '.join(wrong)} than the log replays to, and no checkpoint is written "
             "before it is known which is right",
+            "Have CHECKPOINT repair it (--repair-checksum, repair_checksum=True): it replaces the checksum where the commits prove "
+            "what is right.",
         )
 
 
@@ -348,7 +351,7 @@ def _pointer(storage: Storage, staged: StagedCheckpoint) -> LastCheckpoint:
     if staged.top:
         info = storage.head(staged.key)
         if info is None:
-            raise CorruptLog(staged.key, "it was written a moment ago and is not there any more")
+            raise vanished(staged.key)
         pointer.v2Checkpoint = V2Checkpoint(
             info.name,
             info.size,

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct, field
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import OTHER_COMMIT, CorruptLog
 from delta_log.log.action_columns import SEPARATOR, columns_if_many, merged
 from delta_log.log.actions import (
     Action,
@@ -111,7 +111,9 @@ def reconcile(newest_first: Iterable[tuple[LogFile, Sequence[Action]]], table_ur
             removes[identity] = action
             continue
         if key in live:
-            raise CorruptLog(key, "two live adds name this file, under different deletion vectors")
+            raise CorruptLog(
+                key, "two live adds name this file, under different deletion vectors", OTHER_COMMIT
+            )
         live.add(key)
         adds[identity] = action
     return replayed

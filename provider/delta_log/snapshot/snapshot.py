@@ -178,7 +178,10 @@ class Snapshot:
         """
         if not is_moment(self.timestamp_ms):  # of the file: timestamps that a commit states were checked
             raise CorruptLog(
-                commit_key(self.version), f"its file was written at {self.timestamp_ms} ms, which no date has"
+                commit_key(self.version),
+                f"its file was written at {self.timestamp_ms} ms, which no date has",
+                "The clock of the store, or of the program that copied the file, is at fault: give the file another time of "
+                "modification.",
             )
         return EPOCH + timedelta(milliseconds=self.timestamp_ms)
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from delta_log.checkpoint.schema import V2_COLUMNS, CheckpointSchema, StatsForms
 from delta_log.checkpoint.writer import CheckpointMismatch, write_checkpoint
-from delta_log.errors import CorruptLog
+from delta_log.errors import vanished
 from delta_log.log.actions import Action
 from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions
 from delta_log.log.file_names import LOG_DIRECTORY, LogFile, LogFileKind
@@ -84,7 +84,7 @@ def _classic(storage: Storage, key: str, version: int) -> Checkpoint:
     for checkpoint in list_log(storage, version).checkpoints:
         if [file.key for file in checkpoint.files] == [key]:
             return checkpoint
-    raise CorruptLog(key, "it was written a moment ago and is not there any more")
+    raise vanished(key)
 
 
 def _comparable(other: OtherActions) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from delta_log.arrow.numpy_values import arrow_array
 from delta_log.data.deletion_vector import vector_location
-from delta_log.errors import CorruptLog, InvalidPartitionValue
+from delta_log.errors import OTHER_COMMIT, CorruptLog, InvalidPartitionValue
 from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import ExternalFile, are_external
 from delta_log.snapshot.partition_filter import require_readable
@@ -231,13 +231,14 @@ def _sizes(files: pa.Table) -> Int64s:
     """
     column = files.column("size")
     total = pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0.0
-    if column.null_count or total > _MAX_TABLE_BYTES:
-        what = (
-            f"{total:.3g} bytes in all"
-            if total > _MAX_TABLE_BYTES
-            else f"{column.null_count} files have none"
-        )
-        raise CorruptLog("add.size", f"the sizes of the table's files cannot be true: {what}")
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise CorruptLog(files.column("path")[row].as_py(), "the log states no size for it", OTHER_COMMIT)
+    if total > _MAX_TABLE_BYTES:
+        largest = pc.max(column)
+        path = files.column("path")[pc.index(column, largest).as_py()].as_py()
+        why = f"the log states {largest.as_py():,} bytes for it, and {total:.3g} for all files, which cannot be true"
+        raise CorruptLog(path, why, OTHER_COMMIT)
     found: Int64s = column.to_numpy().astype(np.int64)
     return found
 
