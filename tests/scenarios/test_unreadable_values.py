@@ -18,6 +18,7 @@ from tests.support.tables.written_log import add, write_log
 
 from delta_log import Table
 from delta_log.errors import InvalidPartitionValue
+from delta_log.log.file_names import commit_key
 from delta_maintenance.cli.main import main
 
 #: By type: a value that can be read, and values that cannot. Writers really wrote these.
@@ -202,6 +203,41 @@ def test_a_checkpoint_interval_that_cannot_be_read_stops_only_the_question_wheth
     code, report = command("checkpoint", str(tmp_path))
     assert (code, report["status"]) == (0, "written")
     assert "delta.checkpointInterval is 'often'" in report["plan"]["warnings"][0]
+
+
+@pytest.mark.parametrize("name", ["delta.enableExpiredLogCleanup", "delta.enableInCommitTimestamps"])
+def test_a_switch_that_is_none_does_not_stop_a_health_reading(tmp_path: Path, name: str) -> None:
+    write_table(tmp_path, "integer", [{"p": "1"}] * 2)
+    assert command("checkpoint", str(tmp_path))[0] == 0
+    schema = {
+        "type": "struct",
+        "fields": [{"name": "p", "type": "integer", "nullable": True, "metadata": {}}],
+    }
+    metadata = {"id": "t", "schemaString": json.dumps(schema), "configuration": {name: "yes"}}
+    (tmp_path / commit_key(1)).write_text(json.dumps({"metaData": metadata}) + "\n")
+    (tmp_path / commit_key(1)).touch()
+    code, health = command("health", str(tmp_path))
+    assert code == 0
+    (message,) = (one["message"] for one in health["findings"] if one["code"] == "invalid_property")
+    assert f"{name} is 'yes', not true or false" in message
+
+
+def test_a_clustering_that_names_no_columns_stops_rewrites_alone(tmp_path: Path) -> None:
+    write_table(tmp_path, "integer", [{"p": "1"}] * 2)
+    first = tmp_path / commit_key(0)
+    first.write_text(
+        first.read_text().replace('"timestampNtz"]}}', '"timestampNtz", "clustering", "domainMetadata"]}}')
+    )
+    domain = {"domain": "delta.clustering", "configuration": "no JSON", "removed": False}
+    (tmp_path / commit_key(1)).write_text(json.dumps({"domainMetadata": domain}) + "\n")
+    code, health = command("health", str(tmp_path))
+    assert (code, health["status"]) == (0, "unsupported")
+    assert (
+        "The domainMetadata delta.clustering of this table cannot be used" in health["findings"][0]["message"]
+    )
+    assert command("checkpoint", str(tmp_path))[0] == 0
+    assert command("vacuum", str(tmp_path))[0] == 0
+    assert command("optimize", str(tmp_path))[1]["error"]["type"] == "InvalidMetadata"
 
 
 def test_a_target_size_that_cannot_be_read_is_not_needed_where_another_is_given(tmp_path: Path) -> None:

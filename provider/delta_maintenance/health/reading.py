@@ -57,6 +57,7 @@ from delta_maintenance.log_upkeep.replay_cost import replay_cost
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import min_file_size
 from delta_maintenance.optimize.plan.rewrite_tag import target_size
+from delta_maintenance.optimize.plan.table_layout import clustered_columns
 from delta_maintenance.optimize.rewritable import require_rewritable
 from delta_maintenance.vacuum.cutoff import retention_of
 
@@ -85,8 +86,8 @@ def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFact
         files=_file_facts(storage, snapshot, options, now_ms, refusals.keys()),
         checkpoint=plan_checkpoint(tail, interval),
         compaction=_compaction(storage, segment, pieces) if options.compact_log else None,
-        log=_log_facts(
-            storage, snapshot, inventory, properties.read(lambda found: LogRetention.of(found, now_ms), None)
+        log=properties.read(
+            lambda found: _log_facts(storage, snapshot, inventory, found, now_ms), _log_counts(inventory)
         ),
         removed=removed_files(storage, snapshot, cutoff_ms),
         features=_features(snapshot),
@@ -124,12 +125,13 @@ def _features(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _refusals(snapshot: Snapshot, options: HealthOptions) -> dict[str, Refusal]:
-    """The operations that would refuse the table, by the checks with which they begin."""
+    """The operations that would refuse the table, by the checks with which they and their plans begin."""
     found: dict[str, Refusal] = {}
     for operation in (Operation.OPTIMIZE, Operation.PURGE, Operation.CHECKPOINT, Operation.VACUUM):
         try:
             if operation in (Operation.OPTIMIZE, Operation.PURGE):
                 require_rewritable(snapshot, operation)
+                clustered_columns(snapshot)
                 target_size(snapshot, OptimizeOptions.from_mapping(options.optimize_request))
             else:
                 table_features.require(snapshot.protocol, operation)
@@ -235,21 +237,27 @@ def _compaction(storage: Storage, segment: LogSegment, pieces: Sequence[LogPiece
     return nothing_left(plan) if replay_commits(storage, files, storage.uri).is_empty else plan
 
 
+def _log_counts(inventory: LogInventory) -> LogFacts:
+    return LogFacts(inventory.listing.earliest, len(inventory.keys))
+
+
 def _log_facts(
-    storage: Storage, snapshot: Snapshot, inventory: LogInventory, retention: LogRetention | None
+    storage: Storage,
+    snapshot: Snapshot,
+    inventory: LogInventory,
+    properties: Mapping[str, str],
+    now_ms: int,
 ) -> LogFacts:
     """Count the files of the log, and those that a log cleanup would delete.
 
     The cleanup itself reads the checkpoint with which the log would begin, and refuses if that is not right.
-
-    :param retention: ``None``: the table's own cannot be read, and a cleanup refuses.
     """
     listing = inventory.listing
-    facts = LogFacts(listing.earliest, len(inventory.keys))
-    properties = snapshot.properties
+    facts = _log_counts(inventory)
     is_protected = PROTECTED_BEFORE in properties and supports(snapshot.protocol, "checkpointProtection")
-    if retention is None or not is_cleanup_enabled(properties) or is_protected:
+    if not is_cleanup_enabled(properties) or is_protected:
         return facts
+    retention = LogRetention.of(properties, now_ms)
     times = [commit.info.modification_time_ms for commit in listing.commits.values()]
     if not listing.checkpoints or (
         not flag(properties, ICT_ENABLED) and min(times, default=0) > retention.cutoff_ms
