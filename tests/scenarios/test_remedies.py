@@ -1,4 +1,4 @@
-"""An error about a table says what is at fault: nobody is sent to restore a file that is not broken."""
+"""An error about a table says what is at fault, and asks for a file only where a file is broken."""
 
 from __future__ import annotations
 

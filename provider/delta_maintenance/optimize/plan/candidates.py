@@ -78,7 +78,7 @@ class Candidates(Struct, frozen=True, eq=False):
     :param kept_for: why files that are not chosen are left, where it is not their size: a mask by reason.
     :param foreign: files outside of the table's directory, which are not candidates.
     :param finished: files that earlier tries of the run have dealt with, which are not candidates, either.
-    :param undecided: files of which nobody can tell whether the predicate selects them, and ``unreadable`` why; for people.
+    :param undecided: files with a partition value that the predicate needs and that cannot be read; ``unreadable`` names one, for people.
     """
 
     files: pa.Table
