@@ -6,12 +6,16 @@
     ├── TableError              the table or the request is at fault; repeating it cannot help
     │   ├── NotATable           no Delta log at that address
     │   │   └── NotInCatalog    a catalog has no table of that name
+    │   ├── TableDropped        the table was deleted or moved while it was read
     │   ├── NotDelta            a catalog's name stands for a view, or for a table of another format
     │   ├── VersionNotFound     the log does not hold that version (any more)
     │   ├── LogCleaned          commits that a tail has not read yet were deleted
     │   ├── LogReplaced         the log ends before a version that was read from it
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
+    │   ├── InvalidMetadata     the table's schema, or what else a commit has set for the whole table, cannot be used
+    │   │   └── InvalidProperty  a table property has a value that it cannot have
+    │   ├── InvalidPartitionValue  a partition value of a file is no value of its column's type
     │   ├── ClockAhead          young files look old by this machine's clock
     │   ├── CorruptThrift       a Parquet file's metadata are broken; of delta_log.parquet.thrift_compact
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
@@ -29,6 +33,7 @@
         │   ├── NoCredentials   there is nothing to sign requests with
         │   ├── ListingDenied   reading is allowed and listing is not, so a missing file cannot be told from a forbidden one
         │   └── SymbolicLinkRefused  a link below the table's root, which is not followed
+        ├── NotAFile            a directory has the name of a file
         ├── BucketNotFound      the store has no bucket or container of that name
         ├── WrongRegion         the bucket is elsewhere than the requests were sent to
         └── CommitUnknown       whether the commit took effect is not known yet
@@ -48,6 +53,8 @@ from delta_log.redaction import redact, redacted
 
 #: No store has longer names.
 _MAX_PATH = 4096
+#: Characters of a property or partition value that a message shows.
+_SHOWN_VALUE = 200
 
 
 def brief(text: str, limit: int = 500) -> str:
@@ -100,6 +107,24 @@ class NotATable(TableError):
         self.table_uri = table_uri
 
 
+class TableDropped(TableError):
+    """The table was there, and its log is gone: the table was deleted or moved meanwhile.
+
+    :ivar table_uri: the address.
+    """
+
+    def __init__(self, table_uri: str, said: str) -> None:
+        """
+        :param said: the error that this stands for, which is a consequence.
+        """
+        super().__init__(
+            f"{table_uri} was dropped or moved while this ran: it has no Delta log any more. So nothing has to be restored for this "
+            "run. If the table was dropped for good, take it out of the maintenance; if it was moved, give its new address; if "
+            f"it is being made anew, run again when it is there. (Noticed by: {brief(said, 300)})"
+        )
+        self.table_uri = table_uri
+
+
 class NotInCatalog(NotATable):
     """A catalog has no table, or no database, of that name. There may be one later."""
 
@@ -129,14 +154,29 @@ class NotDelta(TableError):
 
 
 class VersionNotFound(TableError):
-    """The log does not hold a version any more, or not yet."""
+    """The log does not hold a version any more, or not yet.
+
+    :ivar earliest: the first version that the log can reconstruct, and ``latest`` the last one.
+    """
 
     at_fault = "the request"
 
-    def __init__(self, table_uri: str, asked: object, earliest: int, latest: int) -> None:
+    def __init__(
+        self,
+        table_uri: str,
+        asked: object,
+        earliest: int,
+        latest: int,
+        times: tuple[str, str] | None = None,
+    ) -> None:
+        """
+        :param times: when the first and the last version were committed; ``None``: this plays no part.
+        """
+        committed = "" if times is None else f", committed from {times[0]} to {times[1]}"
         super().__init__(
-            f"{table_uri} has no version for {asked}: its log can reconstruct versions {earliest} to {latest}. "
-            "Older versions were cleaned from the log, newer ones do not exist yet."
+            f"{table_uri} has no version for {asked}: its log can reconstruct versions {earliest} to {latest}{committed}. "
+            "Older versions were cleaned from the log, newer ones do not exist yet. Ask for one of these versions"
+            f"{'' if times is None else ', for a time in between, or for no time to get the latest version'}."
         )
         self.table_uri, self.earliest, self.latest = table_uri, earliest, latest
 
@@ -169,9 +209,11 @@ class LogReplaced(TableError):
     at_fault = "another writer"
 
     def __init__(self, table_uri: str, baseline: int, latest: int) -> None:
+        found = f"the log ends at version {latest}" if latest >= 0 else "there is no log any more"
+        cause = "was made anew or put back from a copy" if latest >= 0 else "was dropped or moved"
         super().__init__(
-            f"{table_uri}: the log ends at version {latest}, and version {baseline} had been read from it. The table "
-            "was made anew or put back from a copy, so nothing that was read before counts. Start again with it."
+            f"{table_uri}: {found}, and version {baseline} had been read from it. The table {cause}, so nothing that was "
+            "read before counts. Start again with the table that is at its address."
         )
         self.table_uri, self.baseline, self.latest = table_uri, baseline, latest
 
@@ -190,17 +232,92 @@ class UnsupportedFeature(TableError):
         self.features, self.operation = features, operation
 
 
+#: What to do about a statement of the log about a file: the file is not broken, and its commit cannot be changed.
+OTHER_COMMIT = "The file itself is not broken: ask the writer of the commit that says so, or restore the table to a version before it."
+
+
 class CorruptLog(TableError):
     """A file of the table contradicts the protocol."""
 
     at_fault = "the writer of the file"
 
-    def __init__(self, path: str, why: str) -> None:
+    def __init__(self, path: str, why: str, remedy: str = "Restore that file, or ask its writer.") -> None:
         path, why = brief(path, _MAX_PATH), brief(why)
-        super().__init__(
-            f"{path} contradicts the Delta protocol: {why}. Restore that file, or ask its writer."
-        )
+        super().__init__(f"{path} contradicts the Delta protocol: {why}. {remedy}")
         self.path, self.why = path, why
+
+
+class InvalidMetadata(TableError):
+    """Something that a commit has set for the whole table, such as its schema, cannot be used. No file is broken.
+
+    :ivar what: what was set, by its name in the log; ``why`` says what is wrong with it.
+    """
+
+    at_fault = "the writer that has set it"
+
+    def __init__(self, what: str, why: str) -> None:
+        why = brief(why)
+        super().__init__(
+            f"The {what} of this table cannot be used: {why}. Its files are not broken, so none has to be restored: set "
+            "it right with the engine that set it, or restore the table to a version before it was set."
+        )
+        self.what, self.why = what, why
+
+
+class InvalidProperty(InvalidMetadata):
+    """A table property has a value that it cannot have.
+
+    :ivar name: of the property, and ``value`` what it is set to.
+    """
+
+    def __init__(self, name: str, value: str, wanted: str, example: str) -> None:
+        """
+        :param wanted: for people: which values are possible.
+        :param example: one of them.
+        """
+        value = brief(value, _SHOWN_VALUE)
+        super(InvalidMetadata, self).__init__(
+            f"The table property {name} is {value!r}, not {wanted}. Set it right: ALTER TABLE … SET TBLPROPERTIES "
+            f"('{name}' = '{example}'); or return to its default: ALTER TABLE … UNSET TBLPROPERTIES ('{name}')."
+        )
+        self.what, self.why = "metaData.configuration", f"{name} is {value!r}, not {wanted}"
+        self.name, self.value = name, value
+
+
+class InvalidPartitionValue(TableError):
+    """A partition value of a file is no value of its column's type, and the operation needs the value.
+
+    :ivar column: its logical name, and ``value`` the text in the log; ``why`` says what is wrong with it.
+    :ivar path: of a file with that value, as the log has it; ``None``: the value is not that of a file.
+    :ivar version: of the table in which the file is live.
+    """
+
+    at_fault = "the writer of the file"
+
+    def __init__(
+        self,
+        column: str,
+        value: str,
+        type_name: str,
+        why: str,
+        path: str | None = None,
+        version: int | None = None,
+    ) -> None:
+        file = "A file" if path is None else f"The file {brief(path, _MAX_PATH)}"
+        live = "" if version is None else f" in version {version}"
+        shown = brief(value, _SHOWN_VALUE)
+        super().__init__(
+            f"{file} of this table has{live} the partition value {shown!r} in column {column}, which is no {type_name}: "
+            f"{why}. The file itself is not broken. Have the rows of this partition written again by an engine that "
+            "reads the value, or delete them by another partition column; operations that do not need this value work."
+        )
+        self.column, self.value, self.why = column, value, why
+        self.path, self.version = path, version
+        self._type_name = type_name
+
+    def of_file(self, path: str, version: int) -> InvalidPartitionValue:
+        """Return this error with a file that has the value."""
+        return InvalidPartitionValue(self.column, self.value, self._type_name, self.why, path, version)
 
 
 class ClockAhead(TableError):
@@ -264,6 +381,14 @@ class CommitFailed(DeltaLogError):
     ) -> None:
         super().__init__(message)
         self.version, self.winning_commits, self.maintained_by = version, winning_commits, maintained_by
+
+
+def vanished(key: str) -> CommitFailed:
+    """Return the error for a file of the log that was written and then deleted by another program."""
+    return CommitFailed(
+        f"{key} was written a moment ago and is not there any more. Run again; if it happens again, find out which program "
+        "deletes files of the log."
+    )
 
 
 class ConcurrentDelete(CommitFailed):
@@ -420,6 +545,21 @@ class SymbolicLinkRefused(AccessDenied):
             path,
         )
         self.link = link
+
+
+class NotAFile(StorageError):
+    """A directory, or something else that is no file, has the name of a file of the table."""
+
+    retryable = False
+    kind = "refused"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is not a file, and the table has a file of this name, or needs the name for the next one. No program can "
+            "write it while something else is there: find out what made it, and move it away. Another try cannot help before "
+            "that.",
+            path,
+        )
 
 
 class BucketNotFound(StorageError):

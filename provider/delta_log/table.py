@@ -10,9 +10,8 @@ from delta_log.catalog.lookup import locate, without_catalogs
 from delta_log.errors import InvalidRequest, NotATable
 from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot.commit_info import read_history
 from delta_log.snapshot.snapshot import EPOCH, Snapshot
-from delta_log.snapshot.time_travel import version_at
+from delta_log.snapshot.time_travel import read_history, version_at
 from delta_log.snapshot.version_checksum import VersionChecksum, read_version_checksum
 from delta_log.storage.opening import open_storage
 from delta_log.storage.schemes import family_of, same_store, scheme_of
@@ -37,6 +36,8 @@ class Table:
         location = locate(uri, storage_options)
         self._storage_options = without_catalogs(storage_options)
         self.storage: Storage = open_storage(location, self._storage_options)
+        #: Whether a snapshot was made, so that there was a table.
+        self.has_been_read = False
 
     @property
     def uri(self) -> str:
@@ -76,7 +77,9 @@ class Table:
             version = version_at(self.storage, (timestamp - EPOCH) // timedelta(milliseconds=1))
         if refresh_from is not None and version is None:
             return refresh_from.refreshed()
-        return Snapshot(self.storage, find_log_segment(self.storage, version))
+        snapshot = Snapshot(self.storage, find_log_segment(self.storage, version))
+        self.has_been_read = True
+        return snapshot
 
     def checksum(self, version: int) -> VersionChecksum | None:
         """The summary of a version by its writer, from one small read; ``None``: there is none.
@@ -89,7 +92,9 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The commits, newest first: ``version``, ``timestamp`` (ms), ``operation``, ``operationParameters``,
-        ``operationMetrics``, ``engineInfo``, ``txnId``, … as far as their writers gave them."""
+        ``operationMetrics``, ``engineInfo``, ``txnId``, … as far as their writers gave them.
+
+        :meth:`snapshot` finds a version by that timestamp."""
         listing = list_log(self.storage)
         if listing.latest < 0:
             raise NotATable(self.uri)

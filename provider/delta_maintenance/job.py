@@ -15,6 +15,7 @@ from delta_log.catalog.lookup import locate, without_catalogs
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
+from delta_log.snapshot.table_identity import noticing_a_drop
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
@@ -128,7 +129,9 @@ def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporte
 
     try:
         run: Callable[[JobSpec, JobContext], JobReport] = import_module(RUN[spec.operation]).run
-        return _with_reading(run(spec, context), context)
+        with noticing_a_drop(table.storage, lambda: table.has_been_read):
+            report = run(spec, context)
+        return _with_reading(report, context)
     except OSError as error:
         # Libraries raise errors without a number for much that no system call refused.
         return failed(_storage_error(error, table) if error.errno else error)

@@ -12,7 +12,7 @@ import pytest
 from tests.support.runs.maintenance_runs import WatchedEngine, keys, mark_deleted, run
 
 from delta_log import Table
-from delta_log.errors import CorruptLog, InvalidRequest, MetadataChanged
+from delta_log.errors import InvalidMetadata, InvalidRequest, MetadataChanged
 from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG, OWN_PROVIDER
 
 #: The tags of a file that is in no cube.
@@ -239,7 +239,7 @@ def test_what_does_not_go_with_clustering_is_refused(
 )
 def test_a_clustering_that_names_no_column_is_refused(by: Any, tmp_path: Path) -> None:
     table = clustered(tmp_path / "t", [NO_CUBE] * 2, by)
-    with pytest.raises(CorruptLog, match=r"delta\.clustering"):
+    with pytest.raises(InvalidMetadata, match=r"delta\.clustering"):
         run(table)
     assert keys(table) == ["f0", "f1"]
 

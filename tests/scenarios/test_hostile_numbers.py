@@ -16,10 +16,17 @@ from msgspec.structs import replace
 from tests.support.tables.written_log import add, deletion_vector, write_log
 
 from delta_log import Snapshot, Table
-from delta_log.errors import CorruptLog, DeltaLogError, UnsupportedFeature, brief
+from delta_log.errors import (
+    CorruptLog,
+    DeltaLogError,
+    InvalidMetadata,
+    InvalidProperty,
+    UnsupportedFeature,
+    brief,
+)
 from delta_log.log.log_segment import find_log_segment, list_log
-from delta_log.snapshot.commit_info import read_history
 from delta_log.snapshot.deletion_ratio import deleted_rows, of_table
+from delta_log.snapshot.time_travel import read_history
 from delta_log.storage.local import LocalStorage
 from delta_log.storage.storage import FileInfo
 from delta_log.table_config.clustering import clustering_columns
@@ -112,7 +119,7 @@ def test_an_in_commit_timestamp_that_is_no_time_is_named(timestamp: object, tmp_
     # History tells what others said, and refuses nothing.
     history = table.history()
     written_ms = os.stat(tmp_path / "_delta_log" / f"{1:020}.json").st_mtime_ns // 1_000_000
-    assert history[0]["timestamp"] == written_ms
+    assert history[0]["timestamp"] in (written_ms, history[1]["timestamp"] + 1)
     assert render_history(history).splitlines()[1].startswith("1 ")
     tail = list(table.tail("earliest", poll_interval_seconds=None))
     assert tail[-1].timestamp_ms == written_ms
@@ -162,7 +169,7 @@ def test_a_schema_nested_as_deep_as_allowed_is_read() -> None:
 @pytest.mark.parametrize("name", ["\ud800", ["a"], {}, None, 7])
 def test_a_column_without_a_name_that_can_be_written_is_refused(name: object) -> None:
     text = json.dumps({"type": "struct", "fields": [{"name": name, "type": "long"}]})
-    with pytest.raises(CorruptLog, match="schemaString"):
+    with pytest.raises(InvalidMetadata, match="schemaString"):
         parse_schema(text)
 
 
@@ -175,7 +182,7 @@ def test_the_facts_of_a_table_whose_schema_is_none_say_so(fields: object) -> Non
         "metadata": {"name": None, "partitionColumns": [], "configuration": {},
                      "schemaString": json.dumps({"type": "struct", "fields": fields})},
     }  # fmt: skip
-    with pytest.raises(CorruptLog, match="schemaString"):
+    with pytest.raises(InvalidMetadata, match="schemaString"):
         render_facts(facts)
 
 
@@ -194,7 +201,7 @@ def test_the_facts_of_a_table_whose_schema_is_none_say_so(fields: object) -> Non
     ],
 )
 def test_a_property_of_absurd_size_is_named(read: Callable[[dict[str, str], str], Any], text: str) -> None:
-    with pytest.raises(CorruptLog, match="metaData.configuration .*the.property is") as caught:
+    with pytest.raises(InvalidProperty, match="property the.property is .*SET TBLPROPERTIES") as caught:
         read({"the.property": text}, "the.property")
     assert len(str(caught.value)) < 1000
 
@@ -203,7 +210,7 @@ def test_a_partition_column_that_is_named_twice_is_refused(tmp_path: Path) -> No
     write_log(tmp_path, [add("f0", 1, {"d": "1"})], partition_by={"d": "long"})
     path = tmp_path / "_delta_log" / f"{0:020}.json"
     path.write_text(path.read_text().replace('"partitionColumns": ["d"]', '"partitionColumns": ["d", "D"]'))
-    with pytest.raises(CorruptLog, match="names a column twice"):
+    with pytest.raises(InvalidMetadata, match="names a column twice"):
         _ = Table(str(tmp_path)).snapshot().partition_columns
 
 
@@ -213,19 +220,19 @@ def test_the_version_of_enablement_is_a_version(tmp_path: Path) -> None:
         "delta.inCommitTimestampEnablementVersion": "²",
     }
     write_log(tmp_path, [], properties=properties)
-    with pytest.raises(CorruptLog, match="'²', not a version"):
+    with pytest.raises(InvalidProperty, match="'²', not a version"):
         Table(str(tmp_path)).snapshot(timestamp=datetime(2024, 1, 1, tzinfo=timezone.utc))
 
 
 @pytest.mark.parametrize("mark", [HUGE, -2, True, 2**63 - 1, "7"])
 def test_a_high_water_mark_that_is_no_row_id_is_named(mark: object) -> None:
-    with pytest.raises(CorruptLog, match="high-water mark"):
+    with pytest.raises(InvalidMetadata, match="high-water mark"):
         high_water_mark(json.dumps({"rowIdHighWaterMark": mark}))
 
 
 @pytest.mark.parametrize("columns", [7, [7], [[]], [[""]], None, {"a": 1}])
 def test_a_domain_that_names_no_columns_to_cluster_by_is_named(columns: object) -> None:
-    with pytest.raises(CorruptLog, match=r"delta\.clustering"):
+    with pytest.raises(InvalidMetadata, match=r"delta\.clustering"):
         clustering_columns({"delta.clustering": json.dumps({"clusteringColumns": columns})})
 
 

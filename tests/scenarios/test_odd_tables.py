@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_log import Table
-from delta_log.errors import CommitFailed, CorruptLog
+from delta_log.errors import CommitFailed, CorruptLog, InvalidMetadata, InvalidPartitionValue, InvalidProperty
 from delta_log.runtime import Runtime
 from delta_log.table_config.features import Operation
 from delta_log.table_config.partition_values import parse
@@ -105,7 +105,7 @@ def test_the_mode_of_column_mapping_is_taken_in_any_case_and_checked(tmp_path: P
     wrong = make(
         tmp_path / "w", [column("a")], {}, protocol=(2, 5), properties={"delta.columnMapping.mode": "x"}
     )
-    with pytest.raises(CorruptLog, match=r"columnMapping\.mode"):
+    with pytest.raises(InvalidProperty, match=r"columnMapping\.mode"):
         rows(wrong)
 
 
@@ -145,7 +145,7 @@ def test_names_that_occur_twice_are_refused(tmp_path: Path) -> None:
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(CorruptLog, match="two of its columns"):
         rows(make(tmp_path / "file", [column("a")], {"f": twice}))
-    with pytest.raises(CorruptLog, match="two columns"):
+    with pytest.raises(InvalidMetadata, match="two columns"):
         rows(make(tmp_path / "schema", [column("a"), column("a")], {}))
 
 
@@ -248,7 +248,7 @@ def test_a_stray_version_far_away_is_a_gap_and_not_a_hang(tmp_path: Path) -> Non
 
 def test_a_long_row_of_digits_is_refused_at_once() -> None:
     for text in ("1" * 60_000 + "x", "1" * 60_000):
-        with pytest.raises(CorruptLog):
+        with pytest.raises(InvalidPartitionValue):
             parse(text, PrimitiveType("double"))
 
 

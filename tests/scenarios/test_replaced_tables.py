@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tests.support.runs.maintenance_runs import WatchedEngine, run
+from tests.support.runs.maintenance_runs import (
+    WatchedEngine,
+    enable_deletion_vectors,
+    keys,
+    mark_deleted,
+    run,
+)
 from tests.support.runs.vacuum_runs import NO_RETENTION, contents, plan_on
 from tests.support.tables.small_tables import write_days
 from tests.support.tables.vacuumable_tables import age, write_vacuumable
@@ -17,7 +23,11 @@ from delta_log.errors import DeltaLogError
 from delta_log.log.file_names import commit_name
 from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage
+from delta_maintenance.contract import JobSpec
 from delta_maintenance.errors import VacuumIncomplete
+from delta_maintenance.health.document import health_of
+from delta_maintenance.health.options import HealthOptions
+from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.log_upkeep.log_cleanup import clean_up, plan_log_cleanup
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.vacuum.execution import execute_plan
@@ -56,6 +66,57 @@ def test_an_optimize_commits_nothing_to_the_new_table(tmp_path: Path, versions: 
     log = {name for name in contents(table) if name.startswith("_delta_log")}
     assert log == {name for name in replace.expected if name.startswith("_delta_log")}
     assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 100 * versions
+
+
+class Dropping(SilentProgress):
+    """Drops a table when the work on it begins."""
+
+    def __init__(self, table: Path) -> None:
+        self._table = table
+
+    def start(self, total_bins: int, total_bytes: int) -> None:
+        shutil.rmtree(self._table)
+
+
+@pytest.mark.parametrize("operation", ["optimize", "purge"])
+@pytest.mark.parametrize("on_broken_source", ["fail", "skip"])
+def test_a_rewrite_of_a_table_that_was_dropped_meanwhile_says_so(
+    tmp_path: Path, operation: str, on_broken_source: str
+) -> None:
+    table = tmp_path / "table"
+    write_days(table)
+    if operation == "purge":
+        enable_deletion_vectors(table)
+        mark_deleted(table, {key: [0] for key in keys(table)})
+    spec = JobSpec(operation, str(table), "run", {"on_broken_source": on_broken_source}, engine="local")
+    report = run_job(spec, JobSite(), Dropping(table))
+    assert report.error is not None
+    assert (report.error.type, report.error.retryable) == ("TableDropped", False)
+    assert f"{table} was dropped or moved while this ran" in (report.error.message or "")
+
+
+def test_a_health_reading_of_a_table_that_was_dropped_meanwhile_says_so(table: Path) -> None:
+    opened = Table(str(table))
+    snapshots = 0
+
+    def drop(name: str, key: str) -> None:
+        nonlocal snapshots
+        snapshots += name == "list_from"
+        if snapshots == 2:
+            shutil.rmtree(table, ignore_errors=True)
+
+    opened.storage = FaultyStorage(opened.storage, drop)
+    with pytest.raises(errors.TableDropped, match="dropped or moved"):
+        health_of(opened, str(table), HealthOptions(), Runtime())
+
+
+def test_a_table_that_was_not_there_is_not_called_dropped(tmp_path: Path) -> None:
+    for operation in ("optimize", "vacuum", "checkpoint"):
+        report = run_job(
+            JobSpec(operation, str(tmp_path), "run", {}, engine="local"), JobSite(), SilentProgress()
+        )
+        assert report.error is not None
+        assert report.error.type == "NotATable"
 
 
 @pytest.mark.parametrize("versions", NEW)

@@ -23,7 +23,7 @@ from tests.support.tables.rewritable_tables import (
 )
 
 from delta_log import Table
-from delta_log.errors import CorruptLog
+from delta_log.errors import InvalidMetadata
 from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key
 from delta_maintenance.errors import TaskFailed
@@ -163,6 +163,6 @@ def test_properties_that_do_not_name_the_columns_are_refused(tmp_path: Path) -> 
     small_table().write(tmp_path)
     commit = tmp_path / commit_key(0)
     commit.write_text(commit.read_text().replace("materializedRowIdColumnName", "materializedOtherName"))
-    with pytest.raises(CorruptLog, match="not named"):
+    with pytest.raises(InvalidMetadata, match="not named"):
         run(tmp_path, full=True)
     assert Table(str(tmp_path)).snapshot().version == 0

@@ -402,7 +402,7 @@ def test_a_checksum_spares_the_list_of_files_where_there_are_too_few(tmp_path: P
     }
     with pytest.raises(AirflowSensorTimeout):
         DeltaTableHealthSensor(small_files=3, **waiting).execute(runs.context("1"))
-    with pytest.raises(AirflowFailException, match="the log is incomplete"):
+    with pytest.raises(AirflowFailException, match="The log is incomplete"):
         DeltaTableHealthSensor(small_files=2, **waiting).execute(runs.context("2"))
 
 

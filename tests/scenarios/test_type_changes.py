@@ -12,7 +12,7 @@ from tests.support.runs.maintenance_runs import run
 from tests.support.tables.written_log import add, write_log
 
 from delta_log import Table
-from delta_log.errors import CorruptLog, UnsupportedFeature
+from delta_log.errors import InvalidMetadata, UnsupportedFeature
 from delta_log.table_config.schema import parse_schema
 
 
@@ -69,7 +69,7 @@ def test_any_other_change_is_refused_by_name(old: str, new: str) -> None:
 
 @pytest.mark.parametrize("old", [None, 3, {"type": "array"}])
 def test_a_change_that_is_none_is_no_schema(old: object) -> None:
-    with pytest.raises(CorruptLog):
+    with pytest.raises(InvalidMetadata):
         parse_schema(schema_with(old, "long"))
 
 

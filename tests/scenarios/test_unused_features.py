@@ -15,7 +15,7 @@ from tests.support.runs.maintenance_runs import WatchedEngine, keys, mark_delete
 from tests.support.tables.written_log import add
 
 from delta_log import Table
-from delta_log.errors import CorruptLog, MetadataChanged, UnsupportedFeature
+from delta_log.errors import InvalidMetadata, MetadataChanged, UnsupportedFeature
 
 VARIANT = {"name": "v", "type": "variant", "nullable": True, "metadata": {}}
 LIQUID = {"clusteringProvider": "liquid", "tags": {"ZCUBE_ID": "c", "ZCUBE_ZORDER_BY": '["id"]'}}
@@ -117,7 +117,7 @@ def test_a_broken_domain_is_no_proof_that_a_table_is_not_clustered(
 ) -> None:
     domain = {"domain": "delta.clustering", "configuration": configuration, "removed": False}
     table = make(tmp_path / "t", [], ["clustering", "domainMetadata"], [{"domainMetadata": domain}])
-    with pytest.raises(CorruptLog, match=r"delta\.clustering"):
+    with pytest.raises(InvalidMetadata, match=r"delta\.clustering"):
         run(table)
     assert len(keys(table)) == 3
 

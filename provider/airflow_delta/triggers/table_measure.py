@@ -110,7 +110,12 @@ class TableMeasure(ABC):
             self._tail = CommitFollower.at_latest(storage)
         elif not self._tail.poll():
             return None
-        return self.finding(storage, self._tail.position) if self._tail.position >= 0 else None
+        if self._tail.position < 0:
+            return None
+        from delta_log.snapshot.table_identity import noticing_a_drop
+
+        with noticing_a_drop(storage, lambda: True):
+            return self.finding(storage, self._tail.position)
 
     def snapshot(self, storage: Storage, version: int) -> Snapshot:
         """A snapshot of a version or a later one."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import CommitFailed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,7 +38,7 @@ def by_age(
 
     :param read: gives some columns of all files, always in the same order.
     :param group_rows: how many files become a sidecar; their order within it means nothing.
-    :raises CorruptLog: a later pass finds another number of files.
+    :raises CommitFailed: a later pass finds another number of files.
     """
     ranks = _ranks(read)
     if _in_order(ranks, group_rows):
@@ -57,8 +57,9 @@ def by_age(
                 held.append(batch.take(pa.array(rows)))
                 order.append(mine[rows])
         if at != len(ranks) or sum(map(len, order)) != min(step, len(ranks) - first):
-            raise CorruptLog(
-                "the live files", f"there were {len(ranks)} of them, and {at} when they were read again"
+            raise CommitFailed(
+                f"There were {len(ranks):,} live files, and {at:,} when they were read again: another program has changed a "
+                "checkpoint meanwhile. No checkpoint was written; run again."
             )
         yield from _sorted(held, np.concatenate(order), group_rows)
 

@@ -200,7 +200,8 @@ class CheckpointSchema:
         return _alone("add", actions, columns), files.set_column(at, "stats", read)
 
     def _partition_values(self, maps: pa.MapArray) -> pa.StructArray:
-        typed = self._snapshot.typed_partition_values(maps)
+        # As in checkpoints of Spark, a value that cannot be read is null here; the raw map is beside it.
+        typed = self._snapshot.partition_values_or_null(maps)
         kind = self._add_type.field("partitionValues_parsed").type
         return pa.StructArray.from_arrays([c.combine_chunks() for c in typed.columns], fields=list(kind))
 

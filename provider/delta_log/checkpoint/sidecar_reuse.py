@@ -32,7 +32,7 @@ from delta_log.snapshot.completed_actions import complete_adds
 from delta_log.snapshot.live_files import FileActions
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_log.table_config.retention import log_retention_ms
+from delta_log.table_config.retention import log_retention_ms, readable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -126,7 +126,9 @@ def _on_newest_checkpoint(storage: Storage, snapshot: Snapshot) -> Snapshot | No
 
 def _may_vanish_ms(snapshot: Snapshot, now_ms: int) -> int:
     """Sidecars written before this time may soon be deleted by a log cleanup."""
-    return now_ms - log_retention_ms(snapshot.properties) // 2
+    retention_ms = readable(log_retention_ms, snapshot.properties)
+    # Where the property is not a duration, another program's cleanup may take any duration for it.
+    return now_ms if retention_ms is None else now_ms - retention_ms // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +222,8 @@ class _Part(Struct):
             if tags is not None and digest.text() != tags.content:
                 raise CorruptLog(
                     key,
-                    "it does not hold what it held when it was written, so no checkpoint is made from it. Remove the "
-                    "checkpoint that names it, and write a new one from the commits or from an older checkpoint",
+                    "it does not hold what it held when it was written, so no checkpoint is made from it",
+                    "Remove the checkpoint that names it, and write a new one from the commits or from an older checkpoint.",
                 )
 
 

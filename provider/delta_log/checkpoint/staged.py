@@ -28,7 +28,7 @@ from delta_log.checkpoint.sidecar_layout import SIDECAR_ACTIONS, OldSidecar
 from delta_log.checkpoint.sidecar_reuse import SidecarReuse
 from delta_log.checkpoint.sidecar_tags import SidecarTags, has_absolute
 from delta_log.checkpoint.state import ADD_COLUMNS, COLUMNS, CheckpointState, FileAction
-from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.errors import InvalidRequest, vanished
 from delta_log.log.actions import Action, Sidecar, encode_actions
 from delta_log.log.checkpoint_reader import CheckpointReader, RowGroup
 from delta_log.log.data_path import decode_paths
@@ -197,7 +197,7 @@ class StagedCheckpoint(Struct):
             file.write(sink.getvalue())
         info = storage.head(key)
         if info is None:
-            raise CorruptLog(key, "it was written a moment ago and is not there any more")
+            raise vanished(key)
         return Sidecar(info.name, info.size, info.modification_time_ms, tags.encode())
 
     def _tags(self, prepared: _Prepared, sink: io.BytesIO) -> SidecarTags:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
+from delta_log.errors import InvalidProperty
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
 from delta_log.log.checkpoint_reader import OtherActions
 from delta_log.log.data_path import decode_paths
@@ -26,7 +27,6 @@ from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from delta_log.snapshot.completed_actions import (
     complete_adds,
     complete_metadata,
-    complete_protocol,
     complete_removes,
 )
 from delta_log.snapshot.snapshot import Snapshot
@@ -37,6 +37,8 @@ FileAction = Literal["add", "remove"]
 ADD_COLUMNS = tuple(ADD_SCHEMA.names)
 REMOVE_COLUMNS = tuple(name for name in REMOVE_SCHEMA.names if name != "tags")
 COLUMNS: dict[FileAction, tuple[str, ...]] = {"add": ADD_COLUMNS, "remove": REMOVE_COLUMNS}
+#: Before every time of a log.
+_NEVER_MS = -(1 << 63)
 #: The columns in which two checkpoints of a version must agree about live files; writers may differ in all others.
 IDENTITY = ("key", "size", "deletion_vector")
 
@@ -46,6 +48,7 @@ class CheckpointState:
     """The state of one version as a checkpoint holds it.
 
     :ivar expiry_ms: tombstones of files deleted at or before this time have expired.
+    :ivar warnings: properties that cannot be read, so that nothing expires by them.
     """
 
     version: int
@@ -54,17 +57,30 @@ class CheckpointState:
     transactions: tuple[SetTransaction, ...]
     domains: tuple[DomainMetadata, ...]
     expiry_ms: int
+    warnings: tuple[str, ...]
     _snapshot: Snapshot = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, snapshot: Snapshot, now_ms: int) -> CheckpointState:
+        warnings: list[str] = []
+        expiry_ms, oldest_ms = _NEVER_MS, _NEVER_MS
+        try:
+            expiry_ms = now_ms - deleted_file_retention_ms(snapshot.properties)
+        except InvalidProperty as error:
+            warnings.append(f"the checkpoint keeps all removals: {error}")
+        try:
+            retention_ms = transaction_retention_ms(snapshot.properties)
+            oldest_ms = _NEVER_MS if retention_ms is None else now_ms - retention_ms
+        except InvalidProperty as error:
+            warnings.append(f"the checkpoint keeps all transactions: {error}")
         return cls(
             snapshot.version,
-            complete_protocol(snapshot.protocol),
+            snapshot.protocol,
             complete_metadata(snapshot.metadata),
-            _live_transactions(snapshot, now_ms),
+            _live_transactions(snapshot, oldest_ms),
             tuple(sorted(snapshot.domains, key=lambda d: d.domain)),
-            now_ms - deleted_file_retention_ms(snapshot.properties),
+            expiry_ms,
+            tuple(warnings),
             snapshot,
         )
 
@@ -99,7 +115,7 @@ class CheckpointState:
     def differences(self, other: OtherActions) -> list[str]:
         """Name the kinds of action, files apart, in which a checkpoint differs from this state."""
         found = {
-            "protocol": other.protocol is not None and complete_protocol(other.protocol) == self.protocol,
+            "protocol": other.protocol == self.protocol,
             "metaData": other.metadata is not None and _is_same_metadata(other.metadata, self.metadata),
             # The checkpoint may hold more of them: its writer's clock may have been behind ours.
             "txn": all(other.transactions.get(t.appId) == t for t in self.transactions),
@@ -121,13 +137,12 @@ def row_hash_of(batches: Iterable[pa.RecordBatch]) -> RowHash:
     return total
 
 
-def _live_transactions(snapshot: Snapshot, now_ms: int) -> tuple[SetTransaction, ...]:
-    retention_ms = transaction_retention_ms(snapshot.properties)
+def _live_transactions(snapshot: Snapshot, oldest_ms: int) -> tuple[SetTransaction, ...]:
     return tuple(
         transaction
         for transaction in sorted(snapshot.set_transactions, key=lambda t: t.appId)
-        if retention_ms is None
-        or (transaction.lastUpdated is not None and transaction.lastUpdated > now_ms - retention_ms)
+        if oldest_ms == _NEVER_MS
+        or (transaction.lastUpdated is not None and transaction.lastUpdated > oldest_ms)
     )
 
 

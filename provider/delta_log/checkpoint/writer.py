@@ -34,10 +34,12 @@ from delta_log.errors import (
     CorruptLog,
     DeltaLogError,
     InvalidRequest,
+    NotAFile,
     StorageError,
     TableReplaced,
     UnsupportedFeature,
     VersionNotFound,
+    vanished,
 )
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.file_names import LAST_CHECKPOINT, SIDECAR_DIRECTORY, LogFileKind, checksum_key
@@ -51,7 +53,7 @@ from delta_log.log.log_segment import Checkpoint, find_log_segment, list_log
 from delta_log.runtime import Runtime
 from delta_log.snapshot.counts import Counts
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.snapshot.table_identity import require_same_log, taken_back
+from delta_log.snapshot.table_identity import require_same_log, require_settled, taken_back
 from delta_log.snapshot.version_checksum import disagreements, read_version_checksum
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
@@ -129,11 +131,13 @@ def write_checkpoint(
     :raises CheckpointMismatch: the existing or the staged checkpoint is not the state of the log.
     :raises CorruptLog: the version checksum contradicts the log.
     :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
+    :raises CommitFailed: the version's commit is an empty file, which its writer may still be filling.
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     chosen = _policy(snapshot, policy)
     storage.require_writable()
     now_ms = runtime.now_ms()
+    require_settled(snapshot, now_ms)
     state = CheckpointState.of(snapshot, now_ms)
     there = _existing(storage, snapshot.version, policy)
     if there is not None:
@@ -205,7 +209,7 @@ class _Writer(Struct, frozen=True):
         if not storage.put_if_absent(staged.key, staged.body):
             there = _existing(storage, snapshot.version, self.policy)
             if there is None:
-                raise CorruptLog(staged.key, "it is there, and it is no checkpoint")
+                raise NotAFile(f"{storage.uri}/{staged.key}")
             return _found(storage, self.state, there)
         if reuse is not None and missing(storage, reuse.kept):
             # Their deletion began before the new checkpoint named them, and makes the new checkpoint unreadable.
@@ -219,7 +223,7 @@ class _Writer(Struct, frozen=True):
                 with suppress(StorageError):
                     storage.delete(staged.own_sidecar_keys)
             raise error from replaced
-        warnings = _point_to(storage, lambda: _pointer(storage, staged))
+        warnings = (*self.state.warnings, *_point_to(storage, lambda: _pointer(storage, staged)))
         return CheckpointResult(
             snapshot.version,
             self.policy,
@@ -283,6 +287,8 @@ def _compare_checksum(storage: Storage, snapshot: Snapshot, counts: Counts) -> N
             checksum_key(snapshot.version),
             f"it states another {', another '.join(wrong)} than the log replays to, and no checkpoint is written "
             "before it is known which is right",
+            "Have CHECKPOINT repair it (--repair-checksum, repair_checksum=True): it replaces the checksum where the commits prove "
+            "what is right.",
         )
 
 
@@ -337,7 +343,7 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
         size_bytes,
         keys,
         already_there=True,
-        warnings=warnings,
+        warnings=(*state.warnings, *warnings),
     )
 
 
@@ -349,7 +355,7 @@ def _pointer(storage: Storage, staged: StagedCheckpoint) -> LastCheckpoint:
     if staged.top:
         info = storage.head(staged.key)
         if info is None:
-            raise CorruptLog(staged.key, "it was written a moment ago and is not there any more")
+            raise vanished(staged.key)
         pointer.v2Checkpoint = V2Checkpoint(
             info.name,
             info.size,

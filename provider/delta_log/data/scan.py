@@ -17,7 +17,7 @@ from delta_log.arrow.prefetch import map_ordered
 from delta_log.data.data_file import DataFile, Rows
 from delta_log.data.deletion_vector import read_deletion_vector
 from delta_log.data.row_bitmap import RowBitmap
-from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.errors import OTHER_COMMIT, CorruptLog, InvalidRequest
 from delta_log.log.actions import DeletionVector
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
@@ -68,7 +68,9 @@ class RowTracking(Struct, frozen=True):
         base, version = file["base_row_id"], file["default_row_commit_version"]
         if base is None or version is None:
             raise CorruptLog(
-                file["path"], "row tracking is enabled, but its add has no baseRowId or commit version"
+                file["path"],
+                "row tracking is enabled, but its add has no baseRowId or commit version",
+                OTHER_COMMIT,
             )
         row_ids = pc.coalesce(materialised[0], pc.add(positions, base))
         return [row_ids, pc.fill_null(materialised[1], version)]

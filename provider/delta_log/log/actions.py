@@ -53,10 +53,20 @@ class Metadata(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Protocol(msgspec.Struct, omit_defaults=True, gc=False):
+    """A protocol that lists features exactly where its versions (reader 3, writer 7) have a list.
+
+    Some writers state empty lists below these versions, or none at them. Both are made one form here, so that whatever
+    is read, compared or written agrees.
+    """
+
     minReaderVersion: _Int32
     minWriterVersion: _Int32
     readerFeatures: list[str] | None = None
     writerFeatures: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.readerFeatures = self.readerFeatures or [] if self.minReaderVersion >= 3 else None
+        self.writerFeatures = self.writerFeatures or [] if self.minWriterVersion >= 7 else None
 
 
 class DeletionVector(msgspec.Struct, omit_defaults=True, gc=False):
@@ -163,16 +173,23 @@ _DECODER = msgspec.json.Decoder(Action, strict=False)
 _ENCODER = msgspec.json.Encoder()
 
 
+def decode_commit(data: bytes, path: str) -> list[Action]:
+    """The actions of one commit. As other readers have it, an empty file is a version that changes nothing.
+
+    :param path: the file, for the error.
+    :raises CorruptLog: a line is not an action.
+    """
+    return decode_actions(data, path) if data.strip() else []
+
+
 def decode_actions(data: bytes, path: str) -> list[Action]:
-    """The actions of one commit, compaction or JSON checkpoint.
+    """The actions of a compaction or a JSON checkpoint, which cannot be empty.
 
     :param path: the file, for the error.
     :raises CorruptLog: a line is not an action.
     """
     if not data.strip():
-        raise CorruptLog(
-            path, "it is empty; its writer died, or its store shows files before they are complete"
-        )
+        raise CorruptLog(path, "it is empty")
     try:
         return _DECODER.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.errors import OTHER_COMMIT, CorruptLog, InvalidRequest
 from delta_log.storage.schemes import family_of, kind_of
 
 #: The directory of a null partition value. Empty values are null as well.
@@ -69,11 +69,13 @@ def decode_path(log_path: str) -> str:
         return log_path
     if _SCHEME.match(log_path) or log_path.startswith("/"):
         raise CorruptLog(
-            log_path, "a path relative to the table's root is needed here, and this one is absolute"
+            log_path,
+            "a path relative to the table's root is needed here, and this one is absolute",
+            OTHER_COMMIT,
         )
     segments = _normalise(log_path, _unquote(log_path, log_path), climb_from=None)
     if not segments:
-        raise CorruptLog(log_path, "this path names the table's root, not a file in it")
+        raise CorruptLog(log_path, "this path names the table's root, not a file in it", OTHER_COMMIT)
     return "/".join(segments)
 
 
@@ -218,7 +220,9 @@ class _Root(Struct, frozen=True):
             return self._locate(log_path, self.scheme, self.authority, target)
         if scheme is None:
             if log_path.startswith("//"):
-                raise CorruptLog(log_path, "a path that starts with two slashes names a host, not a file")
+                raise CorruptLog(
+                    log_path, "a path that starts with two slashes names a host, not a file", OTHER_COMMIT
+                )
             # As in Hadoop, a path without a scheme is in the table's own store.
             kind, authority, path = self.scheme, self.authority, _unquote(log_path, log_path)
         else:
@@ -229,7 +233,7 @@ class _Root(Struct, frozen=True):
         depth = len(self.segments)
         same_store = _same_store((scheme, authority), (self.scheme, self.authority))
         if not target or (same_store and target == self.segments):
-            raise CorruptLog(log_path, "this path names a root directory, not a file in it")
+            raise CorruptLog(log_path, "this path names a root directory, not a file in it", OTHER_COMMIT)
         if same_store and target[:depth] == self.segments:
             return "/".join(target[depth:])
         if same_store:
@@ -243,7 +247,7 @@ def _split_absolute(uri: str, log_path: str) -> tuple[str, str, str]:
     scheme, _, rest = uri.partition(":")
     scheme = scheme.lower()
     if not rest.startswith("/"):
-        raise CorruptLog(log_path, f"it reads as a URI of the scheme {scheme!r} without a path")
+        raise CorruptLog(log_path, f"it reads as a URI of the scheme {scheme!r} without a path", OTHER_COMMIT)
     authority, path = "", rest
     if rest.startswith("//"):
         authority, _, path = rest[2:].partition("/")
@@ -269,12 +273,14 @@ def _unquote(text: str, log_path: str) -> str:
     """Decode percent-escapes. A percent sign without two hexadecimal digits stands for itself, as other readers take it."""
     if "?" in text or "#" in text:
         raise CorruptLog(
-            log_path, "a bare '?' or '#' has no meaning in the path of a file; it must be escaped"
+            log_path,
+            "a bare '?' or '#' has no meaning in the path of a file; it must be escaped",
+            OTHER_COMMIT,
         )
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError as error:
-        raise CorruptLog(log_path, "its percent-escapes do not decode to UTF-8") from error
+        raise CorruptLog(log_path, "its percent-escapes do not decode to UTF-8", OTHER_COMMIT) from error
 
 
 def _normalise(log_path: str, path: str, climb_from: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -283,12 +289,12 @@ def _normalise(log_path: str, path: str, climb_from: tuple[str, ...] | None) -> 
     :param climb_from: the segments of the start; ``None``: an empty start, which ``..`` may not leave.
     """
     if "\x00" in path:
-        raise CorruptLog(log_path, "it holds a NUL character")
+        raise CorruptLog(log_path, "it holds a NUL character", OTHER_COMMIT)
     segments = list(climb_from or ())
     for segment in path.split("/"):
         if segment == "..":
             if not segments:
-                raise CorruptLog(log_path, "its '..' climb out of the root")
+                raise CorruptLog(log_path, "its '..' climb out of the root", OTHER_COMMIT)
             segments.pop()
         elif segment not in ("", "."):
             segments.append(segment)

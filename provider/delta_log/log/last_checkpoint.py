@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from delta_log.errors import NotAFile
 from delta_log.log.actions import Action, Sidecar
 from delta_log.log.file_names import LAST_CHECKPOINT
 from delta_log.storage.storage import Storage
@@ -31,7 +32,7 @@ def read_last_checkpoint(storage: Storage) -> int | None:
     """The version that the pointer names; ``None``: there is no valid pointer."""
     try:
         data = storage.read(LAST_CHECKPOINT)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotAFile):
         return None
     try:
         raw = json.loads(data, parse_int=_Number, parse_float=_Number)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct, field
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import OTHER_COMMIT, CorruptLog
 from delta_log.log.action_columns import SEPARATOR, columns_if_many, merged
 from delta_log.log.actions import (
     Action,
@@ -27,6 +27,7 @@ from delta_log.log.actions import (
     Remove,
     SetTransaction,
     decode_actions,
+    decode_commit,
 )
 from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import LogFile, LogFileKind
@@ -76,12 +77,16 @@ def replay_commits(storage: Storage, files: Sequence[LogFile], table_uri: str) -
     newest_first = list(reversed(files))
     bodies = storage.read_many([f.key for f in newest_first])
     replayed = reconcile(
-        ((file, decode_actions(data, file.key)) for file, data in zip(newest_first, bodies, strict=True)),
-        table_uri,
+        ((file, _actions_of(file, data)) for file, data in zip(newest_first, bodies, strict=True)), table_uri
     )
     replayed.adds = columns_if_many("add", replayed.adds)
     replayed.removes = columns_if_many("remove", replayed.removes)
     return replayed
+
+
+def _actions_of(file: LogFile, data: bytes) -> list[Action]:
+    decode = decode_commit if file.kind is LogFileKind.COMMIT else decode_actions
+    return decode(data, file.key)
 
 
 def reconcile(newest_first: Iterable[tuple[LogFile, Sequence[Action]]], table_uri: str) -> ReplayedCommits:
@@ -106,7 +111,9 @@ def reconcile(newest_first: Iterable[tuple[LogFile, Sequence[Action]]], table_ur
             removes[identity] = action
             continue
         if key in live:
-            raise CorruptLog(key, "two live adds name this file, under different deletion vectors")
+            raise CorruptLog(
+                key, "two live adds name this file, under different deletion vectors", OTHER_COMMIT
+            )
         live.add(key)
         adds[identity] = action
     return replayed

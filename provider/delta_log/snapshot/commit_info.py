@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeGuard
 
 from delta_log.errors import CorruptLog
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import LogFile, commit_key
-from delta_log.log.log_segment import LogListing, LogSegment, list_log
+from delta_log.log.log_segment import LogSegment, list_log
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 
@@ -52,6 +53,14 @@ def is_moment(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and _FIRST_MS <= value <= _LAST_MS
 
 
+def moment_text(time_ms: int) -> str:
+    """A time of the log as ISO 8601 in UTC, to the millisecond, such as ``2026-01-31T12:00:00.250Z``."""
+    if not is_moment(time_ms):
+        return "before year 1" if time_ms < 0 else "after year 9999"
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def in_commit_timestamp_ms(version: int, commit_info: Mapping[str, Any] | None) -> int:
     """The in-commit timestamp of a version.
 
@@ -83,19 +92,8 @@ def read_commit_info(storage: Storage, version: int) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return next(
-        (a.commitInfo for a in decode_actions(data, commit_key(version)) if a.commitInfo is not None), None
+        (a.commitInfo for a in decode_commit(data, commit_key(version)) if a.commitInfo is not None), None
     )
-
-
-def read_history(storage: Storage, listing: LogListing, limit: int | None) -> list[dict[str, Any]]:
-    """One entry per commit that the log still holds, newest first; see :func:`normalise`."""
-    commits = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
-    entries = []
-    for commit, data in zip(commits, storage.read_many([c.key for c in commits]), strict=True):
-        actions = decode_actions(data, commit.key)
-        raw = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
-        entries.append(normalise(raw, commit))
-    return entries
 
 
 def normalise(raw: Mapping[str, Any], commit: LogFile) -> dict[str, Any]:

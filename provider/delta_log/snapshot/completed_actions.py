@@ -1,6 +1,6 @@
 """Actions with every member that readers demand, where a careless writer left some out.
 
-Protocol sections "Change Metadata", "Protocol Evolution" and "Add File and Remove File". Each missing member gets the
+Protocol sections "Change Metadata" and "Add File and Remove File". Each missing member gets the
 value that readers assume in its absence. Checkpoints and version checksums hold completed actions only.
 """
 
@@ -13,17 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from delta_log.log.actions import Metadata, Protocol
-
-
-def complete_protocol(protocol: Protocol) -> Protocol:
-    """Give a protocol lists of features exactly where its versions (reader 3, writer 7) have them."""
-    return Protocol(
-        protocol.minReaderVersion,
-        protocol.minWriterVersion,
-        list(protocol.readerFeatures or ()) if protocol.minReaderVersion == 3 else None,
-        list(protocol.writerFeatures or ()) if protocol.minWriterVersion == 7 else None,
-    )
+from delta_log.log.actions import Metadata
 
 
 def complete_metadata(metadata: Metadata) -> Metadata:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import OTHER_COMMIT, CorruptLog
 from delta_log.stats.file_histogram import FileHistogram
 
 #: The columns that :meth:`Counts.of` needs.
@@ -57,7 +57,9 @@ class Counts(Struct, frozen=True, eq=False):
         for member, total in (("size", self.size_bytes), ("deletionVector.cardinality", self.deleted_rows)):
             if total > _MAX_INT64:
                 raise CorruptLog(
-                    f"add.{member}", f"the table's files add up to {total:,}, which cannot be true"
+                    f"add.{member}",
+                    f"the table's files add up to {total:,}, which cannot be true",
+                    OTHER_COMMIT,
                 )
         return self
 

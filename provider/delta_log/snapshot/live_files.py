@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from delta_log.arrow.key_prefilter import KeyMarks
 from delta_log.arrow.numpy_values import arrow_array
-from delta_log.errors import CorruptLog
+from delta_log.errors import OTHER_COMMIT, CorruptLog
 from delta_log.log.action_columns import action_table, identities_in, identities_of, keys_in
 from delta_log.log.data_path import decode_paths
 from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, shared_nulls
@@ -238,7 +238,9 @@ class _Lookup(Struct, frozen=True):
         exactly: npt.NDArray[np.bool_] = superseded.to_numpy(zero_copy_only=False)
         for path in paths.filter(pc.invert(superseded)).to_pylist():
             if path in self.live:
-                raise CorruptLog(path, "two live adds name this file, under different deletion vectors")
+                raise CorruptLog(
+                    path, "two live adds name this file, under different deletion vectors", OTHER_COMMIT
+                )
         return rows[exactly]
 
 

@@ -172,7 +172,11 @@ def _segment_without(
 
 def _present(name: str, action: _Action | None, table_uri: str) -> _Action:
     if action is None:
-        raise CorruptLog(f"{table_uri}/_delta_log", f"there is no {name} action in it; the log is incomplete")
+        raise CorruptLog(
+            f"{table_uri}/_delta_log",
+            f"there is no {name} action in it",
+            "The log is incomplete: restore its first commits, or a checkpoint with the commits after it.",
+        )
     return action
 
 

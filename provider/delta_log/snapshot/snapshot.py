@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.arrow.prefetch import read_ahead
-from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.errors import CorruptLog, InvalidMetadata, InvalidRequest
 from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, SetTransaction
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
@@ -29,7 +29,12 @@ from delta_log.log.log_segment import LogListing, LogSegment
 from delta_log.snapshot.commit_info import commit_timestamp_ms, is_moment
 from delta_log.snapshot.counts import Counts
 from delta_log.snapshot.live_files import FileActions
-from delta_log.snapshot.partition_filter import matching_files, typed_partition_values
+from delta_log.snapshot.partition_filter import (
+    MatchedFiles,
+    matching_files,
+    require_readable,
+    typed_partition_values,
+)
 from delta_log.snapshot.replayed_log import ReplayedLog
 from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, StatsColumn, stats_columns
 from delta_log.stats.stats_columns import parse_stats_column, stats_type
@@ -128,12 +133,16 @@ class Snapshot:
         try:
             columns = tuple(self.schema.field(name) for name in self.metadata.partition_columns)
         except KeyError as error:
-            raise CorruptLog("metaData.partitionColumns", f"{error} is not a column of the schema") from error
+            raise InvalidMetadata(
+                "metaData.partitionColumns", f"{error} is not a column of the schema"
+            ) from error
         if len({column.name for column in columns}) < len(columns):
-            raise CorruptLog("metaData.partitionColumns", "it names a column twice")
+            raise InvalidMetadata("metaData.partitionColumns", "it names a column twice")
         for column in columns:
             if not isinstance(column.type, PrimitiveType):
-                raise CorruptLog("metaData.partitionColumns", f"{column.name!r} is not of a primitive type")
+                raise InvalidMetadata(
+                    "metaData.partitionColumns", f"{column.name!r} is not of a primitive type"
+                )
         return StructType(columns)
 
     @property
@@ -169,7 +178,10 @@ class Snapshot:
         """
         if not is_moment(self.timestamp_ms):  # of the file: timestamps that a commit states were checked
             raise CorruptLog(
-                commit_key(self.version), f"its file was written at {self.timestamp_ms} ms, which no date has"
+                commit_key(self.version),
+                f"its file was written at {self.timestamp_ms} ms, which no date has",
+                "The clock of the store, or of the program that copied the file, is at fault: give the file another time of "
+                "modification.",
             )
         return EPOCH + timedelta(milliseconds=self.timestamp_ms)
 
@@ -216,15 +228,23 @@ class Snapshot:
 
     # -- files -----------------------------------------------------------------------------------------------------
 
-    def files(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+    def files(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        *,
+        undecided: bool = False,
+    ) -> pa.Table:
         """The live files, a row each.
 
         :param columns: some of :data:`FILE_COLUMNS`: ``path`` (verbatim), ``key`` (decoded), ``partition_values``
             (raw map, physical names), ``size`` (bytes), ``modification_time`` (ms), ``stats`` (JSON text),
             ``tags``, ``deletion_vector``, ``base_row_id``, ``default_row_commit_version``, ``clustering_provider``.
-        :param where: a predicate on partition columns (logical names, typed values).
+        :param where: a predicate on partition columns (logical names, typed values). A file does not match if the predicate
+            needs a partition value of it that cannot be read.
+        :param undecided: these files instead of those that match.
         """
-        return self._collect(lambda log: log.adds, _chosen(FILE_COLUMNS, columns), where)
+        return self._collect(lambda log: log.adds, _chosen(FILE_COLUMNS, columns), where, undecided)
 
     def tombstones(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
@@ -239,7 +259,7 @@ class Snapshot:
         chosen = _chosen(FILE_COLUMNS, columns)
         needed = _with_partitions(chosen, where)
         for batch in read_ahead(self._reading(lambda log: _begun(log.adds.batches("add", needed)))):
-            selected = batch if where is None else batch.filter(self._matching(batch, where))
+            selected = batch if where is None else batch.filter(self._matched(batch, where).matching)
             if selected.num_rows:
                 yield selected.select(list(chosen))
 
@@ -248,9 +268,9 @@ class Snapshot:
         chosen = _chosen(TOMBSTONE_COLUMNS, columns)
         return self._reading(lambda log: _begun(log.removes.batches("remove", chosen)))
 
-    def typed_partition_values(self, partition_values: pa.MapArray | pa.ChunkedArray) -> pa.Table:
-        """The raw maps of some files as typed columns, by logical name."""
-        return typed_partition_values(self.partition_schema, partition_values)
+    def partition_values_or_null(self, partition_values: pa.MapArray | pa.ChunkedArray) -> pa.Table:
+        """The raw maps of some files as typed columns, by logical name; a value that cannot be read is null."""
+        return typed_partition_values(self.partition_schema, partition_values, or_null=True)
 
     def parsed_stats(self, stats: pa.StringArray | pa.ChunkedArray) -> pa.StructArray | pa.ChunkedArray:
         """The ``stats`` of some files as typed columns: ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``,
@@ -297,11 +317,13 @@ class Snapshot:
         actions: Callable[[ReplayedLog], FileActions],
         columns: tuple[str, ...],
         where: pc.Expression | None,
+        undecided: bool = False,
     ) -> pa.Table:
         needed = _with_partitions(columns, where) or ("path",)
         table = self._reading(lambda log: actions(log).table(needed))
         if where is not None:
-            table = table.filter(self._matching(table, where))
+            matched = self._matched(table, where)
+            table = table.filter(matched.undecided if undecided else matched.matching)
         return table.select(list(columns))
 
     def _reading(self, read: Callable[[ReplayedLog], _Result]) -> _Result:
@@ -312,7 +334,7 @@ class Snapshot:
             except UnreadableCheckpoint as failure:
                 self._log = self._log.without_checkpoint(failure)
 
-    def _matching(self, files: pa.RecordBatch | pa.Table, where: pc.Expression) -> pa.Array:
+    def _matched(self, files: pa.RecordBatch | pa.Table, where: pc.Expression) -> MatchedFiles:
         return matching_files(self.partition_schema, files.column("partition_values"), where)
 
     # -- rows ------------------------------------------------------------------------------------------------------
@@ -333,6 +355,8 @@ class Snapshot:
         :param where: a predicate on partition columns; it chooses files, and so rows.
         :param row_tracking: append ``_row_id`` and ``_row_commit_version``, the stable ids of the rows.
         :raises InvalidRequest: no such column, or row tracking is asked for and not enabled.
+        :raises InvalidPartitionValue: a file has a partition value that the columns or the predicate need, and that cannot
+            be read.
         """
         # Imported here, since maintenance reads the log of a table more often than its rows.
         from delta_log.data.scan import FILE_COLUMNS as SCANNED_FILE_COLUMNS
@@ -342,10 +366,15 @@ class Snapshot:
         tracking = RowTracking.of(self.properties) if row_tracking else None
         if tracking is not None:
             schema = pa.schema([*schema, *ROW_TRACKING_SCHEMA])
+        if where is not None:
+            left = self.files(("path", "partition_values"), where, undecided=True)
+            require_readable(left, self.partition_schema, self.version)
         files = self.files(SCANNED_FILE_COLUMNS, where)
+        shown = StructType(tuple(column for column in self.partition_schema if column.name in schema.names))
+        require_readable(files, shown, self.version)
         batches = scan_files(
             files,
-            self.typed_partition_values(files.column("partition_values")),
+            typed_partition_values(shown, files.column("partition_values")),
             schema,
             self._log.storage,
             table_schema=self.schema,

@@ -14,18 +14,30 @@ Two cases need more than this comparison:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from delta_log.errors import CorruptLog, StorageError, TableError, TableReplaced
+from delta_log.errors import (
+    CommitFailed,
+    CorruptLog,
+    InvalidRequest,
+    NotATable,
+    StorageError,
+    TableDropped,
+    TableError,
+    TableReplaced,
+    UnsupportedFeature,
+)
 from delta_log.log.file_names import UNKNOWN_TIME_MS, commit_key
-from delta_log.log.log_segment import LogListing, find_log_segment
+from delta_log.log.log_segment import LogListing, find_log_segment, list_log
 from delta_log.snapshot.commit_info import read_commit_info
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import FileInfo, Storage
 
 _MAX_TRIES = 4
+#: How long an empty commit may be one that is being written; with a margin for the difference of clocks.
+_SETTLED_MS = 10 * 60_000
 #: Members of ``commitInfo`` by which two commits differ.
 _TELLING = ("txnId", "inCommitTimestamp", "timestamp")
 
@@ -59,6 +71,58 @@ def require_same_log(
         known.info.size == found.size and _says_the_same(storage, snapshot)
     ):
         raise TableReplaced(storage.uri, version, f"version {version} of its log is another one")
+
+
+def require_settled(snapshot: Snapshot, now_ms: int) -> None:
+    """Require that the newest commit is not an empty file that its writer may still be filling.
+
+    An empty version changes nothing. Where a store shows files before they are complete, it may do so later.
+
+    :raises CommitFailed: it is, and was made less than :data:`_SETTLED_MS` ago.
+    """
+    commit = snapshot.last_commit
+    if (
+        commit is not None
+        and commit.info.size == 0
+        and commit.info.modification_time_ms > now_ms - _SETTLED_MS
+    ):
+        raise unfinished_commit(snapshot.version)
+
+
+def unfinished_commit(version: int) -> CommitFailed:
+    """Return the error for an empty file in place of a commit."""
+    return CommitFailed(
+        f"The commit of version {version} is an empty file, which its writer may still be filling. Nothing was committed. "
+        f"Run again in {_SETTLED_MS // 60_000} minutes: then it counts as a version that changes nothing, as for other readers.",
+        version=version,
+    )
+
+
+@contextmanager
+def noticing_a_drop(storage: Storage, has_been_read: Callable[[], bool]) -> Iterator[None]:
+    """Look whether the table is still there when a block fails: without its log, any file may be missing.
+
+    Nothing is asked of the store unless the block fails.
+
+    :param has_been_read: whether a snapshot was made, so that there was a table at all.
+    :raises TableDropped: the block failed, and the table has no log any more.
+    """
+    try:
+        yield
+    except (StorageError, InvalidRequest, UnsupportedFeature, TableDropped):
+        raise
+    except Exception as error:
+        was_there = has_been_read() or not isinstance(error, NotATable)
+        if was_there and _has_no_log(storage):
+            raise TableDropped(storage.uri, str(error)) from error
+        raise
+
+
+def _has_no_log(storage: Storage) -> bool:
+    try:
+        return list_log(storage).latest < 0
+    except (StorageError, OSError):
+        return False
 
 
 def taken_back(

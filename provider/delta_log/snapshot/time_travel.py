@@ -1,4 +1,4 @@
-"""The version that a table had at a moment.
+"""The version that a table had at a moment, and the moment of each version in its history.
 
 Protocol sections "In-Commit Timestamps" and "Recommendations for Readers of Tables with In-Commit Timestamps". Without
 in-commit timestamps, a version's time is the modification time of its commit file, made strictly ascending; with them it
@@ -9,16 +9,21 @@ among the later versions only, an earlier moment among the earlier versions.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any
 
-from delta_log.errors import CorruptLog, NotATable, VersionNotFound
-from delta_log.log.actions import Action, decode_actions
+from delta_log.errors import InvalidProperty, NotATable, TableError, VersionNotFound
+from delta_log.log.actions import Action, decode_commit
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.log_segment import LogListing, list_log, segment_of
 from delta_log.snapshot.commit_info import (
     ICT_ENABLED,
     ICT_ENABLEMENT_VERSION,
     in_commit_timestamp_ms,
+    is_moment,
+    moment_text,
     monotone_times,
+    normalise,
     read_commit_info,
 )
 from delta_log.storage.storage import Storage
@@ -35,7 +40,7 @@ def version_at(storage: Storage, timestamp_ms: int) -> int:
         raise NotATable(storage.uri)
     versions = [v for v in sorted(listing.commits) if v >= listing.earliest]
     if not versions:
-        raise VersionNotFound(storage.uri, f"{timestamp_ms} ms", listing.earliest, listing.latest)
+        raise _not_found(storage, listing, timestamp_ms)
     by_commit = _in_commit_timestamps_since(storage, listing)
     if by_commit is None:
         times = monotone_times([listing.commits[v].info.modification_time_ms for v in versions])
@@ -48,7 +53,7 @@ def version_at(storage: Storage, timestamp_ms: int) -> int:
         # The last of the old versions stands until the first of the new ones.
         found = bisect_right(times, timestamp_ms) - 1
         if found < 0:
-            raise VersionNotFound(storage.uri, f"{timestamp_ms} ms", listing.earliest, listing.latest)
+            raise _not_found(storage, listing, timestamp_ms, times[0], _in_commit_timestamp(storage, new[-1]))
         return old[found]
     low, high = 0, len(new)
     while low < high:
@@ -57,17 +62,83 @@ def version_at(storage: Storage, timestamp_ms: int) -> int:
             low = middle + 1
         else:
             high = middle
-    beyond = low == len(new) and timestamp_ms > _in_commit_timestamp(storage, new[-1])
-    if low == 0 or beyond:
-        raise VersionNotFound(storage.uri, f"{timestamp_ms} ms", listing.earliest, listing.latest)
+    last_ms = _in_commit_timestamp(storage, new[-1])
+    if low == 0 or timestamp_ms > last_ms:
+        first_ms = (
+            listing.commits[old[0]].info.modification_time_ms
+            if old
+            else _in_commit_timestamp(storage, new[0])
+        )
+        raise _not_found(storage, listing, timestamp_ms, first_ms, last_ms)
     return new[low - 1]
 
 
 def _newest(storage: Storage, listing: LogListing, versions: list[int], times: list[int], asked: int) -> int:
     found = bisect_right(times, asked) - 1
     if found < 0 or asked > times[-1]:
-        raise VersionNotFound(storage.uri, f"{asked} ms", listing.earliest, listing.latest)
+        raise _not_found(storage, listing, asked, times[0], times[-1])
     return versions[found]
+
+
+def _not_found(
+    storage: Storage,
+    listing: LogListing,
+    asked_ms: int,
+    first_ms: int | None = None,
+    last_ms: int | None = None,
+) -> VersionNotFound:
+    """
+    :param first_ms: when the first version was committed that the log can reconstruct, and ``last_ms`` the last one; ``None``:
+        the log does not say.
+    """
+    known = None if first_ms is None or last_ms is None else (moment_text(first_ms), moment_text(last_ms))
+    return VersionNotFound(storage.uri, moment_text(asked_ms), listing.earliest, listing.latest, known)
+
+
+def read_history(storage: Storage, listing: LogListing, limit: int | None) -> list[dict[str, Any]]:
+    """One entry per commit that the log still holds, newest first; see :func:`~delta_log.snapshot.commit_info.normalise`.
+
+    ``timestamp`` is the time by which :func:`version_at` finds the version, not the time by the writer's clock.
+
+    :param listing: of the whole log.
+    """
+    commits = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
+    stated: dict[int, Mapping[str, Any]] = {}
+    for commit, data in zip(commits, storage.read_many([c.key for c in commits]), strict=True):
+        actions = decode_commit(data, commit.key)
+        stated[commit.version] = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
+    times = _commit_times(storage, listing, stated)
+    return [
+        {**normalise(stated[commit.version], commit), "timestamp": times[commit.version]}
+        for commit in commits
+    ]
+
+
+def _commit_times(
+    storage: Storage, listing: LogListing, stated: Mapping[int, Mapping[str, Any]]
+) -> dict[int, int]:
+    """When each version was committed.
+
+    :param stated: ``commitInfo`` by version; versions without an in-commit timestamp in it have the time of their file.
+    """
+    since: int | None = None
+    if any(is_moment(info.get("inCommitTimestamp")) for info in stated.values()):
+        try:
+            since = _in_commit_timestamps_since(storage, listing)
+        except TableError:
+            since = 0  # a history tells what there is, and refuses nothing
+    times: dict[int, int] = {}
+    by_file = [v for v in sorted(listing.commits) if since is None or v < since]
+    # Time travel begins with the first version that can be reconstructed.
+    for part in ([v for v in by_file if v < listing.earliest], [v for v in by_file if v >= listing.earliest]):
+        file_times = [listing.commits[v].info.modification_time_ms for v in part]
+        times.update(zip(part, monotone_times(file_times), strict=True))
+    for version, info in stated.items():
+        if version not in times:
+            in_commit = info.get("inCommitTimestamp")
+            file_ms = listing.commits[version].info.modification_time_ms
+            times[version] = in_commit if is_moment(in_commit) else file_ms
+    return times
 
 
 def _in_commit_timestamps_since(storage: Storage, listing: LogListing) -> int | None:
@@ -76,7 +147,7 @@ def _in_commit_timestamps_since(storage: Storage, listing: LogListing) -> int | 
     while True:
         segment = segment_of(listing, storage, unusable=unusable)
         for commit in reversed(segment.commits):
-            for action in decode_actions(storage.read(commit.key), commit.key):
+            for action in decode_commit(storage.read(commit.key), commit.key):
                 if action.metaData is not None:
                     return _since(action)
         if segment.checkpoint is None:
@@ -96,7 +167,7 @@ def _since(action: Action) -> int | None:
     since = properties.get(ICT_ENABLEMENT_VERSION, "0")
     version = whole_number(since)
     if version is None:
-        raise CorruptLog("metaData.configuration", f"{ICT_ENABLEMENT_VERSION} is {since!r}, not a version")
+        raise InvalidProperty(ICT_ENABLEMENT_VERSION, since, "a version", "0")
     return version
 
 

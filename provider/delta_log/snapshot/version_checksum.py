@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import msgspec
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import CorruptLog, NotAFile
 from delta_log.log.actions import DomainMetadata, Int64, Metadata, Protocol, SetTransaction
 from delta_log.log.file_names import checksum_key
 from delta_log.snapshot.commit_info import ICT_ENABLED
-from delta_log.snapshot.completed_actions import complete_metadata, complete_protocol
+from delta_log.snapshot.completed_actions import complete_metadata
 from delta_log.snapshot.counts import Counts
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.file_histogram import SIZE_BOUNDARIES
@@ -75,6 +75,8 @@ def read_version_checksum(storage: Storage, version: int) -> VersionChecksum | N
         data = storage.read(key)
     except FileNotFoundError:
         return None
+    except NotAFile as error:
+        raise CorruptLog(key, "it is not a file") from error
     try:
         checksum = _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -103,7 +105,7 @@ def checksum_of(snapshot: Snapshot, txn_id: str | None) -> VersionChecksum:
         numMetadata=1,
         numProtocol=1,
         metadata=complete_metadata(snapshot.metadata),
-        protocol=complete_protocol(protocol),
+        protocol=protocol,
         inCommitTimestampOpt=snapshot.timestamp_ms if flag(properties, ICT_ENABLED) else None,
         setTransactions=None
         if TRANSACTION_RETENTION in properties

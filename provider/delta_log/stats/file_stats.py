@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import CorruptLog, InvalidPartitionValue, InvalidProperty
 from delta_log.table_config.partition_values import parse
 from delta_log.table_config.schema import DataType, PrimitiveType, StructType
 
@@ -68,7 +68,7 @@ def stats_columns(
 
     :param partition_columns: logical names.
     :param clustering_columns: physical names from the top down, as in the domain ``delta.clustering``.
-    :raises CorruptLog: a property does not parse.
+    :raises InvalidProperty: a property does not parse.
     """
     properties = properties or {}
     data_columns = schema.without(tuple(partition_columns))
@@ -108,7 +108,7 @@ def _integer(properties: Mapping[str, str | None], name: str, default: int) -> i
     try:
         return default if value is None else int(value)
     except ValueError as error:
-        raise CorruptLog("metaData.configuration", f"{name} is {value!r}, not an integer") from error
+        raise InvalidProperty(name, str(value), "an integer", str(default)) from error
 
 
 def _column_names(text: str) -> list[tuple[str, ...]]:
@@ -119,7 +119,7 @@ def _column_names(text: str) -> list[tuple[str, ...]]:
     while text.strip():
         match = _NAME_PART.match(text, at)
         if match is None or (match.end() < len(text) and text[match.end()] not in ".,"):
-            raise CorruptLog("metaData.configuration", f"{STATS_COLUMNS} is {text!r}, not a list of columns")
+            raise InvalidProperty(STATS_COLUMNS, text, "a list of columns", "a, b.c")
         quoted, bare = match.groups()
         parts.append((quoted.replace("``", "`") if quoted else bare.strip()).lower())
         at = match.end() + 1
@@ -482,7 +482,14 @@ def parse_stats(text: str, columns: Iterable[StatsColumn]) -> FileStats:
             found["nullCount"],
             raw.get("tightBounds") is not False,
         )
-    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (
+        InvalidPartitionValue,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise CorruptLog("stats", f"{text[:200]!r} is not the statistics of a file ({error})") from error
 
 

@@ -17,7 +17,7 @@ import stat
 from contextlib import suppress
 from typing import NoReturn, final
 
-from delta_log.errors import SymbolicLinkRefused
+from delta_log.errors import NotAFile, SymbolicLinkRefused
 
 #: Names that lead to another directory, or to none.
 _ODD_NAMES = ("", ".", "..")
@@ -145,7 +145,8 @@ class DirectoryWalk:
         """Open a file for reading; return its descriptor, which the caller closes, and its size in bytes.
 
         :raises SymbolicLinkRefused: it is a link, or a link leads there.
-        :raises OSError: it is no file; ``FileNotFoundError``: it is not there.
+        :raises NotAFile: it is a directory or a device.
+        :raises OSError: the system failed; ``FileNotFoundError``: it is not there.
         """
         descriptor = self._open_in_root(key)
         if descriptor is None:
@@ -160,7 +161,7 @@ class DirectoryWalk:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise OSError(errno.EINVAL, "Not a regular file", self.path(key))
+            raise NotAFile(self.path(key))
         return descriptor, status.st_size
 
     def _open_in_root(self, key: str) -> int | None:
@@ -195,7 +196,8 @@ class DirectoryWalk:
 
         :raises SymbolicLinkRefused: it is a link, or a link leads there. A link that replaces the file after this check is
             deleted; its target is not touched.
-        :raises OSError: it is no file; ``FileNotFoundError``: it is not there.
+        :raises NotAFile: it is a directory or a device.
+        :raises OSError: the system failed; ``FileNotFoundError``: it is not there.
         """
         directory, name = self.parent(key)
         self.refuse_link(key, directory, name)

@@ -41,6 +41,8 @@ _TEMPORARY_DIRECTORY = ".tmp"
 _TEMPORARY = re.compile(r"(\d{20}\.json)\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DAY_MS = 24 * 60 * 60 * 1000
 _ATTEMPTS = 3
+#: What to do where the lock table and the log disagree.
+_OLD_ENTRIES = "If this table was deleted and made anew, delete its old entries from the lock table; otherwise restore that file."
 _PATIENCE_SECONDS = (0.0, 0.05, 0.1, 0.2, 0.4)
 
 
@@ -201,8 +203,8 @@ class LockedStorage(WrappedStorage):
             return True
         raise CorruptLog(
             key,
-            f"the lock table says that it is committed, and its content, {_temporary_key(entry)}, is missing. If "
-            "this table was deleted and made anew, delete its old entries from the lock table; otherwise",
+            f"the lock table says that it is committed, and its content, {_temporary_key(entry)}, is missing",
+            _OLD_ENTRIES,
         )
 
     def _require_there(self, name: str, latest: LockEntry) -> None:
@@ -216,8 +218,8 @@ class LockedStorage(WrappedStorage):
             if entry.complete if entry is not None else latest.file_name > name:
                 raise CorruptLog(
                     key,
-                    "the lock table says that it is committed, and it is not in the log. If this table was deleted "
-                    "and made anew, delete its old entries from the lock table; otherwise",
+                    "the lock table says that it is committed, and it is not in the log",
+                    _OLD_ENTRIES,
                 )
 
     def _complete(self, entry: LockEntry) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import InvalidMetadata
 
 CLUSTERING_DOMAIN = "delta.clustering"
 #: In ``add.clusteringProvider`` of files that were clustered as Spark clusters them.
@@ -25,7 +25,7 @@ def clustering_columns(domain_metadata: Mapping[str, str]) -> list[list[str]]:
     """The columns, each as its physical names from the top down; empty: the table is not clustered.
 
     :param domain_metadata: configuration by domain.
-    :raises CorruptLog: the domain does not name columns.
+    :raises InvalidMetadata: the domain does not name columns.
     """
     configuration = domain_metadata.get(CLUSTERING_DOMAIN)
     if configuration is None:
@@ -39,5 +39,7 @@ def clustering_columns(domain_metadata: Mapping[str, str]) -> list[list[str]]:
         if not all(path and all(path) for path in columns):
             raise TypeError(found)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptLog(f"domainMetadata {CLUSTERING_DOMAIN}", f"it names no columns ({error!r})") from error
+        raise InvalidMetadata(
+            f"domainMetadata {CLUSTERING_DOMAIN}", f"it names no columns ({error!r})"
+        ) from error
     return columns

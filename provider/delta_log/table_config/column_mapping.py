@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import InvalidProperty
 from delta_log.log.actions import Protocol
 from delta_log.table_config.features import supports
 
@@ -22,5 +22,5 @@ def mapping_mode(properties: Mapping[str, str | None], protocol: Protocol) -> st
         return "none"
     mode = (properties.get(MODE) or "none").lower()
     if mode not in MODES:
-        raise CorruptLog("metaData.configuration", f"{MODE} is {mode!r}, not one of {', '.join(MODES)}")
+        raise InvalidProperty(MODE, mode, f"one of {', '.join(MODES)}", "name")
     return mode

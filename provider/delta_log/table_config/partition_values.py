@@ -8,7 +8,8 @@ Protocol section "Partition Value Serialization". Null and the empty text are nu
 * booleans in any case; binary as the UTF-8 bytes of the text, as Spark and the kernels have it.
 
 Writers give the canonical form, with timestamps in ISO 8601 UTC. Dates and timestamps are whole days and microseconds
-throughout, never floats. A text that does not parse is refused, not taken for null.
+throughout, never floats. A text that does not parse is refused, not taken for null, unless the caller asks for that.
+Fractions of a second finer than microseconds are dropped, as Spark and delta-rs do.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.errors import InvalidPartitionValue, InvalidRequest
 from delta_log.table_config.schema import DataType, PrimitiveType, to_arrow_type
 
 _EPOCH_DATE = date(1970, 1, 1)
@@ -50,12 +52,12 @@ def parse(text: str | None, data_type: DataType, column: str = "") -> Any:
     """The value of one text: ``int``, ``float``, ``Decimal``, ``bool``, ``str``, ``bytes``, ``date`` or ``datetime``.
 
     :param column: named in the error.
-    :raises CorruptLog: the text is no value of that type, or lies outside Python's years 1 to 9999
+    :raises InvalidPartitionValue: the text is no value of that type, or lies outside Python's years 1 to 9999
         (:func:`parse_column` does not have that limit).
     """
     if not text:
         return None
-    physical = _parse_physical(text, data_type, column)
+    physical = physical_value(text, data_type, column)
     kind = _name(data_type)
     try:
         if kind == "date":
@@ -68,20 +70,22 @@ def parse(text: str | None, data_type: DataType, column: str = "") -> Any:
     return physical
 
 
-def parse_column(texts: pa.Array | pa.ChunkedArray, data_type: DataType, column: str = "") -> pa.Array:
+def parse_column(
+    texts: pa.Array | pa.ChunkedArray, data_type: DataType, column: str = "", *, or_null: bool = False
+) -> pa.Array:
     """A column of texts as an Arrow array of :func:`~delta_log.table_config.schema.to_arrow_type`'s type.
 
     Each distinct text is parsed once: partition values are few, files are many.
 
-    :raises CorruptLog: a text is no value of that type.
+    :param or_null: a text that is no value of that type becomes null; :func:`are_unreadable` tells of which files.
+    :raises InvalidPartitionValue: a text is no value of that type.
     """
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     if not pa.types.is_dictionary(texts.type):
         texts = texts.dictionary_encode()
-    values = [
-        _parse_physical(text, data_type, column) if text else None for text in texts.dictionary.to_pylist()
-    ]
+    parse_one = _physical_or_null if or_null else physical_value
+    values = [parse_one(text, data_type, column) if text else None for text in texts.dictionary.to_pylist()]
     arrow_type = to_arrow_type(data_type)
     if pa.types.is_temporal(arrow_type):
         counts = pa.array(values, pa.int32() if pa.types.is_date32(arrow_type) else pa.int64())
@@ -89,6 +93,16 @@ def parse_column(texts: pa.Array | pa.ChunkedArray, data_type: DataType, column:
     else:
         distinct = pa.array(values, arrow_type)
     return distinct.take(texts.indices)
+
+
+def are_unreadable(texts: pa.Array | pa.ChunkedArray, parsed: pa.Array) -> pa.BooleanArray:
+    """Tell for each text whether it stands for a value that could not be read.
+
+    :param parsed: what :func:`parse_column` made of the texts, with ``or_null``.
+    """
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    return pc.and_(pc.is_null(parsed), pc.fill_null(pc.not_equal(texts, ""), False))
 
 
 def serialise(value: Any, data_type: DataType) -> str | None:
@@ -102,20 +116,30 @@ def serialise(value: Any, data_type: DataType) -> str | None:
         text = _serialiser(data_type)(value)
         # A text that cannot be read back must not be written.
         if text:
-            _parse_physical(text, data_type, "")
-    except (CorruptLog, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+            physical_value(text, data_type, "")
+    except (InvalidPartitionValue, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise InvalidRequest(
             f"{value!r} is not a partition value of type {_name(data_type)}: {error}"
         ) from error
     return text or None
 
 
-def _parse_physical(text: str, data_type: DataType, column: str) -> Any:
-    """What ``parse`` gives, but dates as days and timestamps as microseconds since 1970, in any year."""
+def physical_value(text: str, data_type: DataType, column: str = "") -> Any:
+    """Return what :func:`parse` does, but dates as days and timestamps as microseconds since 1970, in any year.
+
+    :raises InvalidPartitionValue: the text is no value of that type.
+    """
     try:
         return _parser(data_type)(text)
     except ValueError as error:
         raise _bad(text, data_type, column, str(error)) from error
+
+
+def _physical_or_null(text: str, data_type: DataType, column: str) -> Any:
+    try:
+        return physical_value(text, data_type, column)
+    except InvalidPartitionValue:
+        return None
 
 
 def _parser(data_type: DataType) -> Callable[[str], Any]:
@@ -236,11 +260,12 @@ def _microseconds(match: re.Match[str]) -> int:
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError("there is no such time of day")
     digits = (match["fraction"] or "").ljust(9, "0")
-    if digits[6:] != "000":
+    seconds = hour * 3600 + minute * 60 + second
+    moment = _days(match) * _DAY_MICROSECONDS + seconds * 1_000_000 + int(digits[:6])
+    # Spark and delta-rs drop what is finer, the one downwards and the other towards 1970.
+    if moment < 0 and digits[6:] != "000":
         raise ValueError("it is finer than microseconds")
-    return (
-        _days(match) * _DAY_MICROSECONDS + (hour * 3600 + minute * 60 + second) * 1_000_000 + int(digits[:6])
-    )
+    return moment
 
 
 def _offset_microseconds(zone: str | None) -> int:
@@ -339,6 +364,5 @@ def _name(data_type: DataType) -> str:
     return data_type.name if isinstance(data_type, PrimitiveType) else type(data_type).__name__
 
 
-def _bad(text: str, data_type: DataType, column: str, why: str) -> CorruptLog:
-    where = f"partitionValues[{column!r}]" if column else "partitionValues"
-    return CorruptLog(where, f"{text!r} is no {_name(data_type)}: {why}")
+def _bad(text: str, data_type: DataType, column: str, why: str) -> InvalidPartitionValue:
+    return InvalidPartitionValue(column, text, _name(data_type), why)

@@ -1,7 +1,7 @@
 """Parsers for the kinds of table properties (``metaData.configuration``): flags, sizes, numbers and durations.
 
 A property that is not set gives the default. A property with another kind of value raises
-:class:`~delta_log.errors.CorruptLog`.
+:class:`~delta_log.errors.InvalidProperty`, which says how to set it right.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import InvalidProperty
 
 #: Larger numbers would not fit into 64 bits, or results of arithmetic with them would not.
 _MAX_DIGITS = 18
@@ -31,7 +31,7 @@ def flag(properties: Mapping[str, str | None], name: str, default: bool = False)
     if value is None:
         return default
     if value.lower() not in ("true", "false"):
-        raise CorruptLog("metaData.configuration", f"{name} is {value!r}, not true or false")
+        raise InvalidProperty(name, value, "true or false", "true" if default else "false")
     return value.lower() == "true"
 
 
@@ -44,9 +44,7 @@ def size_bytes(properties: Mapping[str, str | None], name: str) -> int | None:
     number = whole_number(match[1]) if match is not None else None
     size = number << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2]] if match and number else 0
     if not 0 < size <= _MAX_SIZE_BYTES:
-        raise CorruptLog(
-            "metaData.configuration", f"{name} is {value!r}, not a size such as '128mb', of at most 1 PiB"
-        )
+        raise InvalidProperty(name, value, "a size such as '128mb', of at most 1 PiB", "128mb")
     return size
 
 
@@ -57,7 +55,7 @@ def positive_number(properties: Mapping[str, str | None], name: str, default: in
         return default
     number = whole_number(value)
     if not number:
-        raise CorruptLog("metaData.configuration", f"{name} is {value!r}, not a number above zero")
+        raise InvalidProperty(name, value, "a number above zero", str(default))
     return number
 
 
@@ -90,8 +88,10 @@ def interval_ms(properties: Mapping[str, str | None], name: str) -> int | None:
         total = sum((n or 0) * (u or 0) for n, u in zip(numbers, units, strict=True))
     # As in Spark, the duration in microseconds has to fit into 64 bits.
     if total is None or total > _MAX_INTERVAL_MICROSECONDS:
-        raise CorruptLog(
-            "metaData.configuration",
-            f"{name} is {value!r}, not a duration such as 'interval 7 days', of at most 292,000 years",
+        raise InvalidProperty(
+            name,
+            value,
+            "a duration in weeks, days, hours or less, of at most 292,000 years",
+            "interval 30 days",
         )
     return total // 1000

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.errors import InvalidMetadata, InvalidRequest
 from delta_log.log.actions import MAX_ROW_ID, Add, DomainMetadata, Metadata, Protocol
 from delta_log.table_config import features as table_features
 from delta_log.table_config.properties import flag
@@ -38,11 +38,13 @@ def high_water_mark(configuration: str | None) -> int:
     try:
         mark = json.loads(configuration)["rowIdHighWaterMark"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CorruptLog(
-            "domainMetadata", f"{DOMAIN} says {configuration!r}, which has no rowIdHighWaterMark"
+        raise InvalidMetadata(
+            f"domainMetadata {DOMAIN}", f"it is {configuration!r}, which has no rowIdHighWaterMark"
         ) from error
     if isinstance(mark, bool) or not isinstance(mark, int) or not NO_ROW_ID <= mark <= MAX_ROW_ID:
-        raise CorruptLog("domainMetadata", f"{DOMAIN} has the high-water mark {mark!r}, which is no row id")
+        raise InvalidMetadata(
+            f"domainMetadata {DOMAIN}", f"its high-water mark is {mark!r}, which is no row id"
+        )
     return mark
 
 

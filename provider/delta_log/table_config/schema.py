@@ -20,7 +20,7 @@ from typing import Any, Union
 import pyarrow as pa
 from msgspec import Struct, field
 
-from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature, brief
+from delta_log.errors import InvalidMetadata, InvalidRequest, UnsupportedFeature, brief
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
@@ -126,7 +126,7 @@ def parse_schema(text: str, *, mapped: bool = True) -> StructType:
 
     :param mapped: column mapping is in force. Where it is not, physical names and ids that the schema may carry mean
         nothing: files name their columns as the schema does.
-    :raises CorruptLog: the text is not a schema.
+    :raises InvalidMetadata: the text is not a schema.
     :raises UnsupportedFeature: it names a type that is not known, or nests types deeper than :data:`MAX_DEPTH`.
     """
     try:
@@ -134,9 +134,11 @@ def parse_schema(text: str, *, mapped: bool = True) -> StructType:
     except RecursionError as error:
         raise _too_deep() from error
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise CorruptLog("metaData.schemaString", f"it is not a schema ({brief(repr(error))})") from error
+        raise InvalidMetadata(
+            "metaData.schemaString", f"it is not a schema ({brief(repr(error))})"
+        ) from error
     if not isinstance(parsed, StructType):
-        raise CorruptLog("metaData.schemaString", "its outermost type is not a struct")
+        raise InvalidMetadata("metaData.schemaString", "its outermost type is not a struct")
     return parsed
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from delta_log.errors import AccessDenied, CorruptLog, ListingDenied, LogCleaned, LogReplaced, StorageError
-from delta_log.log.actions import Action, Metadata, Protocol, decode_actions
+from delta_log.log.actions import Action, Metadata, Protocol, decode_commit
 from delta_log.log.file_names import LOG_DIRECTORY, LogFileKind, commit_key, commit_name, parse_log_file
 from delta_log.log.last_checkpoint import read_last_checkpoint
 from delta_log.log.log_segment import find_log_segment, list_log
@@ -121,7 +121,8 @@ class CommitFollower(Struct):
         while len(found) < min(2, max_commits):
             version = self.position + 1 + len(found)
             body = self._read(version)
-            if body is None:
+            # An empty commit may still be being written. It counts when another one follows it.
+            if body is None or not body.strip():
                 return found
             found.append(self._summary(version, body, None))
         return found + self._listed(found[-1].version, max_commits - len(found))
@@ -168,6 +169,9 @@ class CommitFollower(Struct):
         # If a commit was cleaned between the LIST and the read, the next LIST shows that.
         with suppress(FileNotFoundError):
             for info, body in zip(files, bodies, strict=True):
+                if info is files[-1] and not body.strip():
+                    files = files[:-1]
+                    break
                 found.append(self._summary(position + 1 + len(found), body, info))
         self._sure = len(found) == len(files)
         return found
@@ -222,7 +226,7 @@ class CommitFollower(Struct):
 
     def _summary(self, version: int, body: bytes, info: FileInfo | None) -> CommitSummary:
         key = commit_key(version)
-        actions = decode_actions(body, key)
+        actions = decode_commit(body, key)
         names = self._names_for(version, actions)
         summary = summarise(version, actions, info.modification_time_ms if info else None, names)
         if summary.timestamp_ms == 0 and info is None:

@@ -27,17 +27,23 @@ from delta_log.errors import (
     CommitFailed,
     CommitUnknown,
     DeltaLogError,
+    NotAFile,
     StorageError,
     TableReplaced,
 )
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import commit_key, known_commit
 from delta_log.log.log_segment import list_log
 from delta_log.printable import printable_logger
 from delta_log.runtime import Runtime
 from delta_log.snapshot.commit_info import ICT_ENABLED
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.snapshot.table_identity import require_same_log, taken_back
+from delta_log.snapshot.table_identity import (
+    require_same_log,
+    require_settled,
+    taken_back,
+    unfinished_commit,
+)
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
@@ -82,11 +88,13 @@ class Transaction:
     :param gate: the operation that the table's protocol must allow.
     :raises UnsupportedFeature: the protocol does not allow it.
     :raises InvalidRequest: the store cannot commit safely.
+    :raises CommitFailed: the snapshot's commit is an empty file, which its writer may still be filling.
     """
 
     def __init__(self, storage: Storage, snapshot: Snapshot, gate: Operation, runtime: Runtime) -> None:
         table_features.require(snapshot.protocol, gate, snapshot.unused_features)
         storage.require_writable()
+        require_settled(snapshot, runtime.now_ms())
         self._storage, self._snapshot, self._gate, self._runtime = storage, snapshot, gate, runtime
         #: The table as of our last commit, and the commits from the first snapshot to there.
         self._tip = snapshot
@@ -107,7 +115,7 @@ class Transaction:
             body = self._storage.read(commit_key(version))
         except FileNotFoundError:
             return None
-        self._seen.append(_winner(version, body))
+        self._seen.append(_settled_winner(version, body))
         return self._seen[-1]
 
     def catch_up(self) -> Sequence[WinningCommit]:
@@ -285,9 +293,12 @@ class Transaction:
         """Read the commits from a version on. The first may be ours, since the outcome of a put may be unknown.
 
         :raises CommitUnknown: they cannot be read.
+        :raises NotAFile: a directory has the name of the commit.
         """
         try:
             return self._winners(version, version - 1)
+        except NotAFile:
+            raise  # it is not ours, and no commit
         except (StorageError, OSError) as error:
             raise CommitUnknown(
                 f"Version {version} is there, and whether it is ours cannot be read ({error}). Run again: a repetition "
@@ -305,11 +316,11 @@ class Transaction:
             bodies = list(self._storage.read_many([commit_key(v) for v in known]))
         except FileNotFoundError:
             raise _cleaned(version, latest) from None
-        found = [_winner(v, body) for v, body in zip(known, bodies, strict=True)]
+        found = [_settled_winner(v, body) for v, body in zip(known, bodies, strict=True)]
         version += len(found)
         while True:
             try:
-                found.append(_winner(version, self._storage.read(commit_key(version))))
+                found.append(_settled_winner(version, self._storage.read(commit_key(version))))
             except FileNotFoundError:
                 return found
             version += 1
@@ -349,7 +360,16 @@ def _without_files(ours: WinningCommit) -> WinningCommit:
 
 
 def _winner(version: int, body: bytes) -> WinningCommit:
-    return WinningCommit(version, decode_actions(body, commit_key(version)), len(body))
+    return WinningCommit(version, decode_commit(body, commit_key(version)), len(body))
+
+
+def _settled_winner(version: int, body: bytes) -> WinningCommit:
+    """
+    :raises CommitFailed: the commit has just appeared and is empty, so nothing is known of it.
+    """
+    if not body.strip():
+        raise unfinished_commit(version)
+    return _winner(version, body)
 
 
 def find_transaction(snapshot: Snapshot, storage: Storage, app_id: str, app_version: int) -> int | None:

@@ -99,7 +99,11 @@ def repair(storage: Storage, snapshot: Snapshot, verdict: ChecksumVerdict) -> bo
     )
     found = read_version_checksum(storage, snapshot.version)
     if found is None or _all_disagreements(storage, found, snapshot):
-        raise CorruptLog(checksum_key(snapshot.version), "it was just written, and differs from the log")
+        raise CorruptLog(
+            checksum_key(snapshot.version),
+            "it was just written, and differs from the log",
+            "Run again: another program has written it in between.",
+        )
     return written
 
 

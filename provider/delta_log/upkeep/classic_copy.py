@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from delta_log.checkpoint.schema import V2_COLUMNS, CheckpointSchema, StatsForms
 from delta_log.checkpoint.writer import CheckpointMismatch, write_checkpoint
-from delta_log.errors import CorruptLog
+from delta_log.errors import vanished
 from delta_log.log.actions import Action
 from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions
 from delta_log.log.file_names import LOG_DIRECTORY, LogFile, LogFileKind
 from delta_log.log.log_segment import Checkpoint, LogSegment, list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot.completed_actions import complete_metadata, complete_protocol
+from delta_log.snapshot.completed_actions import complete_metadata
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 
@@ -54,7 +54,7 @@ def _body(version: int, other: OtherActions, snapshot: Snapshot) -> bytes:
     assert other.protocol is not None
     assert other.metadata is not None
     actions = [
-        Action(protocol=complete_protocol(other.protocol)),
+        Action(protocol=other.protocol),
         Action(metaData=complete_metadata(other.metadata)),
         *(Action(txn=transaction) for transaction in other.transactions.values()),
         *(Action(domainMetadata=domain) for domain in other.domains.values()),
@@ -84,14 +84,14 @@ def _classic(storage: Storage, key: str, version: int) -> Checkpoint:
     for checkpoint in list_log(storage, version).checkpoints:
         if [file.key for file in checkpoint.files] == [key]:
             return checkpoint
-    raise CorruptLog(key, "it was written a moment ago and is not there any more")
+    raise vanished(key)
 
 
 def _comparable(other: OtherActions) -> tuple[object, ...]:
     assert other.protocol is not None
     assert other.metadata is not None
     return (
-        complete_protocol(other.protocol),
+        other.protocol,
         complete_metadata(other.metadata),
         other.transactions,
         other.domains,

@@ -18,12 +18,12 @@ from typing import Any
 from msgspec import Struct
 
 from delta_log.errors import CorruptLog, DeltaLogError, InvalidRequest, TableReplaced
-from delta_log.log.actions import Action, decode_actions
+from delta_log.log.actions import Action, decode_actions, decode_commit
 from delta_log.log.file_names import LOG_DIRECTORY, LogFile, LogFileKind
 from delta_log.log.log_replay import ReplayedCommits, reconcile
 from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.snapshot.table_identity import require_same_log, taken_back
+from delta_log.snapshot.table_identity import require_same_log, taken_back, unfinished_commit
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
@@ -79,6 +79,7 @@ def write_log_compaction(
     :raises InvalidRequest: the versions are not at least two committed ones.
     :raises UnsupportedFeature: one of these versions, or the latest, may hold actions that this package does not know.
     :raises CorruptLog: a commit is missing, or contradicts another one.
+    :raises CommitFailed: the latest commit is an empty file, which its writer may still be filling.
     :raises CompactionMismatch: the compaction does not replay to the state of its commits.
     :raises TableReplaced: the table was deleted or made anew; nothing of the old one is left in the log.
     """
@@ -92,6 +93,8 @@ def write_log_compaction(
     _require_protocol_before(storage, start)
     commits = _commits(storage, snapshot, start, end)
     bodies = list(storage.read_many([commit.key for commit in commits]))
+    if end == snapshot.version and not bodies[-1].strip():
+        raise unfinished_commit(end)
     written = [list(_lines(body, commit.key)) for commit, body in zip(commits, bodies, strict=True)]
     for _, action in chain.from_iterable(written):
         if action.protocol is not None:
@@ -152,7 +155,7 @@ def _commits(storage: Storage, snapshot: Snapshot, start: int, end: int) -> list
 def _lines(body: bytes, key: str) -> Iterator[tuple[bytes, Action]]:
     """The lines of a commit, each with its action."""
     lines = [line.strip() for line in body.split(b"\n") if line.strip()]
-    return zip(lines, decode_actions(body, key), strict=True)
+    return zip(lines, decode_commit(body, key), strict=True)
 
 
 def _reconciled(

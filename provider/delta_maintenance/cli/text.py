@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from delta_log.errors import CorruptLog, brief
+from delta_log.errors import InvalidMetadata, brief
 from delta_log.printable import printable, printable_lines
-from delta_maintenance.units import format_bytes, format_time
+from delta_log.snapshot.commit_info import moment_text
+from delta_maintenance.units import format_bytes
 
 
 def render_facts(facts: Mapping[str, Any]) -> str:
@@ -47,14 +48,16 @@ def render_facts(facts: Mapping[str, Any]) -> str:
 def _columns(schema: str) -> Iterator[str]:
     """Names and types of columns, including types that this release does not read.
 
-    :raises CorruptLog: the text is not a schema.
+    :raises InvalidMetadata: the text is not a schema.
     """
     try:
         for raw in json.loads(schema)["fields"]:
             kind = raw["type"]
             yield f"{raw['name']} {kind if isinstance(kind, str) else kind['type']}"
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptLog("metaData.schemaString", f"it is not a schema ({brief(repr(error))})") from error
+        raise InvalidMetadata(
+            "metaData.schemaString", f"it is not a schema ({brief(repr(error))})"
+        ) from error
 
 
 def render_history(commits: Sequence[Mapping[str, Any]]) -> str:
@@ -65,7 +68,7 @@ def render_history(commits: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             (
                 str(commit["version"]),
-                format_time(commit["timestamp"], "%Y-%m-%d %H:%M:%SZ"),
+                moment_text(commit["timestamp"]),
                 str(commit.get("operation", "?")),
                 str(commit.get("engineInfo", "")),
                 _first(metrics, "numAddedFiles", "num_added_files", "numFiles"),

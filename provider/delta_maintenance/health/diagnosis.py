@@ -246,6 +246,17 @@ def _wrong_checksum(facts: HealthFacts, _options: HealthOptions) -> Finding | No
     )
 
 
+def _invalid_property(facts: HealthFacts, _options: HealthOptions) -> Finding | None:
+    if not facts.invalid_properties:
+        return None
+    return Finding(
+        "invalid_property",
+        "attention",
+        " ".join(facts.invalid_properties.values()),
+        evidence={"properties": list(facts.invalid_properties)},
+    )
+
+
 #: By code, what looks for the finding.
 FINDINGS: dict[str, Callable[[HealthFacts, HealthOptions], Finding | None]] = {
     "unsupported": _unsupported,
@@ -257,6 +268,7 @@ FINDINGS: dict[str, Callable[[HealthFacts, HealthOptions], Finding | None]] = {
     "reclaimable_files": _reclaimable_files,
     "expired_log_files": _expired_log_files,
     "wrong_checksum": _wrong_checksum,
+    "invalid_property": _invalid_property,
 }
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
+from delta_log.snapshot.table_identity import noticing_a_drop
 from delta_log.storage.table_uri import is_name
 from delta_log.table import Table
 from delta_maintenance.health.diagnosis import Advice, Diagnosis, diagnose
@@ -62,9 +63,10 @@ def health_of(table: Table, address: str, options: HealthOptions, runtime: Runti
     """Read a table, and say what it needs.
 
     :param address: of the table, as the caller gave it.
-    :raises DeltaLogError: the table cannot be read.
+    :raises DeltaLogError: the table cannot be read, or was dropped meanwhile.
     """
-    facts = read_health(table, options, runtime.now_ms())
+    with noticing_a_drop(table.storage, lambda: table.has_been_read):
+        facts = read_health(table, options, runtime.now_ms())
     document = document_of(redact(address), facts, diagnose(facts, options))
     return {**document, "location": table.uri} if is_name(address) else document
 

@@ -282,6 +282,7 @@ class HealthFacts(Struct, frozen=True):
     :param refusals: by operation.
     :param last_runs: by operation, within `num_commits_read` newest commits.
     :param commits: the newest of these, newest first.
+    :param invalid_properties: by name, what is wrong with a property without which a fact could not be read.
     """
 
     version: int
@@ -296,6 +297,7 @@ class HealthFacts(Struct, frozen=True):
     last_runs: Mapping[str, LastRun]
     num_commits_read: int
     commits: tuple[CommitFact, ...] = ()
+    invalid_properties: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; what was not measured is ``None``."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from delta_log.errors import CorruptLog, brief
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import LogFile
 from delta_log.log.log_segment import LogListing
 from delta_log.snapshot.commit_info import normalise
@@ -86,7 +86,7 @@ def _infos(
 def _info_in(body: bytes, commit: LogFile) -> Mapping[str, Any]:
     """The ``commitInfo`` of a commit; empty where there is none, or where an old commit is broken, which harms no reader."""
     try:
-        actions = decode_actions(body, commit.key)
+        actions = decode_commit(body, commit.key)
     except CorruptLog:
         return {}
     return next((action.commitInfo for action in actions if action.commitInfo is not None), {})

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from delta_log.arrow.numpy_values import arrow_array
+from delta_log.errors import InvalidPartitionValue
 from delta_log.snapshot.deletion_ratio import predicate_of
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.version_checksum import VersionChecksum
 from delta_log.stats.file_histogram import FileHistogram
 from delta_log.table_config.features import Operation, supports
+from delta_log.table_config.partition_values import parse
 from delta_log.table_config.schema import PrimitiveType
 from delta_maintenance.health.facts import FileTotal, PlannedRewrite
 from delta_maintenance.health.file_sizes import in_classes
@@ -153,6 +155,12 @@ def _where(partitions: list[Mapping[str, str | None]], snapshot: Snapshot) -> st
     if not all(isinstance(kind, PrimitiveType) and kind.name in _NAMEABLE for kind in kinds):
         return None
     if not all(value is None or _is_plain(value) for one in partitions for value in one.values()):
+        return None
+    try:  # a predicate selects no file with a value that cannot be read
+        for one in partitions:
+            for column in snapshot.partition_schema:
+                parse(one[column.name], column.type, column.name)
+    except InvalidPartitionValue:
         return None
     groups = partition_groups(
         snapshot.files(["partition_values"]).column("partition_values"), snapshot.partition_schema

@@ -8,11 +8,13 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from delta_log.errors import CorruptLog, TableError, UnsupportedFeature
+from delta_log.errors import CorruptLog, InvalidProperty, TableError, UnsupportedFeature
 from delta_log.log.log_replay import replay_commits
 from delta_log.log.log_segment import LogSegment, segment_of
 from delta_log.snapshot.commit_info import ICT_ENABLED
@@ -56,7 +58,11 @@ from delta_maintenance.log_upkeep.replay_cost import replay_cost
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import min_file_size
 from delta_maintenance.optimize.plan.rewrite_tag import target_size
+from delta_maintenance.optimize.plan.table_layout import clustered_columns
 from delta_maintenance.optimize.rewritable import require_rewritable
+from delta_maintenance.vacuum.cutoff import retention_of
+
+_Result = TypeVar("_Result")
 
 
 def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFacts:
@@ -70,22 +76,28 @@ def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFact
     inventory = list_everything(storage)
     segment = segment_of(inventory.listing, storage, snapshot.version)
     tail, pieces = replay_cost(storage, snapshot, segment)
-    refusals = _refusals(snapshot)
+    refusals, properties = _refusals(snapshot, options), _Properties(snapshot.properties)
+    interval = properties.read(checkpoint_interval, checkpoint_interval({}))
+    # With a cutoff in 1970, nothing has expired.
+    cutoff_ms = properties.read(lambda found: retention_of(found, now_ms).cutoff_ms, 0)
     checksum = _checksum(storage, snapshot.version)
     runs, commits, num_commits_read = last_runs(storage, snapshot, inventory.listing)
     return HealthFacts(
         version=snapshot.version,
         measured_ms=now_ms,
         files=_file_facts(snapshot, checksum, options, now_ms, refusals.keys()),
-        checkpoint=plan_checkpoint(tail, checkpoint_interval(snapshot.properties)),
+        checkpoint=plan_checkpoint(tail, interval),
         compaction=_compaction(storage, segment, pieces) if options.compact_log else None,
-        log=_log_facts(storage, snapshot, inventory, now_ms),
-        removed=removed_files(storage, snapshot, now_ms),
+        log=properties.read(
+            lambda found: _log_facts(storage, snapshot, inventory, found, now_ms), _log_counts(inventory)
+        ),
+        removed=removed_files(storage, snapshot, cutoff_ms),
         features=_features(snapshot),
         refusals=refusals,
         last_runs=runs,
         num_commits_read=num_commits_read,
         commits=commits,
+        invalid_properties=properties.invalid,
     )
 
 
@@ -96,7 +108,7 @@ def read_snapshot(
 
     :param checkpointed: the version of a checkpoint that was written since the snapshot was made.
     """
-    refusals = _refusals(snapshot)
+    refusals, properties = _refusals(snapshot, options), _Properties(snapshot.properties)
     commits, num_bytes, version = (
         snapshot.commits_since_checkpoint,
         snapshot.bytes_since_checkpoint,
@@ -111,7 +123,7 @@ def read_snapshot(
         files=_file_facts(snapshot, (None, "missing"), options, now_ms, refusals.keys()),
         checkpoint=plan_checkpoint(
             ReplayCost(snapshot.version, version, commits, num_bytes),
-            checkpoint_interval(snapshot.properties),
+            properties.read(checkpoint_interval, checkpoint_interval({})),
         ),
         compaction=None,
         log=LogFacts(0, 0),
@@ -127,19 +139,40 @@ def read_snapshot(
 UNMEASURED = ("poor_layout", "log_compaction_due", "reclaimable_files", "expired_log_files", "wrong_checksum")
 
 
+class _Properties(Struct):
+    """Reads properties for facts that a reading can do without.
+
+    :param found: all properties of the table.
+    :ivar invalid: by name, what is wrong with a property that could not be read; for people.
+    """
+
+    found: Mapping[str, str]
+    invalid: dict[str, str] = field(default_factory=dict)
+
+    def read(self, read: Callable[[Mapping[str, str]], _Result], otherwise: _Result) -> _Result:
+        """Return what the function reads; ``otherwise`` where a property cannot be read."""
+        try:
+            return read(self.found)
+        except InvalidProperty as error:
+            self.invalid[error.name] = str(error)
+            return otherwise
+
+
 def _features(snapshot: Snapshot) -> tuple[str, ...]:
     protocol = snapshot.protocol
     listed = {*table_features.reader_features(protocol), *table_features.writer_features(protocol)}
     return tuple(sorted(listed - snapshot.unused_features))
 
 
-def _refusals(snapshot: Snapshot) -> dict[str, Refusal]:
-    """The operations that would refuse the table, by the checks with which they begin."""
+def _refusals(snapshot: Snapshot, options: HealthOptions) -> dict[str, Refusal]:
+    """The operations that would refuse the table, by the checks with which they and their plans begin."""
     found: dict[str, Refusal] = {}
     for operation in (Operation.OPTIMIZE, Operation.PURGE, Operation.CHECKPOINT, Operation.VACUUM):
         try:
             if operation in (Operation.OPTIMIZE, Operation.PURGE):
                 require_rewritable(snapshot, operation)
+                clustered_columns(snapshot)
+                target_size(snapshot, OptimizeOptions.from_mapping(options.optimize_request))
             else:
                 table_features.require(snapshot.protocol, operation)
         except TableError as error:
@@ -164,10 +197,10 @@ def _file_facts(
     :param refused: names of the operations that refuse the table.
     """
     request = OptimizeOptions.from_mapping(options.optimize_request)
-    target = target_size(snapshot, request)
-    minimum = min_file_size(target, request)
-    checksum, state = read_checksum
     can_optimize = "optimize" not in refused
+    target = target_size(snapshot, request) if can_optimize else 0
+    minimum = min_file_size(target, request) if can_optimize else 0
+    checksum, state = read_checksum
     layout = can_optimize and looks_for_layout(snapshot, options)
     if checksum is not None and has_no_vectors(checksum) and not layout:
         if not can_optimize or most_files_to_merge(checksum, minimum) <= 1:
@@ -249,14 +282,23 @@ def _compaction(storage: Storage, segment: LogSegment, pieces: Sequence[LogPiece
     return nothing_left(plan) if replay_commits(storage, files, storage.uri).is_empty else plan
 
 
-def _log_facts(storage: Storage, snapshot: Snapshot, inventory: LogInventory, now_ms: int) -> LogFacts:
+def _log_counts(inventory: LogInventory) -> LogFacts:
+    return LogFacts(inventory.listing.earliest, len(inventory.keys))
+
+
+def _log_facts(
+    storage: Storage,
+    snapshot: Snapshot,
+    inventory: LogInventory,
+    properties: Mapping[str, str],
+    now_ms: int,
+) -> LogFacts:
     """Count the files of the log, and those that a log cleanup would delete.
 
     The cleanup itself reads the checkpoint with which the log would begin, and refuses if that is not right.
     """
     listing = inventory.listing
-    facts = LogFacts(listing.earliest, len(inventory.keys))
-    properties = snapshot.properties
+    facts = _log_counts(inventory)
     is_protected = PROTECTED_BEFORE in properties and supports(snapshot.protocol, "checkpointProtection")
     if not is_cleanup_enabled(properties) or is_protected:
         return facts

@@ -19,16 +19,15 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_maintenance.health.facts import FileTotal, RemovedFiles
 from delta_maintenance.listing.hidden_names import HiddenNames
-from delta_maintenance.vacuum.cutoff import retention_of
 from delta_maintenance.vacuum.plan.protected_files import MENTION_SCHEMA, protected_files
 
 
-def removed_files(storage: Storage, snapshot: Snapshot, now_ms: int) -> RemovedFiles:
+def removed_files(storage: Storage, snapshot: Snapshot, cutoff_ms: int) -> RemovedFiles:
     """Find out what was removed, and how much of it VACUUM would delete at this moment.
 
-    :raises CorruptLog: the log states an impossible path or retention.
+    :param cutoff_ms: of such a VACUUM.
+    :raises CorruptLog: the log states an impossible path.
     """
-    cutoff_ms = retention_of(snapshot.properties, now_ms).cutoff_ms
     tombstones = snapshot.tombstones(["key", "size"])
     if not tombstones.num_rows:
         return RemovedFiles(FileTotal(), FileTotal(), FileTotal(), 0, cutoff_ms)

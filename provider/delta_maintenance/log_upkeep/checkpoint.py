@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from delta_log.checkpoint.writer import write_checkpoint
+from delta_log.errors import InvalidProperty
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
@@ -59,6 +60,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
 
 class _Plan(Struct, frozen=True):
     """
+    :param warnings: sentences for people.
     :param checksum: ``None``: the checksum is not looked at.
     :param cleanup: ``None``: the log is not cleaned up.
     """
@@ -67,6 +69,7 @@ class _Plan(Struct, frozen=True):
     compaction: LogCompactionPlan
     checksum: ChecksumVerdict | None
     cleanup: LogCleanupPlan | None
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         facts: dict[str, Any] = {**self.checkpoint.to_dict(), "logCompaction": self.compaction.to_dict()}
@@ -78,19 +81,30 @@ class _Plan(Struct, frozen=True):
             }
         if self.cleanup is not None:
             facts["logCleanup"] = self.cleanup.to_dict()
+        if self.warnings:
+            facts["warnings"] = list(self.warnings)
         return facts
 
 
 def _plan(context: JobContext, snapshot: Snapshot, options: CheckpointOptions) -> _Plan:
     storage = context.table.storage
     tail, pieces = replay_cost(storage, snapshot)
+    warnings: tuple[str, ...] = ()
+    try:
+        interval = checkpoint_interval(snapshot.properties)
+    except InvalidProperty as error:
+        if options.if_due:
+            raise
+        # The checkpoint is written whether it is due or not.
+        interval, warnings = checkpoint_interval({}), (str(error),)
     return _Plan(
-        plan_checkpoint(tail, checkpoint_interval(snapshot.properties)),
+        plan_checkpoint(tail, interval),
         plan_log_compaction(pieces),
         examine(storage, snapshot) if options.repair_checksum else None,
         plan_log_cleanup(storage, snapshot, context.started_ms, context.progress)
         if options.cleanup_log
         else None,
+        warnings,
     )
 
 
@@ -139,7 +153,7 @@ class _Done(Struct):
         }
         self.facts["checkpointWritten"] = not result.already_there
         if result.warnings:
-            self.facts["warnings"] = list(result.warnings)
+            self.facts["warnings"] = [*self.facts.get("warnings", ()), *result.warnings]
         self.has_written |= not result.already_there
         self.version = result.version
 

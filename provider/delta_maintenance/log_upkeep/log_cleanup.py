@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from delta_log.errors import CorruptLog, TableReplaced, UnsupportedFeature, VersionNotFound
-from delta_log.log.actions import Protocol, decode_actions
+from delta_log.errors import CorruptLog, InvalidProperty, TableReplaced, UnsupportedFeature, VersionNotFound
+from delta_log.log.actions import Protocol, decode_commit
 from delta_log.log.checkpoint_reader import CheckpointReader, UnreadableCheckpoint
 from delta_log.log.file_names import LogFileKind, commit_key
 from delta_log.runtime import Runtime
@@ -191,7 +191,7 @@ def _protected(storage: Storage, snapshot: Snapshot, inventory: LogInventory, an
     if stated is None or not supports(snapshot.protocol, "checkpointProtection"):
         return None
     if not stated.strip().isdecimal():
-        raise CorruptLog("metaData.configuration", f"{PROTECTED_BEFORE} is {stated!r}, not a version")
+        raise InvalidProperty(PROTECTED_BEFORE, stated, "a version", "0")
     if anchor >= int(stated):
         return None
     why = (
@@ -216,7 +216,7 @@ def _protocols_below(storage: Storage, inventory: LogInventory, anchor: int) -> 
             found.append(other.protocol)
     commits = [commit.key for version, commit in sorted(listing.commits.items()) if version <= anchor]
     for key, body in zip(commits, storage.read_many(commits), strict=True):
-        found += [action.protocol for action in decode_actions(body, key) if action.protocol is not None]
+        found += [action.protocol for action in decode_commit(body, key) if action.protocol is not None]
     return found
 
 

@@ -25,6 +25,7 @@ from msgspec import Struct, field
 from delta_log.errors import CommitFailed, ConcurrentDelete
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.runtime import Runtime
+from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CLUSTERING_DOMAIN
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.conflict import RUN_TAG
@@ -62,7 +63,8 @@ class Batches(Struct):
     :ivar committed: bins in the table, with those of earlier tries.
     :ivar remapped: how many of them took over deletions.
     :ivar dropped: bins that were left out, each with its conflict.
-    :ivar version: of the last commit, and ``latest`` what this try's last commit has done.
+    :ivar version: of the last commit.
+    :ivar latest: the table as this try's last commit has left it, and the version of a checkpoint that followed.
     :ivar commit_ms: how long the commits took, without what was waited for a gap.
     :ivar already_done: another try has finished the run.
     """
@@ -79,7 +81,7 @@ class Batches(Struct):
     dropped: list[tuple[BinManifest, CommitFailed]] = field(default_factory=list)
     num_batches: int = 0
     version: int | None = None
-    latest: CommitResult | None = None
+    latest: tuple[Snapshot | None, int | None] = (None, None)
     already_done: bool = False
     commit_ms: int = 0
     _pending: list[BinManifest] = field(default_factory=list)
@@ -191,7 +193,7 @@ class Batches(Struct):
         if result.already_done:
             self.already_done = True
             return
-        self.latest = result
+        self.latest = result.snapshot, result.checkpointed
         if manifests:
             self.num_batches += 1
         self.dropped += [(manifests[number], conflict) for number, conflict in result.dropped.items()]

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from delta_log.errors import AccessDenied, StorageError
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
 from delta_log.runtime import Runtime
@@ -153,7 +153,7 @@ class GapWait(Struct):
         except FileNotFoundError:  # cleaned meanwhile
             return ()
         return [
-            WinningCommit(v, decode_actions(body, key), len(body))
+            WinningCommit(v, decode_commit(body, key), len(body))
             for v, key, body in zip(versions, keys, bodies, strict=True)
         ]
 

@@ -30,7 +30,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from delta_log.arrow.prefetch import map_ordered
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
 from delta_log.snapshot.commit_info import normalise
@@ -276,7 +276,7 @@ def _last_batch(storage: Storage, run_id: str, snapshot: Snapshot) -> tuple[int 
     commits = list_log(storage).commits
     for version in sorted((v for v in commits if v <= snapshot.version), reverse=True):
         try:
-            actions = decode_actions(storage.read(commit_key(version)), commit_key(version))
+            actions = decode_commit(storage.read(commit_key(version)), commit_key(version))
         except FileNotFoundError:
             break  # cleaned meanwhile, and everything older with it
         info = next((a.commitInfo for a in actions if a.commitInfo is not None), {})

@@ -108,6 +108,8 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     earlier = _earlier_tries(spec, context, snapshot, options)
     plan = _plan(context, snapshot, options, earlier)
     if not plan.bins and not earlier.committed and not earlier.finished:
+        for warning in plan.warnings:
+            context.progress.message(warning)
         why = {"left": _left(plan, []), "foreign": _foreign(plan), "selection": plan.selection.to_dict()}
         return report("nothing_to_do", metrics=commit_metrics(()), **why)
     # From here on the run writes. Whether a store can be written takes requests, which a run without work does not make.
@@ -142,8 +144,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     spent = [*earlier.manifests, *work.manifests]
     lost = [*earlier.stale, *(manifest for manifest, _ in batches.dropped)]
     _clean_up(context, spent, lost, options)
-    if batches.latest is not None:
-        context.saw(batches.latest.snapshot, batches.latest.checkpointed)
+    context.saw(*batches.latest)
     if batches.already_done:
         return report("already_done", **facts, **work.facts(rewrite))
     written = {m.bin_id: [output.stats for output in m.outputs] for m in batches.committed}

@@ -1,12 +1,17 @@
 """Groups files by partition: one integer code per file.
 
 Protocol section "Partition Value Serialization". Partition values are compared by *typed* value, so that two spellings of
-one date or one instant make one partition. A timestamp without a zone is compared as text: the log does not record the
-zone of its writer, so only equal texts are certainly the same instant.
+one date or one instant make one partition. These are compared as text:
+
+* a timestamp without a zone: the log does not record the zone of its writer, so only equal texts are certainly the same instant;
+* a value that is no value of its column's type;
+* what a map holds beside the partition columns, such as a key in another case. Readers take the column for null then, but only
+  equal maps certainly mean the same partition.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -14,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.arrow.numpy_values import arrow_array
-from delta_log.table_config.partition_values import parse_column
+from delta_log.errors import InvalidPartitionValue
+from delta_log.table_config.partition_values import physical_value
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType
 
 if TYPE_CHECKING:
@@ -22,8 +28,9 @@ if TYPE_CHECKING:
 
 Int64s: TypeAlias = "npt.NDArray[np.int64]"
 
+_ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 #: The end of a timestamp that names its zone.
-_WITH_ZONE = r":[0-9]{1,2}(\.[0-9]+)?\s?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_WITH_ZONE = re.compile(r":[0-9]{1,2}(\.[0-9]+)?\s?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$")
 
 
 def partition_groups(partition_values: pa.ChunkedArray, partition_schema: StructType) -> Int64s:
@@ -35,28 +42,69 @@ def partition_groups(partition_values: pa.ChunkedArray, partition_schema: Struct
     codes = np.zeros(len(partition_values), np.int64)
     for column in partition_schema:
         texts = pc.map_lookup(partition_values, pa.scalar(column.physical_name), "first")
-        member, count = _codes(texts, column)
-        # Numbered anew after each column, so that the product of the counts cannot overflow.
-        combined = arrow_array(codes * count + member).dictionary_encode()
-        codes = combined.indices.to_numpy().astype(np.int64)
+        codes = _combined(codes, *_codes(texts, column))
+    rows = _rows_with_others(partition_values, partition_schema)
+    if len(rows):
+        codes = _combined(codes, *_other_codes(partition_values, rows, partition_schema))
     return codes
+
+
+def _combined(codes: Int64s, member: Int64s, count: int) -> Int64s:
+    """Number pairs of codes anew, so that the product of the counts cannot overflow."""
+    combined: Int64s = (
+        arrow_array(codes * count + member).dictionary_encode().indices.to_numpy().astype(np.int64)
+    )
+    return combined
 
 
 def _codes(texts: pa.Array | pa.ChunkedArray, column: StructField) -> tuple[Int64s, int]:
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     spelt = texts.dictionary_encode("encode")
-    values = parse_column(spelt.dictionary, column.type, column.name)
-    if column.type == PrimitiveType("timestamp"):
-        zoned = pc.fill_null(pc.match_substring_regex(spelt.dictionary, _WITH_ZONE), False)
-        instants = values.cast(pa.int64()).cast(pa.string())
-        values = pc.if_else(
-            pc.and_(zoned, pc.is_valid(values)),
-            instants,
-            pc.if_else(values.is_valid(), spelt.dictionary, None),
-        )
-    elif pa.types.is_decimal(values.type) or pa.types.is_date(values.type):
-        values = values.cast(pa.string())
-    typed = values.dictionary_encode("encode")
-    of_spelling = typed.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return of_spelling[spelt.indices.to_numpy(zero_copy_only=False)], max(1, len(typed.dictionary))
+    numbers: dict[object, int] = {}
+    of_spelling = np.array(
+        [numbers.setdefault(_identity(text, column), len(numbers)) for text in spelt.dictionary.to_pylist()],
+        np.int64,
+    )
+    codes: Int64s = of_spelling[spelt.indices.to_numpy(zero_copy_only=False)]
+    return codes, max(1, len(numbers))
+
+
+def _identity(text: str | None, column: StructField) -> object:
+    """What two files of one partition have in common: a number's or instant's value, or the text itself."""
+    if not text:
+        return None
+    if column.type == PrimitiveType("timestamp") and not _WITH_ZONE.search(text):
+        return text
+    try:
+        return "typed", repr(
+            physical_value(text, column.type)
+        )  # NaN does not equal itself, but its name does
+    except InvalidPartitionValue:
+        return text
+
+
+def _rows_with_others(partition_values: pa.ChunkedArray, partition_schema: StructType) -> Int64s:
+    """Find the maps that hold a value beside the partition columns."""
+    lists = partition_values.cast(_ENTRIES).combine_chunks()
+    entries = lists.flatten()
+    names = pa.array([column.physical_name for column in partition_schema], pa.string())
+    is_other = pc.and_not(
+        pc.fill_null(pc.not_equal(pc.struct_field(entries, "value"), ""), False),
+        pc.is_in(pc.struct_field(entries, "key"), value_set=names),
+    )
+    rows: Int64s = pc.list_parent_indices(lists).filter(is_other).unique().to_numpy()
+    return rows
+
+
+def _other_codes(
+    partition_values: pa.ChunkedArray, rows: Int64s, partition_schema: StructType
+) -> tuple[Int64s, int]:
+    """Number what some maps hold beside the partition columns; 0: nothing."""
+    names = {column.physical_name for column in partition_schema}
+    numbers: dict[object, int] = {(): 0}
+    codes = np.zeros(len(partition_values), np.int64)
+    for row, entries in zip(rows, partition_values.take(arrow_array(rows)).to_pylist(), strict=True):
+        others = tuple(sorted((key, value) for key, value in entries if key not in names and value))
+        codes[row] = numbers.setdefault(others, len(numbers))
+    return codes, len(numbers)

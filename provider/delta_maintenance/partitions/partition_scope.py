@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.errors import CorruptLog
 from delta_log.log.data_path import HIVE_NULL
-from delta_log.snapshot.partition_filter import rows_where
+from delta_log.snapshot.partition_filter import matching_files
 from delta_log.snapshot.snapshot import Snapshot
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -77,12 +76,9 @@ class PartitionScope:
         if not values:
             return []
         maps = pa.array([list((entry or {}).items()) for entry in values], _MAPS)
-        try:
-            typed = self.snapshot.typed_partition_values(maps)
-        except CorruptLog:
-            # The directory only looks like that of a partition.
-            return [False] if len(values) == 1 else [self._holds([entry])[0] for entry in values]
-        holds: list[bool] = rows_where(typed, self.predicate, len(values)).to_pylist()
+        # Where a value cannot be read, the directory only looks like that of a partition.
+        matched = matching_files(self.snapshot.partition_schema, maps, self.predicate)
+        holds: list[bool] = matched.matching.to_pylist()
         return holds
 
 

@@ -36,7 +36,7 @@ from msgspec import Struct
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from delta_log.errors import CorruptLog, InvalidRequest, brief
+from delta_log.errors import InvalidPartitionValue, InvalidRequest, brief
 from delta_log.table_config.partition_values import parse
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType, to_arrow_type
 from delta_maintenance.options import written_column
@@ -408,8 +408,8 @@ class _Translator:
                 parse(text, PrimitiveType("date"))
             # An empty text is no null here: a literal is never null, and no partition value is ever empty.
             return _Point(parse(self._expect(kind in fits, text), column.type) if text else _empty(name))
-        except (CorruptLog, ValueError) as error:
-            why = f" ({error.why.rpartition(': ')[2]})" if isinstance(error, CorruptLog) else ""
+        except (InvalidPartitionValue, ValueError) as error:
+            why = f" ({error.why})" if isinstance(error, InvalidPartitionValue) else ""
             hint = (
                 "; put it in quotes" if _stands_in_quotes(name) and kind not in ("string", "binary") else ""
             )

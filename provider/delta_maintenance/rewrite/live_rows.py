@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.data.gathered_files import GatheredFiles
 from delta_log.data.scan import RowTracking
-from delta_log.errors import CorruptLog
+from delta_log.errors import InvalidMetadata
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED
@@ -238,13 +238,13 @@ class LiveRows:
 def row_tracking(configuration: Mapping[str, str]) -> RowTracking | None:
     """Return the columns that keep row ids and versions; ``None`` if the table does not track rows.
 
-    :raises CorruptLog: the table tracks rows, and its properties do not name the columns.
+    :raises InvalidMetadata: the table tracks rows, and its properties do not name the columns.
     """
     if not flag(configuration, ENABLED):
         return None
     tracked = RowTracking.of(configuration)
     if not all(column.name for column in tracked.columns):
-        raise CorruptLog(
+        raise InvalidMetadata(
             "metaData.configuration",
             f"{ENABLED} is true, but the columns that keep row ids and versions are not named",
         )

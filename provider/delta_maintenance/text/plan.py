@@ -87,7 +87,12 @@ def render_plan(summary: Mapping[str, Any]) -> str:
             f"Nothing to do at version {summary['readVersion']}: {considered}, none worth rewriting{undone}."
         )
         return printable_lines(
-            [nothing, *_left_lines(summary), *foreign_lines(summary.get("foreign"))],
+            [
+                nothing,
+                *_left_lines(summary),
+                *foreign_lines(summary.get("foreign")),
+                *_warning_lines(summary),
+            ],
         )
     target = format_bytes(summary["targetSizeBytes"])
     rows = [
@@ -129,7 +134,7 @@ def render_plan(summary: Mapping[str, Any]) -> str:
     lines += foreign_lines(summary.get("foreign"))
     reasons = (f"{name.replace('_', ' ')} {count:,}" for name, count in summary["numChosenFiles"].items())
     lines.append(f"  {'chosen for':<11}  {', '.join(reasons)}")
-    lines += _left_lines(summary)
+    lines += [*_left_lines(summary), *_warning_lines(summary)]
     partitions = summary["partitions"]
     if any(partition["partitionValues"] for partition in partitions):
         lines.append("  partitions   most bytes first")
@@ -173,7 +178,11 @@ def rewrite_lines(summary: Mapping[str, Any]) -> list[str]:
             f"partitions, most bytes first: {', '.join(shown)}{f' and {more:,} more' if more else ''}"
         )
     left = left_text(selection)
-    return [*lines, f"left: {left}"] if left else lines
+    return [*lines, *([f"left: {left}"] if left else []), *summary.get("warnings", ())]
+
+
+def _warning_lines(summary: Mapping[str, Any]) -> list[str]:
+    return [f"  warning: {warning}" for warning in summary.get("warnings", ())]
 
 
 def foreign_lines(foreign: Mapping[str, Any] | None) -> list[str]:

@@ -34,6 +34,7 @@ LEFT_WORDS = {
     "hot": "in partitions that are being written to",
     "over_budget": "beyond the budget of this run",
     "outside_where": "outside of the predicate",
+    "undecided": "with a partition value that cannot be read and the predicate needs",
     "foreign": "outside of the table's directory",
     "finished": "finished by an earlier try",
 }

@@ -17,6 +17,7 @@ from delta_log.table_config.retention import (
     DELETED_FILE_RETENTION,
     deleted_file_retention_ms,
     log_retention_ms,
+    readable,
 )
 from delta_maintenance.units import HOUR_MS, format_hours
 
@@ -24,27 +25,25 @@ from delta_maintenance.units import HOUR_MS, format_hours
 class Retention(Struct, frozen=True):
     """The retention of one vacuum.
 
-    :param configured_ms: the table's own retention.
+    :param configured_ms: the table's own retention; ``None``: the property is not a duration.
     :param asked_ms: the retention of the request; ``None``: the table's own applies.
+    :param retention_ms: the one that applies.
     :param cutoff_ms: a file that a version needed at this moment or later is kept.
     :param checked: a retention shorter than the table's is refused.
-    :param log_retention_ms: how long the table keeps its commits.
+    :param log_retention_ms: how long the table keeps its commits; ``None``: the property is not a duration.
     """
 
-    configured_ms: int
+    configured_ms: int | None
     asked_ms: int | None
     cutoff_ms: int
     checked: bool
-    log_retention_ms: int
-
-    @property
-    def retention_ms(self) -> int:
-        return self.configured_ms if self.asked_ms is None else self.asked_ms
+    log_retention_ms: int | None
+    retention_ms: int
 
     @property
     def is_longer_than_configured(self) -> bool:
         """Then checkpoints may have dropped tombstones that this retention still protects."""
-        return self.retention_ms > self.configured_ms
+        return self.configured_ms is None or self.retention_ms > self.configured_ms
 
 
 def retention_of(
@@ -62,14 +61,16 @@ def retention_of(
     :param checked: refuse a retention shorter than the table's.
     :param latest_cutoff_ms: cutoff of an approved plan; the vacuum goes no further.
     :raises InvalidRequest: the retention is shorter than the table's, and `checked`.
-    :raises CorruptLog: the table's own retention is not a duration.
+    :raises InvalidProperty: the table's own retention is not a duration, and the request has none.
     """
-    configured = deleted_file_retention_ms(properties)
+    configured = readable(deleted_file_retention_ms, properties)
     asked = None if retain_hours is None else round(retain_hours * HOUR_MS)
-    retention = configured if asked is None else asked
-    if checked and retention < configured:
+    retention = deleted_file_retention_ms(properties) if asked is None else asked
+    # What a table promises that cannot be read is at least the default.
+    promised = deleted_file_retention_ms({}) if configured is None else configured
+    if checked and retention < promised:
         raise InvalidRequest(
-            f"A retention of {format_hours(retention)} is shorter than the {format_hours(configured)} that this table "
+            f"A retention of {format_hours(retention)} is shorter than the {format_hours(promised)} that this table "
             f"promises its readers and writers ({DELETED_FILE_RETENTION}): it could delete what a running query or a "
             "transaction in flight still needs. Nothing was deleted. Ask for more, or switch the retention check off if "
             "no other process uses the table."
@@ -77,4 +78,4 @@ def retention_of(
     cutoff = now_ms - retention - min(CLOCK_MARGIN_MS, retention)
     if latest_cutoff_ms is not None:
         cutoff = min(cutoff, latest_cutoff_ms)
-    return Retention(configured, asked, cutoff, checked, log_retention_ms(properties))
+    return Retention(configured, asked, cutoff, checked, readable(log_retention_ms, properties), retention)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.errors import DeltaLogError, StorageError
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
 from delta_log.snapshot.snapshot import Snapshot
@@ -94,7 +94,7 @@ class Deletion:
         keys = [commit_key(version) for version in range(known.version + 1, newest.version + 1)]
         bodies = commit_bodies(self._storage, keys, "Nothing more is deleted.")
         for key, body in zip(keys, bodies, strict=True):
-            named = mentions_of(decode_actions(body, key), 0, self._storage.uri).column("key")
+            named = mentions_of(decode_commit(body, key), 0, self._storage.uri).column("key")
             self._spared = pa.chunked_array([*self._spared.chunks, *named.chunks], pa.string())
         self._snapshot = newest
 

@@ -184,9 +184,12 @@ class _Commits(Struct, frozen=True):
     def start(self, snapshot: Snapshot, plan: VacuumPlan) -> CommitResult:
         retention = plan.retention
         asked = {} if retention.asked_ms is None else {"specifiedRetentionMillis": retention.asked_ms}
+        configured = (
+            {} if retention.configured_ms is None else {"defaultRetentionMillis": retention.configured_ms}
+        )
         parameters = {
             "retentionCheckEnabled": retention.checked,
-            "defaultRetentionMillis": retention.configured_ms,
+            **configured,
             **asked,
             **self.quarantine_parameters,
         }

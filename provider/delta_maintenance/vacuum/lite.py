@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.log.actions import Action, decode_actions
+from delta_log.log.actions import Action, decode_commit
 from delta_log.log.data_path import decode_paths
 from delta_log.log.file_names import LOG_DIRECTORY, LogFile
 from delta_log.storage.storage import Storage
@@ -61,7 +61,7 @@ def removed_files(
     """
     files = _unsettled_commits(commits, last_settled_version(storage), settled_version)
     batches = [
-        _named(decode_actions(removals, file.key), storage.uri)
+        _named(decode_commit(removals, file.key), storage.uri)
         for file, removals in _removals(storage, files)
         if removals
     ]

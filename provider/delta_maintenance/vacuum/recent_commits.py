@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.log_segment import LogListing
 from delta_log.storage.storage import FileInfo, Storage
 from delta_maintenance.vacuum.commit_bodies import commit_bodies
@@ -32,7 +32,7 @@ class RecentCommits:
         new = [file for file in files if file.info not in self._mentions]
         for file, body in zip(new, commit_bodies(self.storage, [file.key for file in new]), strict=True):
             self._mentions[file.info] = mentions_of(
-                decode_actions(body, file.key), file.info.modification_time_ms, self.storage.uri
+                decode_commit(body, file.key), file.info.modification_time_ms, self.storage.uri
             )
         known = (self._mentions[file.info] for file in files)
         return pa.concat_tables([MENTION_SCHEMA.empty_table(), *known])

@@ -30,6 +30,7 @@ from delta_log.table_config.retention import (
     LOG_RETENTION,
     deleted_file_retention_ms,
     log_retention_ms,
+    readable,
 )
 from delta_log.upkeep.log_inventory import LogInventory
 from delta_maintenance.units import DAY_MS, HOUR_MS
@@ -68,12 +69,12 @@ class LogRetention(Struct, frozen=True):
     @classmethod
     def of(cls, properties: Mapping[str, str], now_ms: int) -> LogRetention:
         """
-        :raises CorruptLog: a property of the table is no duration.
+        :raises InvalidProperty: the retention of the log is no duration.
         """
         retention = log_retention_ms(properties)
-        files = deleted_file_retention_ms(properties)
+        files = readable(deleted_file_retention_ms, properties)
         warnings: tuple[str, ...] = ()
-        if retention < files:
+        if files is not None and retention < files:
             shorter = (
                 f"the log is kept for {retention / HOUR_MS:g} hours ({LOG_RETENTION}), and removed files for "
                 f"{files / HOUR_MS:g} ({DELETED_FILE_RETENTION}): versions go before their files do"

@@ -18,9 +18,10 @@ from msgspec import Struct
 
 from delta_log.arrow.numpy_values import arrow_array
 from delta_log.data.deletion_vector import vector_location
-from delta_log.errors import CorruptLog
+from delta_log.errors import OTHER_COMMIT, CorruptLog, InvalidPartitionValue
 from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import ExternalFile, are_external
+from delta_log.snapshot.partition_filter import require_readable
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
@@ -83,6 +84,7 @@ class Candidates(Struct, frozen=True, eq=False):
     :param kept_for: why files that are not chosen are left, where it is not their size: a mask by reason.
     :param foreign: files outside of the table's directory, which are not candidates.
     :param finished: files that earlier tries of the run have dealt with, which are not candidates, either.
+    :param undecided: files with a partition value that the predicate needs and that cannot be read; ``unreadable`` names one, for people.
     """
 
     files: pa.Table
@@ -95,6 +97,8 @@ class Candidates(Struct, frozen=True, eq=False):
     kept_for: Mapping[str, npt.NDArray[np.bool_]]
     foreign: ForeignFiles
     finished: FileCount
+    undecided: FileCount
+    unreadable: str | None
 
     @classmethod
     def of(
@@ -150,7 +154,21 @@ class Candidates(Struct, frozen=True, eq=False):
             else:
                 reasons[clustered] = 0
                 kept_for = {CLUSTERED: clustered}
-        return cls(files, sizes, live, num_records, reasons, groups, cubes, kept_for, foreign, finished)
+        undecided, unreadable = _undecided(snapshot, where)
+        return cls(
+            files,
+            sizes,
+            live,
+            num_records,
+            reasons,
+            groups,
+            cubes,
+            kept_for,
+            foreign,
+            finished,
+            undecided,
+            unreadable,
+        )
 
     def count_by_reason(self, rows: Int64s | None = None) -> dict[str, int]:
         """Count the files by the reasons for which they are chosen.
@@ -203,19 +221,32 @@ def _files(
     return files, ForeignFiles(foreign.num_rows, size_bytes, tuple(examples)), finished
 
 
+def _undecided(snapshot: Snapshot, where: pc.Expression | None) -> tuple[FileCount, str | None]:
+    """Count the files with a partition value that the predicate needs and that cannot be read; name one of them."""
+    if where is None:
+        return FileCount(), None
+    files = snapshot.files(("path", "partition_values", "size"), where, undecided=True)
+    try:
+        require_readable(files, snapshot.partition_schema, snapshot.version)
+    except InvalidPartitionValue as error:
+        return FileCount.of(files), str(error)
+    return FileCount(), None
+
+
 def _sizes(files: pa.Table) -> Int64s:
     """
     :raises CorruptLog: the log states sizes that no store holds.
     """
     column = files.column("size")
     total = pc.sum(column.cast(pa.float64(), safe=False)).as_py() or 0.0
-    if column.null_count or total > _MAX_TABLE_BYTES:
-        what = (
-            f"{total:.3g} bytes in all"
-            if total > _MAX_TABLE_BYTES
-            else f"{column.null_count} files have none"
-        )
-        raise CorruptLog("add.size", f"the sizes of the table's files cannot be true: {what}")
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise CorruptLog(files.column("path")[row].as_py(), "the log states no size for it", OTHER_COMMIT)
+    if total > _MAX_TABLE_BYTES:
+        largest = pc.max(column)
+        path = files.column("path")[pc.index(column, largest).as_py()].as_py()
+        why = f"the log states {largest.as_py():,} bytes for it, and {total:.3g} for all files, which cannot be true"
+        raise CorruptLog(path, why, OTHER_COMMIT)
     found: Int64s = column.to_numpy().astype(np.int64)
     return found
 

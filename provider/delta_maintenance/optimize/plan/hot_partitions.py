@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.store_clock import CLOCK_MARGIN_MS
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.partitions.partition_groups import partition_groups
 from delta_maintenance.rewrite.task import REWRITE_TAG
@@ -32,14 +33,14 @@ def hot_groups(
     hot = np.zeros(int(groups.max()) + 1 if len(groups) else 0, np.bool_)
     if quiet_minutes is None or not len(groups):
         return hot
-    since = now_ms - 60_000 * quiet_minutes
-    recent = _is_since(files.column("modification_time"), since)
+    span = (now_ms - 60_000 * quiet_minutes, now_ms + CLOCK_MARGIN_MS)
+    recent = _is_within(files.column("modification_time"), *span)
     ours = pc.is_valid(pc.map_lookup(files.column("tags"), pa.scalar(REWRITE_TAG), "first")).to_numpy()
     hot[groups[recent & ~ours]] = True
     rewritten = np.zeros(len(hot), np.bool_)
     rewritten[groups[recent & ours]] = True
     removed = snapshot.tombstones(("deletion_timestamp", "data_change", "partition_values"))
-    removed = removed.filter(pa.array(_is_since(removed.column("deletion_timestamp"), since)))
+    removed = removed.filter(pa.array(_is_within(removed.column("deletion_timestamp"), *span)))
     values = [files.column("partition_values"), removed.column("partition_values")]
     chunks = [chunk for column in values for chunk in column.chunks]
     codes = partition_groups(pa.chunked_array(chunks, values[0].type), snapshot.partition_schema)
@@ -52,6 +53,8 @@ def hot_groups(
     return hot
 
 
-def _is_since(times_ms: pa.ChunkedArray, since_ms: int) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = pc.fill_null(pc.greater_equal(times_ms, since_ms), False).to_numpy()
+def _is_within(times_ms: pa.ChunkedArray, since_ms: int, until_ms: int) -> npt.NDArray[np.bool_]:
+    """Whether each time lies in a span. Some writers state microseconds; a time in the future tells nothing."""
+    within = pc.and_(pc.greater_equal(times_ms, since_ms), pc.less_equal(times_ms, until_ms))
+    found: npt.NDArray[np.bool_] = pc.fill_null(within, False).to_numpy()
     return found

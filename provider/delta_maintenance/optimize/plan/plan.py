@@ -103,6 +103,7 @@ class OptimizePlan(Struct, frozen=True, eq=False):
     :param selection: the files that the plan chose and left, by reason.
     :param layout: that the new files get; ``None``: rows keep their order.
     :param clustered_by: the columns by which the table is clustered.
+    :param warnings: sentences for people.
     :param left_by_budget: bins that the budget leaves for the next run; ``left_as_hot`` waits for quiet partitions.
     """
 
@@ -125,6 +126,7 @@ class OptimizePlan(Struct, frozen=True, eq=False):
     selection: Selection = field(default_factory=Selection)
     layout: TableLayout | None = None
     clustered_by: tuple[tuple[str, ...], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def num_files(self) -> int:
@@ -178,6 +180,7 @@ class OptimizePlan(Struct, frozen=True, eq=False):
             "numBytesLeftAsHot": self.left_as_hot.bytes,
             **({"layout": self.layout.to_dict()} if self.layout is not None else {}),
             **({"foreign": self.foreign.to_dict()} if self.foreign.files else {}),
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
             "selection": self.selection.to_dict(),
             "partitions": self._shown_partitions(),
             "numPartitions": len(self._partitions()),

@@ -46,6 +46,7 @@ from delta_maintenance.optimize.plan.selection import (
     LARGE_ENOUGH,
     OUTSIDE_WHERE,
     OVER_BUDGET,
+    UNDECIDED,
     UP_TO_DATE,
     FileCount,
     Selection,
@@ -113,6 +114,7 @@ def plan_optimize(
         selection=packing.selection(FileCount.of_table(snapshot), kept, left, waiting, options, minimum),
         layout=layout,
         clustered_by=clustered_columns(snapshot),
+        warnings=() if candidates.unreadable is None else (candidates.unreadable,),
     )
 
 
@@ -292,9 +294,10 @@ class _Packing(Struct, frozen=True, eq=False):
             OVER_BUDGET: _file_count(left),
             FOREIGN: foreign,
             FINISHED: candidates.finished,
+            UNDECIDED: candidates.undecided,
         }
         seen = FileCount(candidates.files.num_rows, int(candidates.sizes.sum()))
-        others = [seen, foreign, candidates.finished]
+        others = [seen, foreign, candidates.finished, candidates.undecided]
         found[OUTSIDE_WHERE] = FileCount(
             table.files - sum(count.files for count in others),
             max(0, table.bytes - sum(count.bytes for count in others)),

@@ -19,7 +19,8 @@ LARGE_ENOUGH, UP_TO_DATE, CLEAN, BELOW_RATIO = "large_enough", "up_to_date", "cl
 ALONE, TOO_LARGE_TOGETHER, UNMATCHED, LEFT_OVER = "alone", "too_large_together", "unmatched", "left_over"
 LAID_OUT, SEALED, CLUSTERED, CLUSTERED_OTHERWISE = "laid_out", "sealed", "clustered", "clustered_otherwise"
 HOT, OVER_BUDGET = "hot", "over_budget"
-OUTSIDE_WHERE, FOREIGN, FINISHED = "outside_where", "foreign", "finished"
+OUTSIDE_WHERE, UNDECIDED = "outside_where", "undecided"
+FOREIGN, FINISHED = "foreign", "finished"
 LEFT_REASONS = (
     LARGE_ENOUGH,
     UP_TO_DATE,
@@ -36,6 +37,7 @@ LEFT_REASONS = (
     HOT,
     OVER_BUDGET,
     OUTSIDE_WHERE,
+    UNDECIDED,
     FOREIGN,
     FINISHED,
 )

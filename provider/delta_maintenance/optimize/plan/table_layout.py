@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from delta_log.errors import CorruptLog, InvalidRequest
+from delta_log.errors import InvalidMetadata, InvalidRequest
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.file_stats import stats_columns
 from delta_log.table_config.clustering import (
@@ -115,7 +115,7 @@ def _clustering(snapshot: Snapshot, paths: Sequence[tuple[str, ...]], provider: 
     for path in paths:
         found = _physical(snapshot.schema, path)
         if found is None or not has_order(to_arrow_type(found[-1].type)):
-            raise CorruptLog(
+            raise InvalidMetadata(
                 f"domainMetadata {CLUSTERING_DOMAIN}",
                 f"{'.'.join(path)} is no column that rows can be sorted by",
             )

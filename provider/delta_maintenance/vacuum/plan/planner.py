@@ -257,7 +257,12 @@ def _warnings(basis: VacuumBasis) -> tuple[str, ...]:
         found.append(
             f"what lies in these directories belongs to others and stays: {in_words(basis.neighbours)}"
         )
-    if retention.log_retention_ms < retention.configured_ms:
+    if retention.configured_ms is None:
+        found.append(
+            "delta.deletedFileRetentionDuration is not a duration, so what the table promises its readers is not known: only the "
+            "retention of the request counts"
+        )
+    elif retention.log_retention_ms is not None and retention.log_retention_ms < retention.configured_ms:
         found.append(
             "delta.logRetentionDuration is shorter than delta.deletedFileRetentionDuration: files are kept for versions "
             "that the log can no longer reconstruct"

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from delta_log.errors import CorruptLog
-from delta_log.log.actions import decode_actions
+from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import list_log
 from delta_log.storage.storage import Storage
@@ -177,7 +177,7 @@ def _quarantine_in(key: str, body: bytes) -> tuple[str | None, str | None]:
     if DIGEST_PARAMETER.encode() not in body:
         return None, None
     try:
-        infos = [action.commitInfo for action in decode_actions(body, key) if action.commitInfo is not None]
+        infos = [action.commitInfo for action in decode_commit(body, key) if action.commitInfo is not None]
     except CorruptLog:
         return None, None
     info = infos[0] if infos else {}

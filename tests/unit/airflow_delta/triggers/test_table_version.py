@@ -463,12 +463,12 @@ async def test_a_broken_commit_is_waited_for_without_a_word_too_many(
 
     async with Triggerer(watcher(table), store) as triggerer:
         await triggerer.wait_for(lambda: place(store, table) == [0, 0])
-        path.write_bytes(b"")
+        path.write_bytes(b"{")
         await triggerer.wait_for(lambda: next(iter(streams.values())).tables[table.uri].failures >= 2)
         path.unlink()
         table.append_by_delta_rs()
         assert ranges(await triggerer.until(1)) == [(1, 1)]
-    assert len([line for line in caplog.messages if "it is empty" in line]) == 1
+    assert len([line for line in caplog.messages if "it does not hold one action a line" in line]) == 1
 
 
 def test_a_task_that_waits_gets_one_event(table: TailedTable) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.repetition import examples
 
 from delta_log.checkpoint.age_order import by_age
-from delta_log.errors import CorruptLog
+from delta_log.errors import CommitFailed
 
 
 class Files:
@@ -60,7 +60,7 @@ def test_files_that_change_between_two_readings_are_an_error() -> None:
         if len(files.reads) == 3:
             files.table = files.table.slice(1)
 
-    with pytest.raises(CorruptLog, match="100 of them, and 99"):
+    with pytest.raises(CommitFailed, match="100 live files, and 99"):
         list(by_age(read, COLUMNS, 10, 500))
 
 

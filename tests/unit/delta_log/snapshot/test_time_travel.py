@@ -14,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log import Table
+from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.errors import CorruptLog, InvalidRequest, VersionNotFound
+from delta_log.runtime import Runtime
 from delta_log.snapshot.commit_info import monotone_times
+from delta_maintenance.cli.text import render_history
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 PROTOCOL = {
@@ -90,6 +93,55 @@ def test_a_commit_that_owes_its_timestamp_is_named(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t", [(1, 100), (2, None)], {0: ENABLED})
     with pytest.raises(CorruptLog, match=f"{1:020d}.json"):
         table.snapshot().timestamp  # noqa: B018
+
+
+@pytest.mark.parametrize("enabled_at", [None, 0, 2])
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_the_times_of_the_history_are_those_that_time_travel_obeys(
+    tmp_path: Path, enabled_at: int | None, cleaned: bool
+) -> None:
+    # As in a table that was copied: its files are younger than their writer's times, and not in order.
+    file_times = [50_000, 40_000, 60_000, 55_000, 70_000]
+    commit_times = [None if enabled_at is None or v < enabled_at else 60_500 + v for v in range(5)]
+    properties = {**ENABLED, "delta.inCommitTimestampEnablementVersion": str(enabled_at)}
+    table = table_of(
+        tmp_path / "t",
+        list(zip(file_times, commit_times, strict=True)),
+        {} if enabled_at is None else {enabled_at: properties},
+    )
+    log = tmp_path / "t" / "_delta_log"
+    for version in range(5):
+        commit = log / f"{version:020d}.json"
+        text = commit.read_text().replace('"commitInfo": {', '"commitInfo": {"timestamp": 1234, ')
+        commit.write_text(text.replace("1234, }", "1234}"))
+        os.utime(commit, ns=(file_times[version] * 10**6, file_times[version] * 10**6))
+    if cleaned:
+        write_checkpoint(table.storage, table.snapshot(version=1), Runtime())
+        (log / f"{0:020d}.json").unlink()
+    history = table.history()
+    assert len(history) == 5 - cleaned
+    for entry in history:
+        assert table.snapshot(timestamp=at(entry["timestamp"])).version == entry["version"]
+        shown = render_history([entry]).splitlines()[1].split()[1]
+        assert (
+            table.snapshot(timestamp=datetime.fromisoformat(shown.replace("Z", "+00:00"))).version
+            == entry["version"]
+        )
+    assert table.history(2) == history[:2]
+
+
+def test_a_time_without_a_version_is_answered_with_the_times_that_have_one(tmp_path: Path) -> None:
+    by_file = table_of(tmp_path / "file", [(5_000, None), (1_001, None)], {})
+    by_commit = table_of(tmp_path / "commit", [(1, 5_000), (2, 5_001)], {0: ENABLED})
+    for table in (by_file, by_commit):
+        for asked_ms, asked in ((4_999, "1970-01-01T00:00:04.999Z"), (5_002, "1970-01-01T00:00:05.002Z")):
+            with pytest.raises(VersionNotFound) as caught:
+                table.snapshot(timestamp=at(asked_ms))
+            assert f"has no version for {asked}" in str(caught.value)
+            assert (
+                "versions 0 to 1, committed from 1970-01-01T00:00:05.000Z to 1970-01-01T00:00:05.001Z"
+                in str(caught.value)
+            )
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20))

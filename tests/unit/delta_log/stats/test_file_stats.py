@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import CorruptLog, InvalidProperty
 from delta_log.stats.file_stats import (
     StatsCollector,
     StatsColumn,
@@ -395,7 +395,7 @@ def test_thirty_two_leaves_are_the_default() -> None:
     ],
 )
 def test_a_property_that_does_not_parse_is_refused(properties: dict[str, str | None]) -> None:
-    with pytest.raises(CorruptLog, match="dataSkipping"):
+    with pytest.raises(InvalidProperty, match="dataSkipping"):
         stats_columns(NESTED, properties=properties)
 
 

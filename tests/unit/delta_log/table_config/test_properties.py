@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import InvalidProperty
 from delta_log.table_config.properties import interval_ms
 
 DAY_MS = 86_400_000
@@ -31,5 +31,5 @@ def test_a_duration_is_so_many_milliseconds(text: str, expected_ms: int) -> None
     "text", ["", "interval", "interval 1 month", "7", "interval -1 days", "interval days 1", "P7D"]
 )
 def test_what_is_no_fixed_duration_is_named(text: str) -> None:
-    with pytest.raises(CorruptLog, match=f"p is '{text}'"):
+    with pytest.raises(InvalidProperty, match=f"table property p is '{text}'.*SET TBLPROPERTIES"):
         interval_ms({"p": text}, "p")

@@ -1,6 +1,6 @@
 import pytest
 
-from delta_log.errors import CorruptLog
+from delta_log.errors import InvalidProperty
 from delta_log.table_config.retention import (
     deleted_file_retention_ms,
     log_retention_ms,
@@ -28,5 +28,5 @@ def test_a_table_may_set_each_retention_and_zero_is_one() -> None:
 
 
 def test_a_retention_that_is_no_duration_is_refused() -> None:
-    with pytest.raises(CorruptLog):
+    with pytest.raises(InvalidProperty):
         log_retention_ms({"delta.logRetentionDuration": "a month or so"})

@@ -196,6 +196,32 @@ def test_a_table_that_was_made_anew_is_not_taken_for_a_quiet_one(log: Log) -> No
     with pytest.raises(LogReplaced) as caught:
         CommitFollower(log.storage, 7).poll()
     assert (caught.value.baseline, caught.value.latest) == (7, 0)
+    assert "made anew" in str(caught.value)
+
+
+def test_a_table_that_was_dropped_is_not_taken_for_a_quiet_one(log: Log) -> None:
+    tail = CommitFollower(log.storage, 0)
+    assert tail.poll() == []
+    log.inner.objects.clear()
+    with pytest.raises(LogReplaced, match="there is no log any more, .*dropped or moved"):
+        [tail.poll() for _ in range(commit_follower.POLLS_PER_LIST + 1)]
+
+
+def test_an_empty_commit_is_waited_for_until_it_is_filled_or_another_one_follows(log: Log) -> None:
+    tail = CommitFollower.at_latest(log.storage)
+    log.inner.put(commit_key(1), b"")
+    for _ in range(2 * commit_follower.POLLS_PER_LIST):
+        assert tail.poll() == []
+    assert sum(name == "list_from" for name, _ in log.requests) <= 6
+    log.append()
+    assert [(one.version, one.num_added_files) for one in tail.poll()] == [(1, 1)]
+    log.inner.put(commit_key(2), b"")
+    log.next = 3
+    log.append()
+    found: list[CommitSummary] = []
+    while len(found) < 2:
+        found += tail.poll()
+    assert [(one.version, one.num_added_files) for one in found] == [(2, 0), (3, 1)]
 
 
 def test_a_table_that_is_not_there_yet_is_waited_for() -> None:

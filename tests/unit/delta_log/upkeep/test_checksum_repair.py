@@ -76,8 +76,9 @@ def other_than(name: str, value: Any) -> Any:
     return value + 1
 
 
-def small(versions: int = 4) -> MemoryStorage:
+def small(versions: int = 4, protocol: dict[str, Any] | None = None) -> MemoryStorage:
     storage = MemoryStorage()
+    protocol = protocol or {"minReaderVersion": 1, "minWriterVersion": 2}
     metadata = {"id": "t", "schemaString": '{"type":"struct","fields":[]}', "partitionColumns": []}
     for version in range(versions):
         add = {
@@ -89,9 +90,40 @@ def small(versions: int = 4) -> MemoryStorage:
         }
         actions: list[dict[str, Any]] = [{"commitInfo": {"txnId": f"transaction {version}"}}, {"add": add}]
         if version == 0:
-            actions += [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
+            actions += [{"protocol": protocol}, {"metaData": metadata}]
         storage.put(commit_key(version), "\n".join(map(json.dumps, actions)).encode())
     return storage
+
+
+EMPTY_LISTS: dict[str, Any] = {"readerFeatures": [], "writerFeatures": []}
+
+
+@pytest.mark.parametrize(
+    "in_log", [{}, EMPTY_LISTS, {"readerFeatures": []}], ids=["absent", "empty", "one empty"]
+)
+@pytest.mark.parametrize("in_checksum", [{}, EMPTY_LISTS], ids=["absent", "empty"])
+@pytest.mark.parametrize("versions", [(1, 2), (1, 7), (3, 7)], ids=str)
+def test_empty_lists_of_features_below_reader_3_and_writer_7_are_absent_ones(
+    in_log: dict[str, Any], in_checksum: dict[str, Any], versions: tuple[int, int]
+) -> None:
+    # delta-rs 0.16.1 states such lists. Earlier releases wrote checksums without them, and took those for wrong.
+    protocol = dict(zip(("minReaderVersion", "minWriterVersion"), versions, strict=True))
+    storage = small(protocol={**protocol, **in_log})
+    snapshot = snapshot_of(storage)
+    write_version_checksum(storage, snapshot, None)
+    key = checksum_key(snapshot.version)
+    raw = json.loads(storage.read(key))
+    assert ("readerFeatures" in raw["protocol"], "writerFeatures" in raw["protocol"]) == (
+        versions[0] == 3,
+        versions[1] == 7,
+    )
+    storage.put(key, json.dumps({**raw, "protocol": {**protocol, **in_checksum}}).encode())
+    assert examine(storage, snapshot).state == "right"
+    result = write_checkpoint(storage, snapshot, RUNTIME)
+    assert write_checkpoint(storage, snapshot, RUNTIME).keys == result.keys
+    storage.put(key, b"broken")
+    assert repair(storage, snapshot, examine(storage, snapshot))
+    assert json.loads(storage.read(key)) == {**raw, "txnId": "transaction 3"}
 
 
 def without_beginning(storage: MemoryStorage, checkpoint: int) -> Snapshot:

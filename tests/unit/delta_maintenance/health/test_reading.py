@@ -23,6 +23,13 @@ from delta_maintenance.health.reading import read_health
 from delta_maintenance.health.removed_files import removed_files
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.vacuum.cutoff import retention_of
+
+
+def cutoff_ms(now_ms: int) -> int:
+    """The cutoff of a VACUUM of a table without properties."""
+    return retention_of({}, now_ms).cutoff_ms
+
 
 MIB = 1 << 20
 
@@ -131,7 +138,7 @@ def test_what_a_vacuum_has_deleted_is_not_reclaimable_any_more(
     days = [number / 4 for number in range(1, 160)]
     now_ms = removals(tmp_path, days, there=lambda age: age < vacuumed_days_ago or age < 7.1)
     table = Table(str(tmp_path))
-    found = removed_files(table.storage, table.snapshot(), now_ms)
+    found = removed_files(table.storage, table.snapshot(), cutoff_ms(now_ms))
     there = [age for age in days if 7.1 < age < vacuumed_days_ago]
     assert (found.reclaimable.files, found.reclaimable.size_bytes) == (len(there), 10 * len(there))
     assert (found.named.files, found.held.files) == (159, sum(age < 7.1 for age in days))
@@ -154,7 +161,7 @@ def test_a_file_that_came_back_is_not_reclaimable(tmp_path: Path) -> None:
     back = {"add": add("gone-000", 10, deletionVector=deletion_vector(1))}
     (tmp_path / commit_key(2)).write_text(json.dumps(back) + "\n")
     table = Table(str(tmp_path))
-    assert removed_files(table.storage, table.snapshot(), now_ms).reclaimable.files == 1
+    assert removed_files(table.storage, table.snapshot(), cutoff_ms(now_ms)).reclaimable.files == 1
 
 
 def test_a_store_that_denies_looking_leaves_an_upper_bound(
@@ -167,7 +174,7 @@ def test_a_store_that_denies_looking_leaves_an_upper_bound(
         raise AccessDenied("no", keys[0])
 
     monkeypatch.setattr(table.storage, "sizes_and_times", deny)
-    found = removed_files(table.storage, table.snapshot(), now_ms)
+    found = removed_files(table.storage, table.snapshot(), cutoff_ms(now_ms))
     assert (found.reclaimable.files, found.looks) == (2, None)
 
 
