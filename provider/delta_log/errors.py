@@ -95,6 +95,20 @@ class TableError(DeltaLogError):
     kind = "refused"
 
 
+def _table_above(table_uri: str) -> str | None:
+    """Return the address of the table that an address of a log, a data file or a partition directory belongs to."""
+    start, slashes, path = table_uri.rstrip("/").rpartition("://")
+    names = path.split("/")
+    if "_delta_log" in names:
+        names = names[: names.index("_delta_log")]
+    elif names[-1].endswith(".parquet"):
+        names.pop()
+    while names and "=" in names[-1]:
+        names.pop()
+    above = f"{start}{slashes}{'/'.join(names)}"
+    return None if above == table_uri.rstrip("/") or not any(names) else above
+
+
 class NotATable(TableError):
     """There is no Delta log at an address."""
 
@@ -103,7 +117,13 @@ class NotATable(TableError):
     def __init__(
         self, table_uri: str, why: str = "it has no _delta_log directory with commits in it"
     ) -> None:
-        super().__init__(f"{table_uri} is not a Delta table: {why}. Check the address and the credentials.")
+        above = _table_above(table_uri)
+        hint = (
+            "Check the address and the credentials."
+            if above is None
+            else f"The table is probably {above}: give its address."
+        )
+        super().__init__(f"{table_uri} is not a Delta table: {why}. {hint}")
         self.table_uri = table_uri
 
 
@@ -120,7 +140,7 @@ class TableDropped(TableError):
         super().__init__(
             f"{table_uri} was dropped or moved while this ran: it has no Delta log any more. So nothing has to be restored for this "
             "run. If the table was dropped for good, take it out of the maintenance; if it was moved, give its new address; if "
-            f"it is being made anew, run again when it is there. (Noticed by: {brief(said, 300)})"
+            f"it is being made anew, repeat this when it is there. (Noticed by: {brief(said, 300)})"
         )
         self.table_uri = table_uri
 
@@ -559,6 +579,46 @@ class NotAFile(StorageError):
             "write it while something else is there: find out what made it, and move it away. Another try cannot help before "
             "that.",
             path,
+        )
+
+
+class ObjectArchived(StorageError):
+    """An object is in a storage class from which it has to be restored before it can be read. Rights do not help.
+
+    :ivar storage_class: as the store names it.
+    """
+
+    kind = "refused"
+    retryable = False
+    at_fault = "a lifecycle rule of the store"
+
+    def __init__(self, uri: str, storage_class: str, *, is_being_restored: bool = False) -> None:
+        now = (
+            "is being restored"
+            if is_being_restored
+            else f"is archived ({storage_class}), and has to be restored"
+        )
+        super().__init__(
+            f"{uri} {now} before anybody can read it. Nothing is wrong with the rights. Restore it in the store, exclude its partition "
+            "with a predicate (where), or leave the bins of such files out with on_broken_source='skip'.",
+            uri,
+        )
+        self.storage_class = storage_class
+
+
+class KeyUnusable(StorageError):
+    """An object is encrypted with a key that cannot be used: the identity may not, or the key is disabled or gone."""
+
+    kind = "refused"
+    retryable = False
+    at_fault = "the key of the object, or rights on it"
+
+    def __init__(self, uri: str, identity: str, said: str) -> None:
+        super().__init__(
+            f"{uri} is encrypted with a key that {identity} cannot use ({said}). Give that identity the right kms:Decrypt on the key, "
+            "enable the key, exclude the file's partition with a predicate (where), or leave the bins of such files out with "
+            "on_broken_source='skip'.",
+            uri,
         )
 
 

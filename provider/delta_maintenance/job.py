@@ -41,6 +41,7 @@ class JobSite:
         process has finished.
     :param begins: a rewrite that the job begins on a Spark Connect server and does not wait for; ``finishes``: one that an earlier
         job has begun. Only ``optimize`` and ``purge`` have such rewrites.
+    :param ends_with_reading: say in the report what the table needs after the run, as far as the job knows it.
     """
 
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -50,6 +51,7 @@ class JobSite:
     run_key: RunKey | None = None
     begins: DetachedRewrite | None = None
     finishes: DetachedRewrite | None = None
+    ends_with_reading: bool = False
 
     def engines(self, spec: JobSpec) -> Engines:
         begun_by = None if self.finishes is None else self.finishes.spark
@@ -131,7 +133,7 @@ def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporte
         run: Callable[[JobSpec, JobContext], JobReport] = import_module(RUN[spec.operation]).run
         with noticing_a_drop(table.storage, lambda: table.has_been_read):
             report = run(spec, context)
-        return _with_reading(report, context)
+        return _with_reading(report, context) if site.ends_with_reading else report
     except OSError as error:
         # Libraries raise errors without a number for much that no system call refused.
         return failed(_storage_error(error, table) if error.errno else error)

@@ -13,6 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -325,8 +326,10 @@ class _Counting:
                 is_step=is_step,
                 spark=spark,
             )
-            for line in self._lines(progress, now):
-                print(line, file=self._stream, flush=True)
+            # Work goes on where nobody reads its progress any more, or a disk has no room for it.
+            with suppress(OSError):
+                for line in self._lines(progress, now):
+                    print(line, file=self._stream, flush=True)
 
     def _lines(self, progress: JobProgress, now: float) -> tuple[str, ...]:
         raise NotImplementedError

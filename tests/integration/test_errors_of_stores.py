@@ -33,6 +33,7 @@ from airflow_delta.operators.failure import raise_for
 from airflow_delta.sensors import DeltaDeletionVectorRatioSensor, DeltaTableVersionSensor
 from airflow_delta.testing import FakeStateStore
 from airflow_delta.triggers.watched_store import watched_store
+from delta_log import Table
 from delta_log.errors import AccessDenied
 from delta_log.storage.opening import open_storage
 from delta_maintenance.cli.main import main
@@ -249,6 +250,36 @@ def test_a_question_for_an_object_is_refused_with_the_reason_that_its_answer_lac
     with pytest.raises(AccessDenied, match=meaning) as raised:
         storage.head(key)
     assert raised.value.retryable == may_pass
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("InvalidObjectState", ("ObjectArchived", "has to be restored before anybody can read it")),
+        ("KMS.DisabledException", ("KeyUnusable", "is encrypted with a key that")),
+    ],
+)
+def test_an_object_that_needs_more_than_rights_is_told_and_skipped_on_request(
+    s3_server: S3Server, table: str, proxy: Proxy, code: str, expected: tuple[str, str]
+) -> None:
+    options = replace(s3_server, endpoint=proxy.endpoint).storage_options
+    storage = open_storage(table, s3_server.storage_options)
+    keys = Table(table, s3_server.storage_options).snapshot().files(["key"])["key"].to_pylist()
+    assert len(keys) > 1
+    locked = keys[0]
+    assert storage.head(locked) is not None
+    proxy.rule = lambda request: (
+        s3_error(403, code) if request.method in ("GET", "HEAD") and request.path.endswith(locked) else None
+    )
+    found = error_of(table, options)
+    kind, words = expected
+    assert (found.type, found.retryable) == (kind, False)
+    assert words in found.message
+    assert "on_broken_source='skip'" in found.message
+    spec = JobSpec("optimize", table, "skipping", {"on_broken_source": "skip"}, engine="local")
+    report = run_job(spec, JobSite(storage_options=options), SilentProgress())
+    assert report.error is None, report.error
+    assert report.broken_bins == 1
 
 
 def test_a_requester_who_does_not_pay_is_told_of_the_option(

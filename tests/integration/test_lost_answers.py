@@ -380,6 +380,15 @@ class TestS3:
             self.joined(s3, "source", length=len(content) + 1)
         assert s3.direct.head("new") is None
 
+    def test_what_is_copied_is_the_object_that_was_read(self, s3: Wired) -> None:
+        """Another object of the same size takes the place of a source whose footer was read."""
+        content = self.copy_source(s3)
+        assert s3.storage.read("source", len(content) - 8, 8) == content[-8:]
+        s3.direct.put("source", content[::-1])
+        with pytest.raises(StorageError, match="table/source was overwritten"):
+            self.joined(s3, "source", length=len(content))
+        assert s3.direct.head("new") is None
+
     @staticmethod
     def is_about_the_source(request: Request) -> bool:
         reads = request.method == "GET" and request.path.endswith("/source")

@@ -202,7 +202,9 @@ def test_a_job_loads_what_the_command_loads(loaded: Loaded, compact: str) -> Non
     spec = JobSpec("optimize", compact, "run")
     run("--spec", spec.to_json(), module="delta_maintenance.entrypoint.run_job")
     (found,) = loaded()
-    assert found == OPTIMIZE
+    # It ends with a reading of the table's health, from what it has in memory.
+    assert found >= OPTIMIZE
+    assert not found & LIBRARIES - {"pyarrow.acero", "pyarrow.dataset"}
 
 
 def test_a_worker_loads_what_rewrites_and_no_more(

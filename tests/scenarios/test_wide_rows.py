@@ -14,7 +14,7 @@ import pytest
 
 from delta_log.data.data_file import DataFile
 from delta_log.data.row_bitmap import RowBitmap
-from delta_log.errors import CorruptLog
+from delta_log.errors import UnsupportedFeature
 from delta_log.table_config.schema import StructField, parse_schema
 from delta_log.testing import MemoryStorage
 
@@ -147,7 +147,7 @@ def test_where_arrow_cannot_hold_a_batch_the_rows_go_on_in_smaller_ones(
     assert largest <= most_bytes
     # A single row that is too large stays what it is.
     most_bytes = WIDE_BYTES
-    with pytest.raises(CorruptLog, match="not implemented"):
+    with pytest.raises(UnsupportedFeature, match="not implemented"):
         letters_and_largest_batch(storage, kind)
 
 

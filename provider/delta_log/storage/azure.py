@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import parse_qs
 
-from delta_log.errors import CREDENTIALS, BucketNotFound, NoCredentials, StorageError
+from delta_log.errors import CREDENTIALS, BucketNotFound, NoCredentials, ObjectArchived, StorageError
 from delta_log.storage.backoff import Backoff
 from delta_log.storage.object_listing import SpanPage
 from delta_log.storage.object_store import (
@@ -33,6 +33,7 @@ from delta_log.storage.storage import FileInfo, KeySpan
 
 #: The codes for a blob that exists: from Put Blob, and from Put Block List.
 _EXISTS = ("BlobAlreadyExists", "ConditionNotMet")
+_ARCHIVED = ("BlobArchived", "BlobBeingRehydrated")
 _ABSENT = ("BlobNotFound", "ResourceNotFound", "PathNotFound")
 #: The codes for a request without a signature, of which the store takes none.
 _NO_CREDENTIALS = ("NoAuthenticationInformation", "PublicAccessNotPermitted")
@@ -92,6 +93,8 @@ class AzureStorage(ObjectStorage):
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if "CredentialUnavailableError" in kinds or code in _NO_CREDENTIALS or _IDENTITY_MISSING in message:
             return NoCredentials(uri, message)
+        if code in _ARCHIVED:
+            return ObjectArchived(uri, "the archive tier", is_being_restored=code == "BlobBeingRehydrated")
         is_refused = getattr(error, "status_code", None) in (401, 403) or "ClientAuthenticationError" in kinds
         if is_refused and not _is_outage(error):
             said = f"{code or type(error).__name__}: {message}"

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from delta_log.errors import InvalidRequest
 from delta_log.storage.schemes import S3, kind_of, opened_kind, scheme_of
 from delta_log.storage.storage import Storage
-from delta_log.storage.table_uri import is_name, one_spelling, require_no_credentials
+from delta_log.storage.table_uri import is_name, local_path, one_spelling, require_no_credentials
 
 
 def is_on_disk(table_uri: str) -> bool:
@@ -29,6 +29,8 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
     :raises InvalidRequest: no store has this scheme, its package is missing, or the address carries credentials.
     """
     require_no_credentials(table_uri)
+    local_path(table_uri)  # refuses what is neither a path nor a URI
+    table_uri = _with_plain_scheme(table_uri)
     if is_name(table_uri):
         raise InvalidRequest(
             f"{table_uri} is a name in a catalog, and a place is asked for here. Give a path, or a URI such as s3://bucket/table."
@@ -53,6 +55,23 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
     module, name = kind.implementation
     storage: Storage = getattr(import_module(module), name)(table_uri, options)
     return storage
+
+
+def _with_plain_scheme(address: str) -> str:
+    """Return an address with its scheme in lower case, as client libraries want it.
+
+    :raises InvalidRequest: it names no place in a store.
+    """
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme_of(address) in ("", "file"):
+        return address
+    scheme = scheme.lower()
+    if not rest.strip("/") or (kind_of(scheme) is not None and rest.startswith("/")):
+        raise InvalidRequest(
+            f"The address {address!r} names no bucket or container. Give one, as in s3://bucket/table; if the address comes from a "
+            "template, look at what the template renders to."
+        )
+    return f"{scheme}://{rest}"
 
 
 def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Storage:

@@ -27,7 +27,9 @@ from delta_log.errors import (
     CREDENTIALS,
     BucketNotFound,
     InvalidRequest,
+    KeyUnusable,
     NoCredentials,
+    ObjectArchived,
     StorageError,
     WrongRegion,
 )
@@ -103,6 +105,8 @@ _BEHIND = "behind "
 #: Readers of the table and VACUUM do not see this directory.
 _PROBE_DIRECTORY = "_maintenance"
 _PROBE_WRITERS = 4
+#: So many tags of objects are remembered; a bin has fewer sources.
+_MOST_TAGS = 10_000
 #: Parts of a stream that wait for their turn.
 _PIECES_AHEAD = 1
 
@@ -128,6 +132,8 @@ class S3Storage(ObjectStorage):
         self._plain_endpoint = None if way is None else way.endpoint
         self._take_root()
         self._objects = ObjectRequests(self.bucket, way, self._wait_for)
+        #: By key, the tag of the content that was read first.
+        self._tags: dict[str, str] = {}
         if self.bucket.endswith("--x-s3"):
             raise InvalidRequest(
                 f"{self.uri} is in a directory bucket. Its listings have no order, and reading a Delta log rests on "
@@ -179,6 +185,12 @@ class S3Storage(ObjectStorage):
                 remedy=_remedy(code),
                 may_pass=may_pass,
             )
+        if code == "InvalidObjectState":
+            return ObjectArchived(
+                uri, str(_response_of(error).get("Error", {}).get("StorageClass", "an archive"))
+            )
+        if code.startswith("KMS.") or (code == "AccessDenied" and "kms:Decrypt" in str(error)):
+            return KeyUnusable(uri, self._identity, f"{code}: {error}")
         if isinstance(error, PermissionError):
             return self._denied(uri, code or str(error), _operation_of(error))
         if type(error).__name__ in _UNREACHED:
@@ -213,13 +225,28 @@ class S3Storage(ObjectStorage):
 
     def _read_now(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
         found = self._objects.get(self.object_key(key), start, length, tag)
-        return found.content if found is not None else super()._read_now(key, start, length, tag)
+        if found is None:
+            return super()._read_now(key, start, length, tag)
+        self._note_tag(key, found.tag)
+        return found.content
 
     def _read_tail_now(self, key: str, length: int) -> ObjectEnd:
         found = self._objects.get(self.object_key(key), None, length)
         if found is None:
             return super()._read_tail_now(key, length)
+        self._note_tag(key, found.tag)
         return ObjectEnd(found.content, found.size, found.tag)
+
+    def is_what_was_read(self, key: str) -> dict[str, str]:
+        """Return the condition that an object is the one of which something was read here before."""
+        tag = self._tags.get(key)
+        return {} if tag is None else {"CopySourceIfMatch": tag}
+
+    def _note_tag(self, key: str, tag: str | None) -> None:
+        if tag is not None and key not in self._tags:
+            if len(self._tags) >= _MOST_TAGS:
+                self._tags.clear()
+            self._tags[key] = tag
 
     def _head_now(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
         try:
@@ -333,6 +360,7 @@ class S3Storage(ObjectStorage):
                     raise
             else:
                 _, _, size = answer.get("ContentRange", "").rpartition("/")
+                self._note_tag(key, answer.get("ETag"))
                 return ObjectEnd(content, int(size or len(content)), answer.get("ETag"))
             finally:
                 answer["Body"].close()
@@ -604,9 +632,12 @@ class _S3Upload(Upload):
                 PartNumber=number + 1,
                 CopySource={"Bucket": self._storage.bucket, "Key": self._storage.object_key(source)},
                 CopySourceRange=f"bytes={start}-{start + length - 1}",
+                **self._storage.is_what_was_read(source),
             )
         except OSError as error:
             status, code = _answer_of(error)
+            if status == 412:
+                raise ContentChanged(self._storage._uri_of(source)) from error
             # Where the answer is not about copying, reading gets a like one.
             if status in _REFUSED or code == "NoSuchKey":
                 return False

@@ -28,6 +28,8 @@ from delta_log.storage.schemes import CATALOGS, StoreKind, kind_of
 AllowedRoots = Mapping[str, Sequence[str]]
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
+#: A URI of Hadoop without an authority. One letter could be a drive.
+_ONE_SLASH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -54,7 +56,7 @@ class TableUri:
             raise _ambiguous(address, "it holds control characters")
         path = local_path(address)
         if path is not None:
-            return cls("", "", tuple(segment for segment in os.path.normpath(path).split("/") if segment))
+            return cls("", "", _segments_on_disk(path, address))
         match = _URI.fullmatch(address)
         if match is None:
             raise _ambiguous(address, "it is neither a path nor a URI")
@@ -119,6 +121,11 @@ def local_path(address: str) -> str | None:
     :raises InvalidRequest: it is a ``file`` URI with a part that opening would ignore.
     """
     if address[:5].lower() != "file:":
+        if _ONE_SLASH.match(address):
+            raise InvalidRequest(
+                f"{redact_uri(address)!r} is neither a path nor the address of a store: its scheme is followed by one slash. Write two, "
+                "as in s3://bucket/table. A dbfs:/ path means something in Databricks alone: give the address of the store behind it."
+            )
         return None if "://" in address and not address.startswith("/") else address
     rest = address[5:]
     if "?" in rest or "#" in rest:
@@ -190,6 +197,17 @@ def _authority(kind: StoreKind | None, authority: str, address: str) -> str:
     if at and ("@" in account or not (container and account)):
         raise _ambiguous(address, "its container and account cannot be told apart")
     return authority.lower() if kind is None else kind.canonical_authority(authority)
+
+
+def _segments_on_disk(path: str, address: str) -> tuple[str, ...]:
+    """Split a path of this machine. What a ``..`` leads to depends on the links before it, so it has no place that can be compared."""
+    encoded = address.lower() if address[:5].lower() == "file:" else ""
+    if ".." in path.split("/") or any(escape in encoded for escape in ("%2f", "%2e")):
+        raise _ambiguous(
+            address,
+            "it holds '..' or an encoded dot or slash, and a symbolic link before that may lead anywhere",
+        )
+    return tuple(segment for segment in path.split("/") if segment not in ("", "."))
 
 
 def _segments(path: str, address: str) -> tuple[str, ...]:

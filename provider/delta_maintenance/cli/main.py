@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, TextIO
 
@@ -51,13 +51,38 @@ def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str, co
     # The text of a log, an argument or a client library may hold an address with credentials.
     result, text = redacted(result), redact(text)
     error = result.get("error")
-    if as_json:
-        print(json.dumps(result, sort_keys=True), file=output, flush=True)
-    elif error is None:
-        print(printable_lines(text.split("\n")), file=output, flush=True)
-    else:
-        print(f"delta-maintenance: {printable(error['message'])}", file=sys.stderr)
-    return code if error is None else ErrorReport.from_dict(error).exit_code
+    code = code if error is None else ErrorReport.from_dict(error).exit_code
+    try:
+        if as_json:
+            print(json.dumps(result, sort_keys=True), file=output, flush=True)
+        elif error is None:
+            print(printable_lines(text.split("\n")), file=output, flush=True)
+    except BrokenPipeError:
+        # The reader has what it wanted, as `head` does. What was done stays done.
+        _discard(output)
+    except OSError as failed:
+        _discard(output)
+        code = code or EXIT_FAILED
+        what = (
+            ""
+            if error is not None
+            else " The command itself has ended well; look at the table before you repeat it."
+        )
+        error = {
+            "message": f"the result cannot be written to standard output ({failed.strerror or failed}).{what}"
+        }
+    if error is not None and not (as_json and "type" in error):
+        with suppress(OSError):
+            print(f"delta-maintenance: {printable(error['message'])}", file=sys.stderr, flush=True)
+    return code
+
+
+def _discard(output: TextIO) -> None:
+    """Let what a stream still holds go nowhere, so that closing it does not fail."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, output.fileno())
+        os.close(nowhere)
 
 
 def _described(error: Exception) -> dict[str, Any]:

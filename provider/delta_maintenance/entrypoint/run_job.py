@@ -122,6 +122,7 @@ def _run(text: str, nonce: str | None, parsed: argparse.Namespace) -> JobReport:
         run_key=run_key,
         begins=rewrite if parsed.begin else None,
         finishes=rewrite if parsed.finish else None,
+        ends_with_reading=True,
     )
     if parsed.status_id is not None:
         return _run_with_status(spec, site, parsed.status_id)

@@ -58,6 +58,10 @@ _LITTLE_BYTES = 1 << 20
 _ASKED_FOR_BLOOM_FILTERS = 8
 
 
+#: Of a name in a file system, and of a key in an object store.
+_LONGEST_NAME_BYTES, _LONGEST_KEY_BYTES = 255, 1_024
+
+
 class Outputs(Struct, frozen=True):
     """The files that were written.
 
@@ -376,7 +380,10 @@ def _remove(storage: Storage, key: str) -> None:
 
 
 def output_key(task: RewriteTask) -> str:
-    """Make a new name in the partition's directory. With column mapping, as in Spark, the directory shows no values."""
+    """Make a new name in the partition's directory. With column mapping, as in Spark, the directory shows no values.
+
+    Where a value is too long for the name of a directory, the file lies in a directory that shows none.
+    """
     codec = WriterSettings.codec_of(task.configuration)
     name = f"part-00000-{uuid4()}-c000{'' if codec == 'none' else f'.{codec}'}.parquet"
     if task.mapping_mode != "none":
@@ -386,7 +393,17 @@ def output_key(task: RewriteTask) -> str:
         hive_directory(column, task.partition_values.get(schema.field(column).physical_name))
         for column in task.partition_columns
     ]
-    return "/".join([*directories, name])
+    key = "/".join([*directories, name])
+    if max(map(_num_bytes, directories), default=0) <= _LONGEST_NAME_BYTES:
+        path = task.table_uri.partition("://")[2].partition("/")[2] or task.table_uri
+        if _num_bytes(path) + 1 + _num_bytes(key) <= _LONGEST_KEY_BYTES:
+            return key
+    # The log has the values. Two characters spread the files, as delta.randomizeFilePrefixes does.
+    return f"{uuid4().hex[:2]}/{name}"
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode())
 
 
 def _output(task: RewriteTask, storage: Storage, file: _Written) -> OutputFile:

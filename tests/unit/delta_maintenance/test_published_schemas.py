@@ -39,6 +39,7 @@ FULL_REPORT = JobReport(
     selection={"files": 3},
     earlier_tries={"bins": 1},
     table_size={"files_before": 3},
+    reading={"status": "healthy"},
     partitions=[{"partition": {"day": "1"}, "files_before": 3}],
     phases={"plan_ms": 1},
     skipping=[{"column": "id", "before": 0.1}],

@@ -22,8 +22,8 @@ def table(tmp_path: Path) -> Path:
 
 def test_an_invalid_path_in_the_log_is_refused(table: Path) -> None:
     commit = table / "_delta_log" / f"{7:020d}.json"
-    remove = {"path": "day=1/bro%ken", "dataChange": True, "deletionTimestamp": 1}
+    remove = {"path": "day=1/bro%ff", "dataChange": True, "deletionTimestamp": 1}
     commit.write_text(json.dumps({"remove": remove}) + "\n")
     before = files_below(table)
-    assert "bro%ken" in refusal(run_vacuum(table, **NO_RETENTION))
+    assert "bro%ff" in refusal(run_vacuum(table, **NO_RETENTION))
     assert files_below(table) == before
