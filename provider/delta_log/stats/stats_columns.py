@@ -1,8 +1,8 @@
 """Parses the JSON statistics of many files into typed columns.
 
-Protocol section "Per-file Statistics". The texts are parsed together. Only where that fails is each parsed by itself: then a
-text that is not statistics, or a bound of a wrong type, becomes null. Statistics are a hint, and a broken hint must not stop a
-reader.
+Protocol section "Per-file Statistics". The texts are parsed together. If that fails, they are divided until the broken texts are
+found: a text that is not statistics, or a bound of a wrong type, becomes null. Statistics are a hint, and a broken hint must not
+stop a reader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.stats.file_stats import StatsColumn
-from delta_log.stats.json_layout import Cut
 from delta_log.table_config.schema import PrimitiveType, to_arrow_type
 
 _BRACE = ord("{")
@@ -63,22 +62,7 @@ def parse_stats_column(texts: pa.StringArray, columns: Sequence[StatsColumn]) ->
 
 
 def _parsed(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
-    """Parse the texts of the most common layout by their layout, and the others as JSON."""
-    try:
-        cut = Cut.of(texts)
-        if cut is not None:
-            by_layout = cut.array(kind)
-            if len(by_layout) == len(texts):
-                return by_layout
-            others = _parsed_as_json(texts.filter(pa.array(~cut.fits)), kind)
-            order = np.argsort(np.argsort(~cut.fits, kind="stable"))
-            return pa.concat_arrays([by_layout, others]).take(pa.array(order))
-    except pa.ArrowInvalid:
-        pass  # a value has a wrong type; the tolerant parser finds it
-    return _parsed_as_json(texts, kind)
-
-
-def _parsed_as_json(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
+    """Parse texts together; if that fails, each half by itself, down to the texts that cannot be parsed."""
     try:
         parsed = (
             _parse_lines(pc.binary_join_element_wise(texts, "\n", ""), kind)
@@ -88,7 +72,10 @@ def _parsed_as_json(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArra
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         parsed = None
     if parsed is None or len(parsed) != len(texts):
-        return pa.array([_tolerant(text, kind) for text in texts.to_pylist()], kind)
+        if len(texts) < 2:
+            return pa.array([_tolerant(text, kind) for text in texts.to_pylist()], kind)
+        half = len(texts) // 2
+        return pa.concat_arrays([_parsed(texts.slice(0, half), kind), _parsed(texts.slice(half), kind)])
     return parsed
 
 
@@ -132,7 +119,7 @@ def _parse_lines(lines: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
         return pa.array([], kind)
     ends = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     start, stop = ends[0].as_py(), ends[-1].as_py()
-    import pyarrow.json as pj  # here, since statistics of a known layout do without
+    import pyarrow.json as pj  # here, since most commands read no statistics
 
     table = pj.read_json(
         pa.BufferReader(data.slice(start, stop - start)),

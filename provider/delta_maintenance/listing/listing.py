@@ -7,7 +7,7 @@ snapshot and not in the listing, so it is no candidate. In the other order, VACU
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,10 +133,6 @@ class ListingCollector:
         batches, self._batches, self._num_held = self._batches, [], 0
         return batches
 
-    def held(self, start: int) -> list[pa.RecordBatch]:
-        """Give the complete batches from a number on; the latest files may not be in a batch yet."""
-        return self._batches[start:]
-
     def facts(self) -> dict[str, Any]:
         """Give everything except the files as JSON values, for another collector to :meth:`absorb`."""
         self._flush()
@@ -231,18 +227,12 @@ def list_files(
     hidden: HiddenNames,
     scope: PartitionScope | None,
     progress: ProgressReporter,
-    on_page: Callable[[ListingCollector], None] | None = None,
 ) -> Listing:
-    """List a table in this process.
-
-    :param on_page: called after every page.
-    """
+    """List a table in this process."""
     collector, reported = ListingCollector(hidden, scope), 0
     progress.message("listing")
     for page in storage.list_tree(collector.enter):
         collector.take(page)
-        if on_page is not None:
-            on_page(collector)
         if collector.num_files >= reported + _REPORTED_FILES:
             reported = collector.num_files
             progress.step(f"listing: {reported:,} files so far")

@@ -4,8 +4,7 @@ A vacuum runs through these modules, in this order:
 
 1. :mod:`~delta_maintenance.vacuum.run` turns a job spec into a report and calls the steps below.
 2. :mod:`~delta_maintenance.vacuum.candidates` lists the table, then reads the log. A lite vacuum takes its files from the
-   log (:mod:`~delta_maintenance.vacuum.lite`) and not from a listing. While a listing is still running,
-   :mod:`~delta_maintenance.vacuum.early_comparison` compares its first files with the log.
+   log (:mod:`~delta_maintenance.vacuum.lite`) and not from a listing.
 3. :mod:`~delta_maintenance.vacuum.cutoff` turns the retention into a moment, and
    :mod:`~delta_maintenance.vacuum.plan` decides what may be deleted, and why. A dry run ends here.
 4. :mod:`~delta_maintenance.vacuum.execution` carries the plan out, between two commits. First

@@ -6,10 +6,12 @@ is no candidate (:mod:`delta_maintenance.listing.listing`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from delta_log.log.log_segment import LogListing, list_log
@@ -19,19 +21,20 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import OpenStorage, read_inventory
-from delta_maintenance.listing.listing import Listing, list_files
+from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, list_files
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.vacuum.cutoff import Retention, retention_of
-from delta_maintenance.vacuum.early_comparison import EarlyComparison, with_times
 from delta_maintenance.vacuum.foreign_tables import neighbours_of, require_same_table, without_neighbours
 from delta_maintenance.vacuum.lite import removed_files
 from delta_maintenance.vacuum.options import VacuumOptions
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
-from delta_maintenance.vacuum.plan.planner import VacuumBasis, plan_vacuum, suspects
+from delta_maintenance.vacuum.plan.planner import VacuumBasis, plan_vacuum, suspects, unprotected
 from delta_maintenance.vacuum.plan.protected_files import ProtectedFiles, protected_files
 from delta_maintenance.vacuum.recent_commits import RecentCommits
 from delta_maintenance.vacuum.symbolic_links import refuse_links, without_links
+
+_LOOKED_UP_ROWS = 1 << 13
 
 
 class PlannedVacuum(Struct, frozen=True):
@@ -74,7 +77,6 @@ def find_candidates(
         early = None
         if storage.concurrency > 1 or storage.reads_while_listing or is_distributed:
             early = pool.submit(lambda: _protected(recent, snapshot, list_log(storage), retention))
-        comparison = EarlyComparison(storage, pool, early)
         listing = None  # a lite vacuum reads the log instead
         if options.inventory is not None:
             progress.message(f"reading the inventory {options.inventory}")
@@ -82,11 +84,11 @@ def find_candidates(
         elif distributed is not None and early is not None and is_distributed:
             listing = distributed.list_files(hidden, scope, early.result().keys, progress)
         elif not options.lite:
-            listing = list_files(storage, hidden, scope, progress, comparison.offer)
+            listing = list_files(storage, hidden, scope, progress)
         basis = _basis(storage, snapshot, listing, options, now_ms, progress, recent, early)
         # On an object store each look at a file is a request. So a lite vacuum looks at a file just before it deletes it.
         is_unseen = options.lite and not storage.has_directories
-        found = _suspects(storage, basis, comparison, is_unseen=is_unseen)
+        found = _suspects(storage, basis, is_unseen=is_unseen)
         basis = replace(basis, neighbours=neighbours_of(storage, basis, found))
         plan = plan_vacuum(basis, without_neighbours(basis, found), is_unseen=is_unseen)
     refuse_links(storage, basis, plan)
@@ -159,13 +161,35 @@ def _protected(
     return protected_files(snapshot, mentioned, retention.cutoff_ms, recent.storage.uri)
 
 
-def _suspects(
-    storage: Storage, basis: VacuumBasis, comparison: EarlyComparison, *, is_unseen: bool
-) -> pa.Table:
-    found = suspects(basis, comparison.unprotected(basis.listing.files, basis.protected))
+def _suspects(storage: Storage, basis: VacuumBasis, *, is_unseen: bool) -> pa.Table:
+    found = suspects(basis, unprotected(basis.listing.files, basis.protected))
     if basis.options.mode != "full":
         found = without_links(storage, found)
     return found if is_unseen else with_times(storage, found)
+
+
+def with_times(storage: Storage, found: pa.Table) -> pa.Table:
+    """Look up the times and sizes that a listing did not tell.
+
+    Files that are gone meanwhile are left out, as are symbolic links and files behind them.
+    """
+    unknown = pc.is_null(found.column("modification_time_ms"))
+    if not found.num_rows or not pc.any(unknown).as_py():
+        return found
+    keys = found.filter(unknown).column("key")
+    batches = [*_looked_up(storage, keys)]
+    known = found.filter(pc.invert(unknown))
+    return pa.concat_tables([known, pa.Table.from_batches(batches, LISTING_SCHEMA)])
+
+
+def _looked_up(storage: Storage, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(keys), _LOOKED_UP_ROWS):
+        part = keys.slice(start, _LOOKED_UP_ROWS).combine_chunks()
+        sizes, times = storage.sizes_and_times(part.to_pylist())
+        found = pa.record_batch(
+            [part, pa.array(sizes, pa.int64()), pa.array(times, pa.int64())], schema=LISTING_SCHEMA
+        )
+        yield found if None not in times else found.filter(pc.is_valid(found.column(2)))
 
 
 def _settled_version(log: LogListing, cutoff_ms: int) -> int | None:

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.stats.file_stats import StatsColumn
-from delta_log.stats.json_layout import Cut
 from delta_log.stats.stats_columns import parse_stats_column, stats_type
 from delta_log.table_config.schema import PrimitiveType
 
@@ -67,34 +66,28 @@ def changed(**members: Any) -> str:
 
 
 def one_by_one(texts: Sequence[str | None]) -> list[Any]:
-    """Alone, a text has no neighbour whose layout could be taken for its own."""
+    """Parse each text without neighbours."""
     return [parsed([text])[0] for text in texts]
 
 
 @pytest.mark.parametrize("separators", [None, (",", ":"), (" ,\t", " : ")])
-def test_every_type_is_cut_out_of_its_text(separators: tuple[str, str] | None) -> None:
+def test_every_type_is_read_from_its_text(separators: tuple[str, str] | None) -> None:
     text = json.dumps(STATS, separators=separators, ensure_ascii=False)
     assert parsed([text] * 3) == [TYPED] * 3
-    cut = Cut.of(pa.array([text] * 3))
-    assert cut is not None
-    assert cut.fits.all()
 
 
-def test_values_of_any_length_fit_one_layout() -> None:
+def test_values_of_any_length_are_read() -> None:
     names = ["", "x", "y" * 5000, "ÿ" * 3, "}", "a,b:c"]
     texts = [
         changed(numRecords=10**power, minValues={**BOUNDS, "name": name}) for power, name in enumerate(names)
     ]
-    cut = Cut.of(pa.array(texts))
-    assert cut is not None
-    assert cut.fits.all()
     assert parsed(texts) == [
         {**TYPED, "numRecords": 10**power, "minValues": {**TYPED_BOUNDS, "name": name}}
         for power, name in enumerate(names)
     ]
 
 
-def test_texts_of_several_layouts_keep_their_order() -> None:
+def test_texts_with_different_keys_keep_their_order() -> None:
     texts = [
         *[changed(numRecords=number) for number in range(4)],
         None,
@@ -157,7 +150,7 @@ def test_a_broken_text_leaves_its_neighbours_alone(bad: str) -> None:
     assert alone is None or alone["numRecords"] in (10, None)
 
 
-def test_a_long_layout_among_short_texts() -> None:
+def test_a_text_longer_than_a_block_among_short_texts() -> None:
     long, short = json.dumps({"k" * 3_000_000: 1}), '{"numRecords": 2}'
     for texts in ([short] * 2000 + [long], [long, long, short]):
         assert [row["numRecords"] for row in parsed(texts)] == [
@@ -169,10 +162,6 @@ def test_more_texts_than_are_read_in_one_step() -> None:
     counts = range(40_000)
     texts = [f'{{"numRecords": {count}}}' if count % 7 else None for count in counts]
     assert [row["numRecords"] for row in parsed(texts)] == [count if count % 7 else None for count in counts]
-
-
-def test_a_key_that_occurs_twice_is_left_to_the_parser() -> None:
-    assert Cut.of(pa.array(['{"numRecords": 1, "numRecords": 2}'])) is None
 
 
 def test_no_texts_and_no_columns() -> None:
