@@ -32,7 +32,8 @@ def newest_reading(reading: Record | None, runs: Iterable[Record]) -> Record | N
     newest = told[-1]
     body: dict[str, Any] = dict(newest.body["reading"])
     if reading is not None:
-        done = {run.operation for run in since if run.status not in WITHOUT_CHANGE}
+        # An operation that finds nothing to do has nothing left of what was recommended.
+        done = {run.operation for run in since if run.status != "planned"}
         body = _merged(reading.body, body, done)
     return replace(newest, kind=HEALTH, operation=HEALTH, body=body)
 
@@ -40,7 +41,7 @@ def newest_reading(reading: Record | None, runs: Iterable[Record]) -> Record | N
 def _merged(older: Mapping[str, Any], newer: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
     """Add to a run's reading what it did not look for, as the older reading found it.
 
-    :param done: operations that have changed the table since the older reading.
+    :param done: operations that have run since the older reading.
     """
     unmeasured = newer.get("unmeasured")
     open_codes = set(unmeasured) if isinstance(unmeasured, list) else set()
