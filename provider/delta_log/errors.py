@@ -472,10 +472,16 @@ class StorageError(DeltaLogError):
 
     at_fault = "the store"
     retryable = True
+    when_retryable = "no, if a limit of the file system or of a process is reached"
 
-    def __init__(self, message: str, path: str) -> None:
+    def __init__(self, message: str, path: str, *, is_final: bool = False) -> None:
+        """
+        :param is_final: another try fails likewise.
+        """
         super().__init__(message)
         self.path = path
+        if is_final:
+            self.retryable = False
 
 
 #: Where the credentials of a table come from, for the messages about them.

@@ -31,6 +31,25 @@ from delta_log.storage.store_clock import store_clock_ms
 #: A system call that fails so does not succeed when it is repeated.
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 #: The errors of ``link`` where there are no hard links; POSIX leaves the choice.
+_FULL = (
+    "Free some space, and run again. What was being written is removed; what the run had finished stays below _maintenance of the "
+    "table, where the next try of the run takes it over, and VACUUM removes what nobody needs."
+)
+#: What to do about an error of a system call, by its number.
+_REMEDIES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: "The file system or a limit of the process (ulimit -f) allows no file of this size: raise the limit, or write smaller "
+    "files (target_size). Another try fails likewise before that.",
+    errno.EMLINK: "The file system allows no more entries in this directory; the disk is not full. Use another file system, or delete "
+    "what is not needed there: of a log, by cleanup-log.",
+    errno.ENAMETOOLONG: "The file system allows no name of this length. Another try fails likewise: use a shorter address for the table.",
+    errno.EMFILE: "This process may open no more files at once: raise its limit (ulimit -n), and run again.",
+    errno.ENFILE: "The system has no more open files to give: end other programs, and run again.",
+    errno.ESTALE: "The network file system has forgotten this file. Run again; if it happens again, mount it anew.",
+}
+_FINAL = frozenset({errno.EFBIG, errno.EMLINK, errno.ENAMETOOLONG})
+_OTHER_REMEDY = "Run again; if it happens again, look at the path and the disk."
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 #: Devices whose file system has hard links, as this process has tried out.
 _proved: set[int] = set()
@@ -411,4 +430,5 @@ def local_failure(error: OSError, path: str) -> StorageError:
         return AccessDenied(
             f"{said} Give the user that runs the job the right to read and write there.", path
         )
-    return StorageError(f"{said} Run again; if it happens again, look at the path and the disk.", path)
+    remedy = _REMEDIES.get(error.errno or 0, _OTHER_REMEDY)
+    return StorageError(f"{said} {remedy}", path, is_final=error.errno in _FINAL)

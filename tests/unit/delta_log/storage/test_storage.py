@@ -12,7 +12,7 @@ import pytest
 
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.storage import local as local_storage
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local import LocalStorage, local_failure
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_log.testing import MemoryStorage, StorageContract
@@ -268,3 +268,18 @@ def test_an_error_that_holds_an_option_is_not_shown() -> None:
     with pytest.raises(InvalidRequest, match=r"cannot be opened \(ConnectionError\)") as caught:
         open_storage("careless://host/table", {"token": "open sesame"})
     assert "sesame" not in "".join(map(str, (caught.value, caught.value.__cause__)))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "what the run had finished stays below _maintenance"),
+        (errno.EDQUOT, "Free some space"),
+        (errno.EMLINK, "the disk is not full"),
+        (errno.ENAMETOOLONG, "Another try fails likewise"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.EIO, "look at the path and the disk"),
+    ],
+)
+def test_an_error_of_a_system_call_says_what_to_do(number: int, words: str) -> None:
+    assert words in str(local_failure(OSError(number, os.strerror(number)), "/lake/t/a.parquet"))
