@@ -8,10 +8,8 @@ at once.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -29,10 +27,6 @@ _SLOTS = 8
 _SLOTS_BYTES = 32 << 20
 #: Bins of any size.
 _LARGE_SLOTS = 2
-#: Bins of a store that is near.
-_NEAR_SLOTS = 4
-#: A store that lists a directory within this time is near. Then more threads would wait for Python's lock, not for the store.
-_NEAR_SECONDS = 0.01
 
 #: Called by any thread with a bin's id and one of ``{"read": bytes}``, ``{"manifest": BinManifest}``, ``{"error": {…}}``.
 Answer = Callable[[str, dict[str, Any]], None]
@@ -66,8 +60,6 @@ class Slots:
         self._given_up = threading.Event()
         self._finished: dict[str, frozenset[str]] = {}
         self._listing = threading.Lock()
-        #: Held while a bin is rewritten.
-        self._turns: AbstractContextManager[object] = nullcontext()
 
     def __enter__(self) -> Slots:
         return self
@@ -84,12 +76,9 @@ class Slots:
         try:
             reading = partial(self._read, task.bin_id)
             is_new = f"{task.bin_id}.json" not in self._finished_of(task.run_id)
-            with self._turns:
-                if self._given_up.is_set():
-                    raise _GivenUp
-                manifest = rewrite_bin(
-                    task, self._storage, self._run_key, reading, self._segments, is_new=is_new
-                )
+            if self._given_up.is_set():
+                raise _GivenUp
+            manifest = rewrite_bin(task, self._storage, self._run_key, reading, self._segments, is_new=is_new)
         except _GivenUp:
             pass
         except BaseException as error:  # noqa: BLE001 - the receiver decides, and waits for an answer
@@ -102,11 +91,8 @@ class Slots:
         """Return the names of the manifests that the run had when this process began its first bin."""
         with self._listing:
             if run_id not in self._finished:
-                started = time.monotonic()
                 listed = self._storage.list_from(f"{MANIFEST_DIRECTORY}/{run_id}")
                 self._finished[run_id] = frozenset(info.name for info in listed)
-                if time.monotonic() - started < _NEAR_SECONDS:
-                    self._turns = threading.Semaphore(_NEAR_SLOTS)
             return self._finished[run_id]
 
     def _read(self, bin_id: str, size_bytes: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,9 +28,6 @@ from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 #: whole when it is opened, so opening files one after the other would cost the time of a request for each.
 _OPENED_AT_ONCE = 8
 _FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
-#: A bin of few bytes has nothing to do until all of its files are read.
-_FEW_BYTES = 1 << 20
-_AT_ONCE_SECONDS = 0.005
 #: Files of at most this size may be read together with others. Over a network, they are read whole.
 SMALL_BYTES = READ_AHEAD_BYTES
 
@@ -114,20 +110,10 @@ class Sources(Struct):
         if not is_far and not self._is_copying:
             yield from map(self._open, self.task.sources)
             return
-        sources = iter(self.task.sources)
-        if self.task.bytes_in <= _FEW_BYTES:
-            # Where a store answers at once, other threads would only take turns.
-            for source in sources:
-                started = time.monotonic()
-                opened = self._open(source)
-                is_slow = time.monotonic() - started > _AT_ONCE_SECONDS
-                yield opened
-                if is_slow:
-                    break
         waiting: deque[tuple[int, Future[OpenedSource]]] = deque()
         with ThreadPoolExecutor(_OPENED_AT_ONCE if is_far else 1) as pool:
             try:
-                for source in sources:
+                for source in self.task.sources:
                     read = min(source.size_bytes, READ_AHEAD_BYTES)
                     while len(waiting) == _FILES_AHEAD or sum(size for size, _ in waiting) > _BYTES_AHEAD:
                         yield waiting.popleft()[1].result()

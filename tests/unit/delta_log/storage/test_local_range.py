@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ _CONTENT = bytes(range(251)) * 5
 def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_range, "_PIECE_BYTES", 100)
-        patch.setattr(local_range, "_LONG_BYTES", 300)
         yield
 
 
@@ -42,73 +40,17 @@ def appended(directory: Path, start: int, length: int) -> tuple[int, bytes]:
     return count, (directory / "target").read_bytes()
 
 
-def on(mounts: str) -> Callable[..., None]:
-    """Have the file system of a directory, or of a file, be another one, or none that is listed."""
-
-    def change(patch: pytest.MonkeyPatch, directory: Path, file: Path | None = None) -> None:
-        device = os.stat(file or directory).st_dev
-        listed = directory / "mounts"
-        listed.write_text(mounts.format(device=f"{os.major(device)}:{os.minor(device)}"))
-        patch.setattr(local_range, "_MOUNTS", listed)
-        local_range._is_plain.cache_clear()
-
-    return change
-
-
-_OTHER = "21 1 9999:1 / /other rw - ext4 /dev/vda rw\n"
-_PLAIN = on(_OTHER + "22 1 {device} / /t rw,relatime shared:1 - tmpfs tmpfs rw\n")
-_NETWORK = on("22 1 {device} / /t rw,relatime - nfs4 server:/x rw\n" + _OTHER)
-_UNKNOWN = on(_OTHER)
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    yield
-    local_range._is_plain.cache_clear()
-
-
-@pytest.mark.parametrize("system", [_PLAIN, _NETWORK, _UNKNOWN])
-def test_any_range_is_appended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: Callable[..., None]
-) -> None:
-    system(monkeypatch, tmp_path)
-
-    @given(st.integers(0, len(_CONTENT) + 10), st.integers(0, len(_CONTENT) + 10))
-    def check(start: int, length: int) -> None:
-        expected = _CONTENT[start : start + length]
-        assert appended(tmp_path, start, length) == (len(expected), b"<" + expected + b">")
-
-    check()
-
-
-@pytest.mark.parametrize(("system", "calls"), [(_PLAIN, 0), (_NETWORK, 1), (_UNKNOWN, 1)])
-def test_a_plain_disk_reads_long_ranges_and_others_have_the_kernel_copy_them(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    system: Callable[..., None],
-    calls: int,
-) -> None:
-    system(monkeypatch, tmp_path)
-    made: list[int] = []
-    copy = os.copy_file_range
-
-    def record(*arguments: int) -> int:
-        made.append(arguments[2])
-        return copy(*arguments)
-
-    monkeypatch.setattr(os, "copy_file_range", record)
-    assert appended(tmp_path, 1, 800)[1][1:-1] == _CONTENT[1:801]
-    assert made == [800] * calls
-    made.clear()
-    assert appended(tmp_path, 1, 299)[1][1:-1] == _CONTENT[1:300]
-    assert made == [299]
+@given(st.integers(0, len(_CONTENT) + 10), st.integers(0, len(_CONTENT) + 10))
+def test_any_range_is_appended(start: int, length: int) -> None:
+    expected = _CONTENT[start : start + length]
+    with tempfile.TemporaryDirectory() as directory:
+        assert appended(Path(directory), start, length) == (len(expected), b"<" + expected + b">")
 
 
 @pytest.mark.parametrize("refusal", [errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP])
 def test_what_the_kernel_does_not_copy_is_read_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
-    _UNKNOWN(monkeypatch, tmp_path)
     calls = iter([3])
 
     def refuse(source: int, target: int, count: int, offset: int) -> int:
@@ -121,28 +63,27 @@ def test_what_the_kernel_does_not_copy_is_read_and_written(
     assert appended(tmp_path, 1, 700) == (700, b"<" + _CONTENT[1:701] + b">")
 
 
-def test_a_system_without_a_list_of_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_range, "_MOUNTS", tmp_path / "missing")
-    local_range._is_plain.cache_clear()
-    assert appended(tmp_path, 0, 400)[1][1:-1] == _CONTENT[:400]
+@pytest.fixture
+def no_kernel_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> int:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "copy_file_range", refuse, raising=False)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_ends_the_copy_and_the_thread_that_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _PLAIN(monkeypatch, tmp_path, Path("/dev/full"))
+def test_a_full_disk_ends_the_copy(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(_CONTENT)
-    before = threading.enumerate()
-    with (tmp_path / "source").open("rb") as source, open("/dev/full", "wb", buffering=0) as full:
-        assert local_range._is_plain(os.fstat(full.fileno()).st_dev)
-        with pytest.raises(OSError, match="No space left"):
-            append_range(full, source.fileno(), 0, 1_000)
-    assert threading.enumerate() == before
+    with (
+        (tmp_path / "source").open("rb") as source,
+        open("/dev/full", "wb", buffering=0) as full,
+        pytest.raises(OSError, match="No space left"),
+    ):
+        append_range(full, source.fileno(), 0, 1_000)
 
 
+@pytest.mark.usefixtures("no_kernel_copies")
 def test_a_broken_disk_ends_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _PLAIN(monkeypatch, tmp_path)
     read = os.pread
 
     def fails(source: int, length: int, start: int) -> bytes:
@@ -155,10 +96,10 @@ def test_a_broken_disk_ends_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyP
         appended(tmp_path, 0, 1_000)
 
 
+@pytest.mark.usefixtures("no_kernel_copies")
 def test_nothing_follows_the_place_where_a_file_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _PLAIN(monkeypatch, tmp_path)
     read = os.pread
 
     def cut(source: int, length: int, start: int) -> bytes:

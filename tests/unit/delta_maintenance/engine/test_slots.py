@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -81,7 +80,6 @@ def test_side_by_side_gives_what_one_after_the_other_does(
 
 @pytest.mark.usefixtures("behind_a_network")
 def test_eight_bins_are_begun_before_one_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "_NEAR_SECONDS", -1)
     write_days(tmp_path, files=2 * _BINS, rows=20, days=_BINS)
     together = threading.Barrier(_BINS)
 
@@ -93,29 +91,6 @@ def test_eight_bins_are_begun_before_one_is_finished(tmp_path: Path, monkeypatch
     monkeypatch.setattr(local, "open_storage", lambda *_: opened)
     results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
     assert len(facts(results)) == _BINS
-
-
-@pytest.mark.usefixtures("behind_a_network")
-def test_fewer_bins_go_side_by_side_where_the_store_is_near(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slots, "_NEAR_SECONDS", math.inf)
-    write_days(tmp_path, files=4 * _BINS, rows=20, days=2 * _BINS)
-    together, running, most = threading.Barrier(slots._NEAR_SLOTS), [0], [0]
-
-    def count(name: str, key: str) -> None:
-        if name == "open_write":
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-            together.wait(60)
-        elif name == "put_if_absent":
-            running[0] -= 1
-
-    opened = FaultyStorage(Table(str(tmp_path)).storage, count)
-    monkeypatch.setattr(local, "open_storage", lambda *_: opened)
-    results = list(LocalEngine().run(tasks(tmp_path, "a"), SilentProgress(), RUN_KEY))
-    assert len(facts(results)) == 2 * _BINS
-    assert most == [slots._NEAR_SLOTS]
 
 
 def test_a_bin_that_has_a_manifest_is_not_rewritten(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,7 +78,6 @@ def forty_files(directory: Path) -> tuple[GeneratedTable, Reading]:
 def test_over_a_network_eight_files_are_opened_at_a_time_and_rows_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_FEW_BYTES", 0)
     _, live = forty_files(tmp_path)
     expected = [value for batch in live for value in batch.column("int").to_pylist()]
     assert sorted(expected) == list(range(_FILES))
@@ -88,21 +86,6 @@ def test_over_a_network_eight_files_are_opened_at_a_time_and_rows_keep_their_ord
     distant = Reading(live.task, DistantStorage(live.sources.storage, at_once=8), live.stored)
     assert [value for batch in distant for value in batch.column("int").to_pylist()] == expected
     assert (distant.sources.rows_in, distant.sources.rows_deleted) == (2 * _FILES, _FILES)
-
-
-@pytest.mark.parametrize("answers_at_once", [True, False])
-def test_few_bytes_of_a_store_that_answers_at_once_are_read_by_one_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers_at_once: bool
-) -> None:
-    monkeypatch.setattr(sources, "_AT_ONCE_SECONDS", math.inf if answers_at_once else -1)
-    _, live = forty_files(tmp_path)
-    expected = [value for batch in live for value in batch.column("int").to_pylist()]
-    threads = set[str]()
-    storage = DistantStorage(live.sources.storage)
-    storage._before = lambda name, key: threads.add(threading.current_thread().name)
-    distant = Reading(live.task, storage, live.stored)
-    assert [value for batch in distant for value in batch.column("int").to_pylist()] == expected
-    assert (threads == {threading.current_thread().name}) is answers_at_once
 
 
 def test_no_more_than_a_few_files_wait_for_their_turn(
