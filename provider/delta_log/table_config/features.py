@@ -73,6 +73,13 @@ FEATURES: dict[str, Feature] = {
     "typeWidening": Feature(reader=True),
     "typeWidening-preview": Feature(reader=True),
     "inCommitTimestamp": Feature(),
+    "inCommitTimestamp-preview": Feature(
+        refused=_no(
+            "its timestamps go by a property of the preview, which our commits do not obey",
+            *_REWRITES,
+            Operation.VACUUM,
+        )
+    ),
     "checkpointProtection": Feature(),
     "columnMappingUsageTracking": Feature(),
     "rowTracking": Feature(),
