@@ -136,7 +136,7 @@ def test_the_tables_stand_in_the_order_in_which_a_person_must_look_at_them(
         heading = page.get_by_role("heading", name="Look first at ")
         heading.wait_for()
         first = answer["tables"][0]
-        assert heading.inner_text() == f"Look first at {first['name']}"
+        assert heading.text_content() == f"Look first at {first['name']}"
         box = heading.locator("xpath=../..")
         assert "Cannot be read" in box.inner_text()
         assert first["finding"]["message"] in box.inner_text()

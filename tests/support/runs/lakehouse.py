@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from live_airflow import LiveAirflow
     from playwright.sync_api import Page, ViewportSize
+
+    from live_airflow import LiveAirflow
 
 #: Has logged in and has no permission.
 STRANGER = "sam"

@@ -82,7 +82,10 @@ def test_a_row_shows_the_newest_failure_that_still_counts() -> None:
     [
         (NO_BUCKET, True),
         (BROKEN_LOG, True),
-        (ErrorReport("UnreadableCheckpoint", "Broken.", facts={"path": "_delta_log/7.checkpoint.parquet"}), True),
+        (
+            ErrorReport("UnreadableCheckpoint", "Broken.", facts={"path": "_delta_log/7.checkpoint.parquet"}),
+            True,
+        ),
         (ErrorReport("NotATable", "It has no _delta_log."), True),
         (ErrorReport("TableDropped", "The table was dropped."), True),
         (BROKEN_FILE, False),
