@@ -102,9 +102,9 @@ def _add_readings(url: str, records: list[dict[str, Any]]) -> None:
 
 
 def _overhang(page: Page) -> list[str]:
-    """The texts of cells whose content is wider than they are, and the page if it moves sideways."""
+    """The page and its table, if they move sideways."""
     found: list[str] = page.evaluate(
-        """() => [...document.querySelectorAll("main, main table, main :has(> table), main td, main th")]
+        """() => [...document.querySelectorAll("main, main table, main :has(> table)")]
         .filter((one) => one.clientWidth > 0 && one.scrollWidth > one.clientWidth)
         .map((one) => `${one.tagName} ${one.scrollWidth} > ${one.clientWidth}: ${one.innerText.slice(0, 60)}`)"""
     )

@@ -36,9 +36,9 @@ const COLUMNS: Array<Column> = [
   { first: "desc", isNumber: true, sort: "size_bytes", title: "Size", width: "5rem" },
   { first: "desc", isNumber: true, sort: "num_files", title: "Files", width: "5rem" },
   { first: "desc", isNumber: true, sort: "small_files", title: "Small files", width: "5rem" },
-  { first: "desc", isNumber: true, sort: "deleted_rows_ratio", title: "Deleted rows", width: "5rem" },
+  { first: "desc", isNumber: true, sort: "deleted_rows_ratio", title: "Deleted rows", width: "5.5rem" },
   { first: "desc", isNumber: true, sort: "commits_since_checkpoint", title: "Log tail", width: "4.5rem" },
-  { first: "desc", isNumber: true, sort: "reclaimable_bytes", title: "Reclaimable", width: "6.5rem" },
+  { first: "desc", isNumber: true, sort: "reclaimable_bytes", title: "Reclaimable", width: "7rem" },
   { first: "desc", sort: "last_work", title: "Last runs", width: "8.5rem" },
 ];
 
