@@ -81,7 +81,7 @@ const Counts = ({ all, fleet, place }: { readonly all: number; readonly fleet: F
       <Text color="fg.muted" fontSize="sm" id="delta-by-status" mb={1}>
         {all === 1 ? "1 table, by status" : `${count(all)} tables, by status`}
       </Text>
-      <SimpleGrid columns={{ base: 2, lg: 6, md: 3 }} gap={3}>
+      <SimpleGrid columns={{ base: 2, md: 3, xl: 6 }} gap={3}>
         {ORDER.map((status) => (
           <CountButton fleet={fleet} key={status} place={place} status={status} />
         ))}
