@@ -70,7 +70,10 @@ class Row(BaseModel):
     """One table. A figure is null where no task has told it.
 
     :param is_exact: `table` is the whole address, as tasks have it.
-    :param is_next_done: a run has done what `next` says since the reading.
+    :param status: of the newest reading, without what has been done since; `unreadable`: no task could open the table since.
+    :param finding: the worst one; where the table is `unreadable`, the error that says so, by the name of its class.
+    :param next: the first recommendation that no run has carried out since the reading, if there is one.
+    :param is_next_done: all has been done; `next` is the first that was.
     """
 
     id: str

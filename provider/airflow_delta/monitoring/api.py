@@ -54,7 +54,7 @@ MaintenanceDag = Annotated[str | None, Depends(maintenance_dag)]
 Name = Annotated[str, Query(min_length=1, max_length=250)]
 Identity = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`id` of a table, from the fleet")]
 EventNumber = Annotated[int, Path(ge=1, le=2**63 - 1, description="`number` of a run, from its table")]
-StatusName = Literal["critical", "attention", "unsupported", "unknown", "healthy", "failing"]
+StatusName = Literal["unreadable", "critical", "attention", "unsupported", "unknown", "healthy", "failing"]
 SortName = Literal[
     "urgency",
     "table",

@@ -1,4 +1,4 @@
-"""Which failed runs of a table still count: pure functions of records.
+"""Which failed runs of a table still count, and which of them say that the table cannot be read: pure functions of records.
 
 A failure is over when a later run shows that what the failed one lacked is there now. What a run lacked follows from its error:
 
@@ -32,10 +32,15 @@ _NOT_OPENED = frozenset(
         "NotATable",
         "NotDelta",
         "NotInCatalog",
+        "TableDropped",
         "TableReplaced",
         "WrongRegion",
     }
 )
+#: Files of the log, if they lie below ``_delta_log``.
+_BROKEN_FILE = frozenset({"CorruptLog", "UnreadableCheckpoint"})
+#: There is no table at the address any more, or there never was one.
+GONE = frozenset({"NotATable", "NotInCatalog", "TableDropped"})
 _STORE = frozenset({"AccessDenied", "ListingDenied", "StorageError"})
 
 
@@ -53,12 +58,23 @@ def _cures(operation: str, failure: Record) -> bool:
     failed = failure.operation
     if operation == failed or any({operation, failed} <= same for same in _SAME_WORK):
         return True
-    error = failure.body.get("error")
-    kind = str(error.get("type")) if isinstance(error, Mapping) else None
-    if kind in _NOT_OPENED or (kind == "CorruptLog" and _is_of_the_log(error)):
+    if could_not_open(failure):
         return True
     needed, had = _NEEDS.get(failed), _NEEDS.get(operation)
-    return kind in _STORE and needed is not None and had is not None and needed <= had
+    return error_type(failure) in _STORE and needed is not None and had is not None and needed <= had
+
+
+def could_not_open(failure: Record) -> bool:
+    """Whether the table could not be opened, so that no other operation can work at it either."""
+    kind = error_type(failure)
+    return kind in _NOT_OPENED or (kind in _BROKEN_FILE and _is_of_the_log(failure.body.get("error")))
+
+
+def error_type(failure: Record) -> str | None:
+    """The name of the error's class."""
+    error = failure.body.get("error")
+    kind = error.get("type") if isinstance(error, Mapping) else None
+    return kind if isinstance(kind, str) else None
 
 
 def _is_of_the_log(error: object) -> bool:

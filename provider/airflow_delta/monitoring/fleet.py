@@ -6,16 +6,17 @@ Pure functions of records. A member that a record lacks, or that is not of its k
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from airflow_delta.monitoring.failures import is_open
+from airflow_delta.monitoring.failures import GONE, could_not_open, error_type, is_open
 from airflow_delta.monitoring.readings import WITHOUT_CHANGE, newest_reading
 from airflow_delta.monitoring.record import HEALTH, SIGHT, Record, Source, table_id
 from delta_log.printable import printable
 
-#: In the order of urgency. ``unknown``: no task has read the table's health.
-STATUSES = ("critical", "attention", "unsupported", "unknown", "healthy")
+#: In the order of urgency. ``unreadable``: a task could not open the table, and none has opened it since. ``unknown``: no task has read
+#: the table's health.
+STATUSES = ("unreadable", "critical", "attention", "unsupported", "unknown", "healthy")
 #: Longest text of a row; a table may have a long address, and any writer of it may choose what messages quote.
 MAX_TEXT = 1_000
 
@@ -103,6 +104,7 @@ def row_of(
     open_failures = [failure for failure in failed.values() if is_open(failure, ended)]
     reading, sight = ended.pop(HEALTH, None), ended.pop(SIGHT, None)
     reading = newest_reading(reading, ended.values())
+    reading = None if reading is None else _without_done(reading, ended)
     work = max(ended.values(), key=lambda record: record.time_ms, default=None)
     return {
         "id": table_id(table),
@@ -112,6 +114,7 @@ def row_of(
         **_health(reading),
         "is_older_than_work": _is_outdated(reading, ended.values()),
         "is_next_done": _is_next_done(reading, ended),
+        **_unreadable(open_failures),
         "last_runs": _last_runs(reading, ended),
         "last_work": None if work is None else _run(work),
         "failure": _failure(max(open_failures, key=lambda record: record.time_ms, default=None)),
@@ -159,6 +162,53 @@ def _health(reading: Record | None) -> dict[str, Any]:
     }
 
 
+def _without_done(reading: Record, ended: Mapping[str, Record]) -> Record:
+    """Return a reading without the recommendations that a run has carried out since.
+
+    If none is left, the recommendations stay, and :func:`_is_next_done` says that they are done. What only they concern is no reason for
+    attention any more.
+    """
+    body = reading.body
+    advice = objects(body.get("recommendations"))
+    left = [one for one in advice if not _is_outdated(reading, _runs_of(one, ended))]
+    if len(left) == len(advice):
+        return reading
+    changed: dict[str, Any] = {"recommendations": left or advice}
+    if body.get("status") == "attention":
+        done = _codes(one for one in advice if one not in left) - _codes(left)
+        found = [one for one in objects(body.get("findings")) if text(one, "code") not in done]
+        is_needy = any(_severity(one) >= _severity({"severity": "attention"}) for one in found)
+        changed |= {"findings": found, "status": "attention" if is_needy else "healthy"}
+    return replace(reading, body={**body, **changed})
+
+
+def _runs_of(advice: Mapping[str, Any], ended: Mapping[str, Record]) -> list[Record]:
+    run = ended.get(text(advice, "operation") or "")
+    return [] if run is None else [run]
+
+
+def _codes(advice: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The findings that recommendations are about."""
+    codes = (one.get("findings") for one in advice)
+    return {shown(code) for held in codes if isinstance(held, list) for code in held if isinstance(code, str)}
+
+
+def _unreadable(open_failures: Iterable[Record]) -> dict[str, Any]:
+    """The members of a row that the failure to open the table decides. What was found before cannot be acted on."""
+    failures = (failure for failure in open_failures if could_not_open(failure))
+    newest = max(failures, key=lambda record: record.time_ms, default=None)
+    if newest is None:
+        return {}
+    why = text(newest.body, "error", "message")
+    return {
+        "status": "unreadable",
+        "finding": {"code": error_type(newest), "severity": "critical", "message": why},
+        "num_findings": 1,
+        "next": None,
+        "is_next_done": False,
+    }
+
+
 def _severity(finding: Mapping[str, Any]) -> int:
     order = ("info", "attention", "critical")
     severity = finding.get("severity")
@@ -175,8 +225,7 @@ def _is_outdated(reading: Record | None, runs: Iterable[Record]) -> bool:
 def _is_next_done(reading: Record | None, ended: Mapping[str, Record]) -> bool:
     """Whether a run has done what the reading recommends first."""
     advice = objects(reading.body.get("recommendations")) if reading is not None else []
-    run = ended.get(text(advice[0], "operation") or "") if advice else None
-    return _is_outdated(reading, [] if run is None else [run])
+    return _is_outdated(reading, _runs_of(advice[0], ended) if advice else [])
 
 
 def _last_runs(reading: Record | None, ended: Mapping[str, Record]) -> dict[str, dict[str, Any]]:
@@ -282,14 +331,16 @@ def _has_status(row: Mapping[str, Any], status: str | None) -> bool:
     return status is None or row["status"] == status
 
 
-def _urgency(row: Mapping[str, Any]) -> tuple[float, bool, int, float]:
-    """Critical tables first; among tables of one status those with a failed run, then those with more findings, then the larger.
+def _urgency(row: Mapping[str, Any]) -> tuple[float, bool, bool, int, float]:
+    """Tables that cannot be read first, then critical ones; among tables of one status those with a failed run, then those with more
+    findings, then the larger.
 
-    A table for which the next action was done since its reading comes behind those that still need something.
+    A table that is gone comes behind those that are there and cannot be read: nothing in it can be mended. A table for which the next action was done since its reading comes behind those that still need something.
     """
     status = STATUSES.index(row["status"])
     return (
         max(status, _DONE) if row["is_next_done"] and row["failure"] is None else status,
+        row["status"] == "unreadable" and row["finding"]["code"] in GONE,
         row["failure"] is None,
         -row["num_findings"],
         -(row["size_bytes"] or 0),

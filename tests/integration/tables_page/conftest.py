@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ import pytest
 from tests.support import ROOT
 from tests.support.environment.corpus import Corpus, corpus_is_there
 from tests.support.environment.prerequisites import absent
-from tests.support.runs.lakehouse import Lakehouse
+from tests.support.runs.lakehouse import STRANGER, WIDE, Lakehouse, Visit
 from tests.support.servers.program import NODE, npm_of, teller
 from tests.support.tables.neglected_tables import write_neglected
 from tests.support.tables.small_tables import with_unknown_feature, write_days
@@ -30,7 +31,7 @@ from airflow_delta.monitoring.record import table_id
 from live_airflow import LiveAirflow, LiveAirflowError
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page, Response, ViewportSize
 
 
 #: Tables of other projects, by the name that they have here.
@@ -189,3 +190,43 @@ def browser() -> Iterator[Browser]:
             absent("a chromium that starts", str(error).splitlines()[0])
         yield started
         started.close()
+
+
+@pytest.fixture
+def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
+    """Opens a path of Airflow, and fails if the browser's console had an error of the page.
+
+    A user without permissions has errors there: Airflow's own requests fail, too. `answers` gets all answers of the server.
+    """
+
+    @contextmanager
+    def open_page(
+        path: str,
+        *,
+        scheme: str = "light",
+        size: ViewportSize = WIDE,
+        user: str = "admin",
+        answers: list[Response] | None = None,
+    ) -> Iterator[Page]:
+        airflow = lakehouse.airflow
+        context = browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+        # Airflow has drawn the passwords of the users whom LiveAirflow does not know.
+        password = json.loads((airflow.home / "passwords.json").read_text())[user]
+        token = airflow.call("POST", "/auth/token", {"username": user, "password": password})
+        context.add_cookies([{"name": "_token", "value": token["access_token"], "url": airflow.url}])
+        page = context.new_page()
+        faults: list[str] = []
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+        if answers is not None:
+            # Playwright takes no methods of built-in types.
+            page.on("response", lambda answer: answers.append(answer))  # noqa: PLW0108
+        page.goto(f"{airflow.url}{path}")
+        try:
+            yield page
+        finally:
+            context.close()
+        assert user == STRANGER or faults == []
+
+    return open_page

@@ -7,21 +7,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import pytest
 from tests.support.environment.corpus import Corpus
-from tests.support.runs.lakehouse import Lakehouse
+from tests.support.runs.lakehouse import STRANGER, WIDE, Lakehouse, Visit
 
 from airflow_delta.monitoring.record import table_id
 from delta_log import Table
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Response, ViewportSize
+    from playwright.sync_api import Page, Response, ViewportSize
 
 pytestmark = pytest.mark.airflow
 
@@ -30,55 +28,9 @@ PAGE, HOME = "/plugin/delta-tables", "/"
 UNREADABLE = ("absent", "ledger")
 #: A sensor has told of one, a watcher of the other, and no task has read them.
 AWAITED, WATCHED = "arrivals", "sessions"
-#: Has logged in and has no permission.
-STRANGER = "sam"
-WIDE: ViewportSize = {"width": 1440, "height": 1000}
 NARROW: ViewportSize = {"width": 390, "height": 844}
 #: Where the pictures of the documentation are made; without it they go to the directory of the test.
 PICTURES = os.environ.get("PAGE_PICTURES")
-
-Visit = Callable[..., AbstractContextManager["Page"]]
-
-
-@pytest.fixture
-def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
-    """Opens a path of Airflow, and fails if the browser's console had an error of the page.
-
-    A user without permissions has errors there: Airflow's own requests fail, too. `answers` gets all answers of the server.
-    """
-
-    @contextmanager
-    def open_page(
-        path: str,
-        *,
-        scheme: str = "light",
-        size: ViewportSize = WIDE,
-        user: str = "admin",
-        answers: list[Response] | None = None,
-    ) -> Iterator[Page]:
-        airflow = lakehouse.airflow
-        context = browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
-        # Airflow has drawn the passwords of the users whom LiveAirflow does not know.
-        password = json.loads((airflow.home / "passwords.json").read_text())[user]
-        token = airflow.call("POST", "/auth/token", {"username": user, "password": password})
-        context.add_cookies([{"name": "_token", "value": token["access_token"], "url": airflow.url}])
-        page = context.new_page()
-        faults: list[str] = []
-        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
-        if answers is not None:
-            # Playwright takes no methods of built-in types.
-            page.on("response", lambda answer: answers.append(answer))  # noqa: PLW0108
-        page.goto(f"{airflow.url}{path}")
-        try:
-            yield page
-        finally:
-            context.close()
-        assert user == STRANGER or faults == []
-
-    return open_page
-
 
 #: Gives a table the address that it has in the documentation.
 _SHORTEN_ADDRESSES = """() => {
@@ -340,7 +292,7 @@ def test_the_counts_by_status_are_those_of_all_tables_and_failed_runs_stand_apar
         by_status = page.get_by_role("group", name=f"{len(lakehouse.tables)} tables, by status")
         by_status.get_by_role("button").first.wait_for()
         counts = [int(text.split()[0]) for text in by_status.get_by_role("button").all_inner_texts()]
-        assert (len(counts), sum(counts)) == (5, len(lakehouse.tables))
+        assert (len(counts), sum(counts)) == (6, len(lakehouse.tables))
         apart = page.get_by_role("group", name="Among them, of any status").get_by_role("button")
         assert [text.split() for text in apart.all_inner_texts()] == [[str(failing), "Failed", "run"]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.records import HOUR_MS, NOW_MS, health, run
 
-from airflow_delta.monitoring.failures import is_open
+from airflow_delta.monitoring.failures import could_not_open, is_open
 from airflow_delta.monitoring.fleet import row_of
 from airflow_delta.monitoring.record import Record
 from delta_maintenance.contract import ErrorReport
@@ -75,3 +75,30 @@ def test_a_row_shows_the_newest_failure_that_still_counts() -> None:
     assert both["failure"]["operation"] == "optimize"
     row = row_of("t", [health("t", at_ms=LATER + 1)], failures)
     assert row["failure"]["operation"] == "vacuum"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (NO_BUCKET, True),
+        (BROKEN_LOG, True),
+        (
+            ErrorReport("UnreadableCheckpoint", "Broken.", facts={"path": "_delta_log/7.checkpoint.parquet"}),
+            True,
+        ),
+        (ErrorReport("NotATable", "It has no _delta_log."), True),
+        (ErrorReport("TableDropped", "The table was dropped."), True),
+        (BROKEN_FILE, False),
+        (AWAY, False),
+        (LOST, False),
+        (None, False),
+    ],
+)
+def test_a_table_cannot_be_read_when_a_task_could_not_open_it(
+    error: ErrorReport | None, expected: bool
+) -> None:
+    failure = failed("optimize", error)
+    assert could_not_open(failure) == expected
+    before, since = (row_of("t", [health("t", at_ms=at_ms)], [failure]) for at_ms in (NOW_MS - 1, LATER))
+    assert (before["status"] == "unreadable") == expected
+    assert since["status"] == "healthy"

@@ -18,6 +18,7 @@ from airflow_delta.monitoring.fleet import (
     row_for,
 )
 from airflow_delta.monitoring.record import Record, Source, table_id
+from delta_maintenance.contract import ErrorReport
 
 
 def rows_of(*records: Record, failures: tuple[Record, ...] = (), dags: tuple[str, ...] = ("nightly",)) -> Any:
@@ -88,6 +89,77 @@ def test_a_table_whose_next_action_was_done_comes_behind_those_that_still_need_s
     ordered = [row["table"] for row in chosen(rows, Wish())]
     assert ordered[0] == "failing"
     assert ordered[-3:] == ["needy", "done", "well"]
+
+
+def advised(table: str, status: str, *operations: str, also: str | None = None) -> Record:
+    """A reading with a finding for each recommended operation, and perhaps one that no operation helps against."""
+    record = health(table, status)
+    codes = [f"for_{operation}" for operation in operations]
+    record.body["recommendations"][:] = [
+        {"operation": operation, "findings": [code], "why": "It helps."}
+        for operation, code in zip(operations, codes, strict=True)
+    ]
+    record.body["findings"][:] = [
+        {"code": code, "severity": status, "message": code} for code in [*codes, *([also] if also else [])]
+    ]
+    return record
+
+
+def test_a_table_needs_no_attention_when_all_that_was_recommended_has_been_done_since() -> None:
+    later = NOW_MS + HOUR_MS
+    rows = {
+        row["table"]: row
+        for row in rows_of(
+            advised("done", "attention", "optimize"),
+            run("done", at_ms=later),
+            advised("half done", "attention", "optimize", "vacuum"),
+            run("half done", at_ms=later),
+            advised("planned", "attention", "optimize"),
+            run("planned", "planned", at_ms=later),
+            advised("no remedy", "attention", "optimize", also="odd_files"),
+            run("no remedy", at_ms=later),
+            advised("critical", "critical", "optimize"),
+            run("critical", at_ms=later),
+        )
+    }
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "done": "healthy",
+        "half done": "attention",
+        "planned": "attention",
+        "no remedy": "attention",
+        "critical": "critical",
+    }
+    assert [name for name, row in rows.items() if row["is_next_done"]] == ["done", "no remedy", "critical"]
+    assert (rows["done"]["finding"], rows["done"]["is_older_than_work"]) == (None, True)
+    assert (rows["half done"]["finding"]["code"], rows["half done"]["num_findings"]) == ("for_vacuum", 1)
+    assert rows["half done"]["next"]["operation"] == "vacuum"
+    assert rows["no remedy"]["finding"]["code"] == "odd_files"
+
+
+def test_a_table_that_cannot_be_read_comes_first_with_its_reason_and_behind_it_one_that_is_gone() -> None:
+    later = NOW_MS + HOUR_MS
+
+    def not_opened(table: str, error: str, why: str) -> Record:
+        return run(table, "failed", number=None, at_ms=later, error=ErrorReport(error, why))
+
+    rows = rows_of(
+        health("critical", "critical"),
+        health("gone", "critical", sizeInBytes=10**15),
+        failures=(
+            not_opened("gone", "NotATable", "It has no _delta_log."),
+            not_opened("no bucket", "BucketNotFound", "There is no such bucket."),
+        ),
+    )
+    ordered = chosen(rows, Wish())
+    assert [row["table"] for row in ordered] == ["no bucket", "gone", "critical"]
+    assert ordered[0]["finding"] == {
+        "code": "BucketNotFound",
+        "severity": "critical",
+        "message": "There is no such bucket.",
+    }
+    assert (ordered[1]["num_files"], ordered[1]["next"]) == (422, None)
+    assert [row["table"] for row in chosen(rows, Wish(status="unreadable"))] == ["no bucket", "gone"]
+    assert counts_of(rows) == {**counts_of([]), "unreadable": 2, "critical": 1, "failing": 2}
 
 
 def test_last_runs_are_those_of_tasks_and_those_that_other_writers_left_in_the_log() -> None:
@@ -200,6 +272,7 @@ def test_a_choice_by_status_or_by_a_part_of_the_address() -> None:
 def test_counts_are_those_of_all_tables() -> None:
     rows = rows_of(*FLEET, failures=(failure("a/large", at_ms=NOW_MS + 1),))
     assert counts_of(rows) == {
+        "unreadable": 0,
         "critical": 1,
         "attention": 1,
         "unsupported": 0,

@@ -3,7 +3,7 @@ import { type Fleet, type Row, useAnswer } from "./api";
 import { bytes, count, DASH, percent } from "./format";
 import { ChakraUI, React } from "./host";
 import { isUrgent, reasonOf } from "./Panel";
-import { Failed, Foreign, Loading, Notice, TaskLink, ViewLink, When } from "./parts";
+import { Address, Failed, Foreign, Loading, Notice, TaskLink, ViewLink, When } from "./parts";
 import { type Place, tableAddress } from "./place";
 import { Sparkline } from "./Sparkline";
 import { StartButton } from "./StartButton";
@@ -14,7 +14,7 @@ const { Box, Button, Flex, Heading, HStack, Input, NativeSelect, SimpleGrid, Sta
   ChakraUI;
 
 /** Each table has one of these, so their counts add up. */
-const ORDER = ["critical", "attention", "unsupported", "unknown", "healthy"];
+const ORDER = ["unreadable", "critical", "attention", "unsupported", "unknown", "healthy"];
 /** A table of any status may have a failed run. */
 const FAILING = "failing";
 const PAGE = 50;
@@ -25,19 +25,21 @@ interface Column {
   isNumber?: boolean;
   sort?: string;
   title: string;
+  /** What is left of the table's width goes to the column without one. */
+  width?: string;
 }
 
 const COLUMNS: Array<Column> = [
-  { first: "asc", sort: "urgency", title: "Status" },
-  { first: "asc", sort: "table", title: "Table" },
+  { first: "asc", sort: "urgency", title: "Status", width: "9.5rem" },
+  { first: "asc", sort: "table", title: "Table", width: "15%" },
   { first: "asc", title: "Needs" },
-  { first: "desc", isNumber: true, sort: "size_bytes", title: "Size" },
-  { first: "desc", isNumber: true, sort: "num_files", title: "Files" },
-  { first: "desc", isNumber: true, sort: "small_files", title: "Small files" },
-  { first: "desc", isNumber: true, sort: "deleted_rows_ratio", title: "Deleted rows" },
-  { first: "desc", isNumber: true, sort: "commits_since_checkpoint", title: "Log tail" },
-  { first: "desc", isNumber: true, sort: "reclaimable_bytes", title: "Reclaimable" },
-  { first: "desc", sort: "last_work", title: "Last runs" },
+  { first: "desc", isNumber: true, sort: "size_bytes", title: "Size", width: "5rem" },
+  { first: "desc", isNumber: true, sort: "num_files", title: "Files", width: "5rem" },
+  { first: "desc", isNumber: true, sort: "small_files", title: "Small files", width: "5rem" },
+  { first: "desc", isNumber: true, sort: "deleted_rows_ratio", title: "Deleted rows", width: "5.5rem" },
+  { first: "desc", isNumber: true, sort: "commits_since_checkpoint", title: "Log tail", width: "4.5rem" },
+  { first: "desc", isNumber: true, sort: "reclaimable_bytes", title: "Reclaimable", width: "7rem" },
+  { first: "desc", sort: "last_work", title: "Last runs", width: "8.5rem" },
 ];
 
 const CountButton = ({ fleet, place, status }: { readonly fleet: Fleet; readonly place: Place; readonly status: string }) => {
@@ -79,7 +81,7 @@ const Counts = ({ all, fleet, place }: { readonly all: number; readonly fleet: F
       <Text color="fg.muted" fontSize="sm" id="delta-by-status" mb={1}>
         {all === 1 ? "1 table, by status" : `${count(all)} tables, by status`}
       </Text>
-      <SimpleGrid columns={{ base: 2, lg: 5, md: 3 }} gap={3}>
+      <SimpleGrid columns={{ base: 2, md: 3, xl: 6 }} gap={3}>
         {ORDER.map((status) => (
           <CountButton fleet={fleet} key={status} place={place} status={status} />
         ))}
@@ -255,13 +257,13 @@ const Needs = ({ dagId, row }: { readonly dagId: string | null; readonly row: Ro
       <Box color="red.fg">
         <TaskLink source={row.failure}>{`${row.failure.operation} failed`}</TaskLink> <When timeMs={row.failure.time_ms} />
         {row.failure.message === null ? undefined : (
-          <Box lineClamp={2}>
+          <Box lineClamp={3}>
             <Foreign>{row.failure.message}</Foreign>
           </Box>
         )}
       </Box>
     )}
-    {row.finding?.message ? (
+    {row.finding?.message && row.finding.message !== row.failure?.message ? (
       <Box lineClamp={3}>
         <Foreign>{row.finding.message}</Foreign>
         {row.num_findings > 1 ? ` (and ${moreFindings(row)})` : ""}
@@ -295,7 +297,7 @@ const LastRuns = ({ row }: { readonly row: Row }) => {
   return (
     <Stack as="ul" fontSize="sm" gap={0} listStyleType="none">
       {runs.map(([operation, run]) => (
-        <Box as="li" key={operation} whiteSpace="nowrap">
+        <Box as="li" key={operation}>
           {row.last_work?.operation === operation && row.last_work.time_ms === run.time_ms ? (
             <TaskLink source={row.last_work}>{operation}</TaskLink>
           ) : (
@@ -312,14 +314,14 @@ const LastRuns = ({ row }: { readonly row: Row }) => {
 };
 
 const Name = ({ row }: { readonly row: Row }) => (
-  <Box minW="36">
+  <Box>
     <Box fontWeight="semibold">
       <ViewLink to={tableAddress(row.id)}>
-        <Foreign>{row.name}</Foreign>
+        <Address>{row.name}</Address>
       </ViewLink>
     </Box>
     <Box color="fg.muted" fontSize="xs" lineClamp={2} title={row.table}>
-      <Foreign>{row.table}</Foreign>
+      <Address>{row.table}</Address>
     </Box>
   </Box>
 );
@@ -350,7 +352,7 @@ const WideTable = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Pl
 
   return (
     <Table.ScrollArea borderRadius="md" borderWidth={1} hideBelow="xl">
-      <Table.Root size="sm">
+      <Table.Root size="sm" tableLayout="fixed">
         <VisuallyHidden asChild>
           <caption>Delta tables</caption>
         </VisuallyHidden>
@@ -364,6 +366,7 @@ const WideTable = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Pl
                 px={2}
                 textAlign={column.isNumber ? "end" : "start"}
                 verticalAlign="bottom"
+                width={column.width}
               >
                 {column.sort === undefined ? column.title : <SortButton column={column} place={place} />}
               </Table.ColumnHeader>
@@ -376,10 +379,10 @@ const WideTable = ({ fleet, place }: { readonly fleet: Fleet; readonly place: Pl
               <Table.Cell px={2}>
                 <TableStatus status={row.status} />
               </Table.Cell>
-              <Table.Cell maxW="60" px={2}>
+              <Table.Cell px={2}>
                 <Name row={row} />
               </Table.Cell>
-              <Table.Cell maxW="md" minW="56" px={2}>
+              <Table.Cell px={2}>
                 <Needs dagId={fleet.maintenance_dag} row={row} />
               </Table.Cell>
               {figuresOf(row).map((figure, position) => (

@@ -9,10 +9,10 @@ import { Shape, TABLE_STATUSES, TableStatus } from "./status";
 const { Box, Flex, Heading, HStack, Stack, Text } = ChakraUI;
 
 const SHOWN = 3;
-const COUNTED = ["critical", "attention", "healthy"];
+const COUNTED = ["unreadable", "critical", "attention", "healthy"];
 
 export const isUrgent = (row: Row): boolean =>
-  row.failure !== null || (!row.is_next_done && (row.status === "critical" || row.status === "attention"));
+  row.status === "unreadable" || row.failure !== null || (!row.is_next_done && (row.status === "critical" || row.status === "attention"));
 
 export const reasonOf = (row: Row): string =>
   row.finding?.message ?? (row.failure === null ? "" : `${row.failure.operation} failed. ${row.failure.message ?? ""}`);

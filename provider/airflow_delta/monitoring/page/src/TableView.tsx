@@ -11,7 +11,7 @@ import {
 } from "./api";
 import { asNumber, bytes, count, DASH, duration, leftText, moment, percent, words } from "./format";
 import { ChakraUI, React } from "./host";
-import { DataTable, Failed, Foreign, Lines, Loading, Notice, Section, TaskLink, ViewLink, When } from "./parts";
+import { Address, DataTable, Failed, Foreign, Lines, Loading, Notice, Section, TaskLink, ViewLink, When } from "./parts";
 import { FLEET_ADDRESS, runAddress } from "./place";
 import { WhereTheFilesAre } from "./SizeChart";
 import { StartButton } from "./StartButton";
@@ -391,15 +391,17 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
         <StartButton dagId={dagId} row={row} />
       </HStack>
       <Text color="fg.muted" mb={4}>
-        <Foreign>{row.table}</Foreign>
+        <Address>{row.table}</Address>
       </Text>
       {row.failure === null ? undefined : (
-        <Notice palette="red" title={`${row.failure.operation} failed`}>
+        <Notice palette="red" title={row.status === "unreadable" ? "No task can read this table" : `${row.failure.operation} failed`}>
           <TaskLink source={row.failure}>
+            {`${row.failure.operation}, `}
             <When timeMs={row.failure.time_ms} />
           </TaskLink>
           {": "}
           <Foreign>{row.failure.message ?? "The task's log says why."}</Foreign>
+          {row.status === "unreadable" && health !== null ? " What follows was found before." : ""}
         </Notice>
       )}
       {row.is_older_than_work ? (
@@ -416,7 +418,7 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
             : `; its place in the log is version ${count(row.watch.version)}.`}
         </Text>
       )}
-      {health === null ? (
+      {health === null && row.status === "unreadable" ? undefined : health === null ? (
         <Notice palette="blue" title="No task has read the health of this table">
           {row.sight === null ? "" : "A sensor has waited for it. "}
           Run DeltaTableHealthOperator on it to see findings, recommendations and figures.

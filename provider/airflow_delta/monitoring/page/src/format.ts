@@ -100,6 +100,7 @@ export const partitionText = (value: unknown): string => {
 /** Why a rewrite left files as they are, by the reasons of a report. */
 const LEFT: Record<string, string> = {
   alone: "alone in their partition",
+  below_ratio: "below the ratio of deleted rows",
   clean: "without deleted rows",
   clustered: "clustered already",
   clustered_otherwise: "clustered by other columns",
@@ -108,9 +109,12 @@ const LEFT: Record<string, string> = {
   hot: "in partitions that are being written to",
   laid_out: "laid out already",
   large_enough: "large enough",
+  left_over: "left over, since the files that would fit are merged without them",
   outside_where: "outside of the predicate",
   over_budget: "over the budget of the run",
   sealed: "in a finished part of the layout",
+  too_large_together: "above the target size with any other file of their partition",
+  undecided: "with a partition value that cannot be read",
   unmatched: "without a partner of fitting size",
   up_to_date: "up to date",
 };

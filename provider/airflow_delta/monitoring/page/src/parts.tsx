@@ -19,6 +19,19 @@ export const Foreign = ({ children }: { readonly children: string }) => (
   <bdi style={{ overflowWrap: "anywhere" }}>{children}</bdi>
 );
 
+/** An address or a name: it breaks behind its own separators, and within a word only where that is longer than a line. */
+export const Address = ({ children }: { readonly children: string }) => (
+  <bdi style={{ overflowWrap: "anywhere" }}>
+    {children.split(/(?<=[/_.-])(?=[^/_.-])/u).map((part, position) => (
+      // The parts of one text have no other identity than their place.
+      <React.Fragment key={position}>
+        {position === 0 ? undefined : <wbr />}
+        {part}
+      </React.Fragment>
+    ))}
+  </bdi>
+);
+
 const pathOf = (source: Source): string => {
   const run = `/dags/${encodeURIComponent(source.dag_id)}/runs/${encodeURIComponent(source.run_id)}`;
   const task = `${run}/tasks/${encodeURIComponent(source.task_id)}`;

@@ -11,6 +11,7 @@ interface Look {
 
 /** Paths in a square of 16. */
 const SHAPES = {
+  bar: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13ZM4 6.9h8v2.2H4Z",
   circle: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13Zm0 1.6a4.9 4.9 0 1 1 0 9.8 4.9 4.9 0 0 1 0-9.8Z",
   cross: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13ZM5.6 4.5 8 6.9l2.4-2.4 1.1 1.1L9.1 8l2.4 2.4-1.1 1.1L8 9.1l-2.4 2.4-1.1-1.1L6.9 8 4.5 5.6Z",
   lock: "M8 1.5a3.5 3.5 0 0 0-3.5 3.5v1.5H3.5v8h9v-8h-1V5A3.5 3.5 0 0 0 8 1.5ZM8 3a2 2 0 0 1 2 2v1.5H6V5a2 2 0 0 1 2-2Z",
@@ -25,6 +26,7 @@ export const TABLE_STATUSES: Record<string, Look> = {
   critical: { label: "Critical", palette: "red", shape: "octagon" },
   failing: { label: "Failed run", palette: "red", shape: "cross" },
   healthy: { label: "Healthy", palette: "green", shape: "tick" },
+  unreadable: { label: "Cannot be read", palette: "red", shape: "bar" },
   unknown: { label: "Not read yet", palette: "gray", shape: "circle" },
   unsupported: { label: "Unsupported", palette: "purple", shape: "lock" },
 };
