@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted, run
+from tests.support.tables.hand_made_tables import column, data_files, write_log
 
 from delta_log import Table
 from delta_log.errors import DeltaLogError, InvalidRequest, UnsupportedFeature
@@ -88,39 +89,6 @@ def test_checkpoints_of_parquet_java_1_11_0_are_read(tmp_path: Path) -> None:
             commit.unlink()
     found = Table(str(tmp_path)).snapshot().to_arrow()
     assert sorted(found["day"].to_pylist()) == ["day 0", "day 1", "day 2"]
-
-
-def write_log(table: Path, schema: list[dict[str, Any]], adds: list[dict[str, Any]], **metadata: Any) -> Path:
-    """Write the first commit of a table by hand."""
-    (table / "_delta_log").mkdir(parents=True, exist_ok=True)
-    described = {
-        "id": "a",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": schema}),
-        "partitionColumns": [],
-        "configuration": {},
-        **metadata,
-    }
-    actions: list[dict[str, Any]] = [
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": described},
-        *({"add": {"partitionValues": {}, "modificationTime": 1, "dataChange": True, **add}} for add in adds),
-    ]
-    (table / "_delta_log" / f"{0:020}.json").write_text(
-        "".join(json.dumps(action) + "\n" for action in actions)
-    )
-    return table
-
-
-def column(name: str, kind: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
-
-
-def data_files(table: Path, rows: list[pa.Table], names: list[str]) -> list[dict[str, Any]]:
-    table.mkdir(exist_ok=True)
-    for name, content in zip(names, rows, strict=True):
-        pq.write_table(content, table / name)
-    return [{"path": name, "size": (table / name).stat().st_size} for name in names]
 
 
 def test_a_percent_sign_that_begins_no_escape_stands_for_itself(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from tests.scenarios.test_faults_of_writers import column, data_files, write_log
 from tests.support.runs.maintenance_runs import keys, run
+from tests.support.tables.hand_made_tables import column, data_files, write_log
 
 from delta_log import Table
 from delta_maintenance.rewrite.output_files import output_key
