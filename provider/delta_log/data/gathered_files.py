@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
 
 from delta_log.data.data_file import ColumnMemory, DataFile, FileInMemory
@@ -19,8 +19,8 @@ from delta_log.table_config.schema import StructField
 
 #: The bytes of files that are in memory at once are usually fewer.
 _USUAL_BYTES = 24 << 20
-#: Of a large page of memory.
-_PAGE_BYTES = 2 << 20
+#: Files of so few bytes get memory of their own size.
+_FEW_BYTES = 2 << 20
 #: After so many refusals in a row, other files are not tried any more: most files of a table are alike.
 _MOST_REFUSALS = 3
 
@@ -87,16 +87,11 @@ class GatheredFiles:
             free = self._free.pop()
             if len(free) >= num_bytes:
                 return free
-        return _new_memory(max(num_bytes, _USUAL_BYTES) if num_bytes > _PAGE_BYTES else num_bytes)
+        return _new_memory(max(num_bytes, _USUAL_BYTES) if num_bytes > _FEW_BYTES else num_bytes)
 
 
 def _new_memory(num_bytes: int) -> memoryview:
-    memory = mmap.mmap(-1, max(1, num_bytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if num_bytes > _PAGE_BYTES:
-        # In large pages, the system provides memory in less than half of the time.
-        with suppress(AttributeError, OSError):  # Linux has them, if it is built so
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(memory)
+    return np.empty(num_bytes, np.uint8).data
 
 
 def _filled(memory: memoryview, files: Sequence[tuple[DataFile, int]]) -> memoryview:
