@@ -130,7 +130,9 @@ def test_the_tables_stand_in_the_order_in_which_a_person_must_look_at_them(
         "attention",
         "healthy",
     ]
-    done = {names[row["table"]] for row in answer["tables"] if row["is_older_than_work"]}
+    # Each run ends with a reading of its own.
+    assert not any(row["is_older_than_work"] for row in answer["tables"])
+    done = {names[row["table"]] for row in answer["tables"] if row["last_work"] is not None}
     assert done == set(OPTIMIZED)
     with visit(PAGE, size=DESKTOP) as page:
         heading = page.get_by_role("heading", name="Look first at ")
