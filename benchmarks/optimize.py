@@ -9,7 +9,7 @@ d. b. where Delta Lake on Spark has written the table.
 e. 12 files of 56 MB, each of one large row group, into one file.
 f. b. with ``--rewrite copy``.
 g. 100 files of 20 MB, each twentieth with a deletion vector, into files of 1 GiB. delta-rs compacts the table without the vectors.
-m. 300 files of 0.85 MB of events, into one file: most values differ, and Arrow's dictionaries hold each of them once.
+m. 300 files of 0.85 MB of events, into one file: most values differ.
 
 ``--floor`` adds the least work to these, see :mod:`floor`: the best codec alone in a. to d., copying the bytes in e. and f.
 
@@ -23,28 +23,21 @@ l. c. on four times as many files: only our memory.
 
 All write Snappy, and rows are compared afterwards.
 
-2026-11-27, 2 cores, files in memory, pyarrow 26.0.1, deltalake 1.6.6, Polars 2.1, medians of 7 rounds, of 5 in c. and of 3 in g. The floor
-is that of ``--floor``: Polars in a., b., d. and m., copying in e. and f.
+2026-11-28, 2 cores, files in memory, pyarrow 26.0.1, deltalake 1.6.6, medians of 5 rounds; c. and g. of 2026-11-27, when
+pages of small files were still joined.
 
-====  ===============  ===============  =====  =================  ==========
-case  ours: s, s CPU   delta-rs         time   memory in MB       floor: s
-====  ===============  ===============  =====  =================  ==========
-a     0.63, 0.93       0.80, 1.11       1.26   245 against 235    0.54
-b     1.33, 2.31       2.45, 3.30       1.85   346 against 949    1.15
+====  ===============  ===============  =====  =================
+case  ours: s, s CPU   delta-rs         time   memory in MB
+====  ===============  ===============  =====  =================
+a     0.94, 1.51       1.04, 1.49       1.11   321 against 236
+b     1.62, 2.80       2.50, 3.54       1.54   352 against 948
 c     7.19, 13.3       9.53, 18.4       1.33   422 against 1,572
-d     1.63, 2.48       2.48, 3.44       1.52   305 against 955    1.15
-e     0.45, 0.56       4.85, 6.69       10.7   108 against 1,709  0.34
-f     0.41, 0.46       2.35, 3.19       5.7    89 against 949     0.19
+d     1.99, 3.41       2.49, 3.55       1.25   361 against 954
+e     0.52, 0.57       5.17, 7.33       10.0   107 against 1,657
+f     0.49, 0.55       2.40, 3.43       4.9    97 against 954
 g     1.48, 2.39       8.87, 16.8       6.0    364 against 2,351
-m     0.59, 0.90       1.13, 1.57       1.9    225 against 502    0.69
-====  ===============  ===============  =====  =================  ==========
-
-Start-up takes 0.14 s of each. The machine's pace changes within minutes, above all that of memory which was not used before: a. takes
-0.58 to 0.83 s, and longer runs of the day had 0.61 s against 0.83 (1.36, 21 rounds), 0.65 against 0.86 (1.34, 21 rounds) and 0.61 against
-0.85 (1.40, 15 rounds).
-
-In d, three quarters of the bytes are copied in pages, and in a, nine tenths are: the dictionaries of three columns hold each value once.
-Decoding everything takes half as much time again in m.
+m     0.98, 1.57       1.40, 1.97       1.4    360 against 510
+====  ===============  ===============  =====  =================
 
 Where the processor goes in c.: Arrow decodes for 34 % and encodes for 33 %, of which Snappy takes 14 % and 8 %; the kernel takes 10 %,
 Python and the rest 20 %. For 36 files in one thread, decoding and encoding alone take 0.185 s of the 0.24 s that the command needs.
@@ -52,12 +45,11 @@ Three columns of identifiers are stored without compression: Snappy finds little
 text, saves a tenth of these columns, and would take 0.035 s. The files are 5 % larger in b. and c. for that, and no larger in a. and m.
 
 Tried without gain: Polars as the codec of segments (a. and b.); texts that hardly repeat read as dictionaries; values of which one in a
-hundred repeats looked up in their dictionaries (b. and c.); pages copied where less than half of the bytes are in them; a thread of
+hundred repeats looked up in their dictionaries (b. and c.); a thread of
 its own that copies, beside the one that works on footers (e. and f.), also with a shorter switch interval; a sink of Arrow's own for
 encoded parts, views instead of texts, decimals read as bytes (b. and c.); in a., memory for the bytes of files that is used again, or
 is taken in smaller blocks; dictionaries of few values that become one, their places renumbered by NumPy (a.: a tenth less of a
-processor, but threads wait for Python's lock); pages that are copied read a second time instead of kept in memory (a. and m.: up to
-half of the memory less, a twentieth more time); libraries loaded by a thread of its own at the start;
+processor, but threads wait for Python's lock); libraries loaded by a thread of its own at the start;
 worker processes on two processors (c.: 4 % less time, 40 % more memory, and bins that they cannot divide evenly); more threads than
 processors; segments of half the size at the end of a bin, or a smaller first one; jemalloc and mimalloc (c.: 2 % less time, and up to
 a third more memory; d. takes longer); columns decoded and encoded one by one; fewer sampled rows.
