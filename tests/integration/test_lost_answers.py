@@ -383,7 +383,10 @@ class TestS3:
     def test_what_is_copied_is_the_object_that_was_read(self, s3: Wired) -> None:
         """Another object of the same size takes the place of a source whose footer was read."""
         content = self.copy_source(s3)
+        s3.storage._note_tag("source before", '"other"')
         assert s3.storage.read("source", len(content) - 8, 8) == content[-8:]
+        for number in range(9_999):
+            s3.storage._note_tag(f"later {number}", '"other"')
         s3.direct.put("source", content[::-1])
         with pytest.raises(StorageError, match="table/source was overwritten"):
             self.joined(s3, "source", length=len(content))

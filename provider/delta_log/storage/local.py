@@ -30,7 +30,6 @@ from delta_log.storage.store_clock import store_clock_ms
 
 #: A system call that fails so does not succeed when it is repeated.
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-#: The errors of ``link`` where there are no hard links; POSIX leaves the choice.
 _FULL = (
     "Free some space, and run again. What was being written is removed; what the run had finished stays below _maintenance of the "
     "table, where the next try of the run takes it over, and VACUUM removes what nobody needs."
@@ -50,6 +49,7 @@ _REMEDIES = {
 }
 _FINAL = frozenset({errno.EFBIG, errno.EMLINK, errno.ENAMETOOLONG})
 _OTHER_REMEDY = "Run again; if it happens again, look at the path and the disk."
+#: The errors of ``link`` where there are no hard links; POSIX leaves the choice.
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
 #: Devices whose file system has hard links, as this process has tried out.
 _proved: set[int] = set()

@@ -105,7 +105,7 @@ _BEHIND = "behind "
 #: Readers of the table and VACUUM do not see this directory.
 _PROBE_DIRECTORY = "_maintenance"
 _PROBE_WRITERS = 4
-#: So many tags of objects are remembered; a bin has fewer sources.
+#: So many tags are remembered, those that were read last. A source is copied soon after its footer was read.
 _MOST_TAGS = 10_000
 #: Parts of a stream that wait for their turn.
 _PIECES_AHEAD = 1
@@ -243,9 +243,10 @@ class S3Storage(ObjectStorage):
         return {} if tag is None else {"CopySourceIfMatch": tag}
 
     def _note_tag(self, key: str, tag: str | None) -> None:
-        if tag is not None and key not in self._tags:
+        # Files of the log and manifests, which are many, are never copied.
+        if tag is not None and not key.startswith("_") and key not in self._tags:
             if len(self._tags) >= _MOST_TAGS:
-                self._tags.clear()
+                del self._tags[next(iter(self._tags))]
             self._tags[key] = tag
 
     def _head_now(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
