@@ -160,7 +160,7 @@ def _with_reading(report: JobReport, context: JobContext) -> JobReport:
     seen = context.seen[-1]
     try:
         reading = reading_of(seen.snapshot, context.runtime.now_ms(), seen.checkpointed, report.table)
-    except DeltaLogError as error:
+    except Exception as error:  # noqa: BLE001 - what the run did stands, and its caller must learn that
         context.progress.message(f"the table's health was not read after the run: {error}")
         return report
     return replace(report, reading=reading)
