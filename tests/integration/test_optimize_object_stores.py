@@ -27,7 +27,7 @@ from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABL
 from delta_maintenance.engine import local
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.rewrite.bin import manifest_key, rewrite_bin
 
 

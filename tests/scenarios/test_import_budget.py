@@ -21,9 +21,9 @@ from delta_maintenance.engine import local
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 
 #: Libraries, of which most are installed beside this package in Airflow.
 LIBRARIES = {
@@ -65,15 +65,15 @@ OURS = {
     "delta_log.upkeep",
     "delta_maintenance.bundle",
     "delta_maintenance.engine.local",
-    "delta_maintenance.engine.spark",
-    "delta_maintenance.engine.spark_session",
+    "delta_maintenance.engine.spark.spark_engine",
+    "delta_maintenance.engine.spark.session",
     "delta_maintenance.job",
     "delta_maintenance.listing",
     "delta_maintenance.log_upkeep.plan",
     "delta_maintenance.optimize.plan",
     "delta_maintenance.partitions.predicate",
     "delta_maintenance.rewrite.bin",
-    "delta_maintenance.rewrite.laid_out_rows",
+    "delta_maintenance.rewrite.sort.laid_out_rows",
     "delta_maintenance.vacuum.plan",
 }
 WATCHED = LIBRARIES | PARQUET | OURS

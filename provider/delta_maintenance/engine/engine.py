@@ -12,7 +12,7 @@ from typing import Protocol
 
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 

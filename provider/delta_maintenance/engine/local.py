@@ -1,12 +1,12 @@
 """The local engine: threads of this process, and further processes where the machine has many processors.
 
-1. Threads encode segments of the bins (:mod:`delta_maintenance.rewrite.segment_pool`). They decode and encode outside of Python's
+1. Threads encode segments of the bins (:mod:`delta_maintenance.rewrite.read.segment_pool`). They decode and encode outside of Python's
    lock, so a few of them keep as many processors busy. With more, they would wait for that lock: then worker processes share
    the bins, each with as many threads.
 2. Workers are processes with their own entry point (:mod:`delta_maintenance.engine.local_worker`), never forks.
 3. The number of threads is limited by processors and memory: each is estimated to need :data:`THREAD_BYTES`.
 4. A plan puts the biggest bins first, so a free process takes the biggest bin that is left. A process works on a few bins at once
-   (:mod:`delta_maintenance.engine.slots`).
+   (:mod:`delta_maintenance.engine.concurrent_bins`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from delta_log.errors import DeltaLogError
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, ErrorReport
+from delta_maintenance.engine.concurrent_bins import ConcurrentBins, has_capacity
 from delta_maintenance.engine.engine import BinResult, is_too_late
-from delta_maintenance.engine.slots import Slots, has_capacity
 from delta_maintenance.errors import TaskFailed, WorkerDied, error_report
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
-from delta_maintenance.rewrite.manifest_file import RunKey, parsed
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey, parsed
+from delta_maintenance.rewrite.read.segment_pool import SegmentPool
 from delta_maintenance.rewrite.row_memory import ROW_BYTES, RowMemory
-from delta_maintenance.rewrite.segment_pool import SegmentPool
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 #: The memory of a process for its libraries and for encoded parts that wait; and that of a thread: a decoded row group, the encoded
@@ -228,7 +228,7 @@ class _Here(_Tasks):
         self, storage: Storage, run_key: RunKey, threads: int, row_bytes: int, answers: _Answers
     ) -> None:
         super().__init__()
-        self._slots = Slots(
+        self._slots = ConcurrentBins(
             storage,
             run_key,
             lambda bin_id, facts: answers.put((self, {"bin": bin_id, **facts})),

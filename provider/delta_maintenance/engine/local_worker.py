@@ -5,7 +5,7 @@ threads do not survive a fork. The first line holds the storage options and the 
 the environment. When its input ends, or the engine's process dies, the worker abandons its bins and ends.
 
 Lines in: ``{"storage_options": {…}, "run_key": "…", "threads": 4, "row_bytes": 1024}`` once, then tasks, as many at a time as
-:func:`~delta_maintenance.engine.slots.has_capacity` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
+:func:`~delta_maintenance.engine.concurrent_bins.has_capacity` allows. Lines out: ``{"bin": id}`` with ``"read": bytes``, ``"manifest": {…}``
 or ``"error": {…}``.
 """
 
@@ -55,9 +55,9 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
     import pyarrow as pa
 
     from delta_log.storage.opening import open_storage
-    from delta_maintenance.engine.slots import Slots
+    from delta_maintenance.engine.concurrent_bins import ConcurrentBins
     from delta_maintenance.errors import error_report
-    from delta_maintenance.rewrite.manifest_file import RunKey
+    from delta_maintenance.rewrite.manifest.manifest_file import RunKey
     from delta_maintenance.rewrite.task import RewriteTask
 
     one_at_a_time = threading.Lock()
@@ -72,7 +72,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
     setup = json.loads(lines.get())
     pa.set_cpu_count(setup["threads"])
     run_key = RunKey(setup["run_key"])
-    slots: Slots | None = None
+    slots: ConcurrentBins | None = None
     with contextlib.ExitStack() as work:
         while True:
             task = RewriteTask.from_json(lines.get().decode())
@@ -83,7 +83,7 @@ def _work(lines: queue.SimpleQueue[bytes], answers: BinaryIO) -> None:
                 continue
             if storage is not None:
                 slots = work.enter_context(
-                    Slots(storage, run_key, answer, setup["threads"], setup["row_bytes"])
+                    ConcurrentBins(storage, run_key, answer, setup["threads"], setup["row_bytes"])
                 )
             assert slots is not None
             slots.begin(task)

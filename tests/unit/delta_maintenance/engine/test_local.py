@@ -22,7 +22,7 @@ from delta_maintenance.engine.local import PROCESS_BYTES, THREAD_BYTES, LocalEng
 from delta_maintenance.errors import TaskFailed, WorkerDied
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
@@ -147,7 +147,7 @@ def test_workers_end_when_the_iterator_is_closed(tmp_path: Path, always_processe
 _ORPHAN = """
 import sys, os, time
 from delta_maintenance.engine.local import _Worker
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 import queue
 workers = [_Worker({}, RunKey("0" * 64), 1, 0, queue.SimpleQueue()) for _ in range(2)]
 print(*[w._process.pid for w in workers], flush=True)
