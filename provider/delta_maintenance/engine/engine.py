@@ -1,7 +1,7 @@
 """The contract of an engine, and the errors that it hands back.
 
 An engine runs ``rewrite_bin`` on every task of a plan and returns the manifests. Each engine runs the same function, in
-this process, in worker processes or on Spark executors.
+this process or on Spark executors.
 """
 
 from __future__ import annotations

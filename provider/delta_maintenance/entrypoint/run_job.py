@@ -262,7 +262,7 @@ def _watch(pid: int, started: str | None) -> None:
         time.sleep(_WATCH_SECONDS)
     with suppress(OSError):  # mostly that process was the reader, too
         print(f"Process {pid}, which wanted this job, is gone; the job ends.", file=sys.stderr, flush=True)
-    # Unwinding removes unfinished files and ends worker processes; if it hangs, they end with their pipes.
+    # Unwinding removes unfinished files.
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_SECONDS_TO_UNWIND)
     os._exit(1)
