@@ -35,8 +35,7 @@ from parquet_parts.footer import (
     RowGroup,
     footer_length,
 )
-from parquet_parts.thrift_compact import STRUCT, CorruptThrift
-from parquet_parts.thrift_fields import Fields, encoded_integer, integer
+from parquet_parts.thrift import STRUCT, CorruptThrift, Fields, encoded_integer, integer
 
 # Fields of OffsetIndex, of PageLocation and of BloomFilterHeader.
 _PAGE_LOCATIONS, _PAGE_OFFSET, _BLOOM_BYTES = 1, 1, 1

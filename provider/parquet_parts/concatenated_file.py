@@ -27,7 +27,7 @@ from parquet_parts.footer import (
 )
 from parquet_parts.page import has_values
 from parquet_parts.schema_elements import Leaf, leaves_of
-from parquet_parts.thrift_fields import encoded_integer
+from parquet_parts.thrift import encoded_integer
 
 _BYTE_ARRAY = 6
 #: Numbers of ``Encoding`` whose values are not wider than their pages, or those of their dictionary: plain, levels, dictionaries

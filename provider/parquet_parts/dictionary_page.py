@@ -6,9 +6,7 @@ import re
 
 from msgspec import Struct
 
-from parquet_parts.page_index import number_of
-from parquet_parts.thrift_compact import CorruptThrift, ThriftStruct
-from parquet_parts.thrift_fields import integer
+from parquet_parts.thrift import CorruptThrift, Fields, integer
 
 # Fields of PageHeader and of DictionaryPageHeader.
 _PAGE_TYPE, _UNCOMPRESSED_BYTES, _DICTIONARY_HEADER, _NUM_VALUES = 1, 2, 7, 1
@@ -52,11 +50,11 @@ def dictionary_of_header(content: bytes) -> Dictionary | None:
     if usual is not None:
         return Dictionary(max(1, integer(usual["values"])), max(0, integer(usual["bytes"])))
     try:
-        page, _ = ThriftStruct.first_of(content)
-        if page.get(_PAGE_TYPE) != _DICTIONARY_PAGE:
+        page, _ = Fields.first_of(content, {_DICTIONARY_HEADER: {}})
+        if page.number(_PAGE_TYPE) != _DICTIONARY_PAGE:
             return None
-        header = page.get(_DICTIONARY_HEADER)
-        num_values = number_of(header, _NUM_VALUES) if isinstance(header, ThriftStruct) else 0
-        return Dictionary(max(1, num_values), max(0, number_of(page, _UNCOMPRESSED_BYTES)))
+        header = page.struct(_DICTIONARY_HEADER)
+        num_values = 0 if header is None else header.required_number(_NUM_VALUES)
+        return Dictionary(max(1, num_values), max(0, page.required_number(_UNCOMPRESSED_BYTES)))
     except CorruptThrift:
         return None  # it is asked for estimates; reading the rows tells what is broken

@@ -18,8 +18,12 @@ from msgspec import Struct
 from parquet_parts import chunk_template as form
 from parquet_parts.chunk_template import ChunkTemplate, Path, Values
 from parquet_parts.schema_elements import UNKNOWN_TYPE, drop_unknown_groups
-from parquet_parts.thrift_compact import BINARY, I32, LIST, STRUCT, CorruptThrift
-from parquet_parts.thrift_fields import (
+from parquet_parts.thrift import (
+    BINARY,
+    I32,
+    LIST,
+    STRUCT,
+    CorruptThrift,
     Fields,
     Shape,
     encoded_integer,

@@ -14,8 +14,17 @@ from msgspec import Struct
 
 from parquet_parts import dictionary_page
 from parquet_parts.schema_elements import Leaf
-from parquet_parts.thrift_compact import I32, STRUCT, CorruptThrift
-from parquet_parts.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, varint
+from parquet_parts.thrift import (
+    I32,
+    STRUCT,
+    CorruptThrift,
+    Fields,
+    Shape,
+    encoded_integer,
+    end_of,
+    integer,
+    varint,
+)
 
 # Fields of PageHeader.
 _KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _DATA = 1, 2, 3, 5

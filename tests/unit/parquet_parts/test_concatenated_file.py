@@ -15,8 +15,7 @@ from tests.support.repetition import examples
 from parquet_parts.concatenated_file import CannotGather, FileGatherer
 from parquet_parts.footer import Encoded, FileEnd, Footer
 from parquet_parts.page import has_values
-from parquet_parts.thrift_compact import LIST, CorruptThrift
-from parquet_parts.thrift_fields import Fields, encoded_integer
+from parquet_parts.thrift import LIST, CorruptThrift, Fields, encoded_integer
 
 _SCHEMA = pa.schema(
     {

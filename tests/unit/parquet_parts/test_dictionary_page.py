@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.checks.thrift_struct import ThriftStruct, Typed
 
 from parquet_parts.dictionary_page import Dictionary, dictionary_of_header
-from parquet_parts.thrift_compact import BOOLEAN, I32, STRUCT, ThriftStruct, Typed
+from parquet_parts.thrift import BOOLEAN, I32, STRUCT
 
 
 @given(

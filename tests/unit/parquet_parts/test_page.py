@@ -16,7 +16,7 @@ from tests.support.repetition import examples
 
 from parquet_parts.footer import Footer
 from parquet_parts.page import SNAPPY, UNCOMPRESSED, ZSTD, Page, decompressed, page_at
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 _ROWS = pa.table({"n": pa.array([None if n % 7 == 0 else n * 7919 for n in range(3_000)], pa.int64())})
 _PLAIN, _DICTIONARY = 0, 8

@@ -50,8 +50,7 @@ from parquet_parts.schema_elements import (
     columns_of,
     leaves_of,
 )
-from parquet_parts.thrift_compact import CorruptThrift
-from parquet_parts.thrift_fields import encoded_integer
+from parquet_parts.thrift import CorruptThrift, encoded_integer
 
 #: From these on, a row group is large enough for ``auto``: DuckDB's row groups have so many rows.
 LARGE_BYTES, LARGE_ROWS = 16 << 20, 122_880
