@@ -112,13 +112,6 @@ class ColumnChunk(Struct):
             self._place = start, size
         return self._place
 
-    def has_values(self, encoded: bytes) -> bool:
-        """Tell whether it has so many values, nulls included.
-
-        :param encoded: their number, as Thrift encodes it.
-        """
-        return self._raw(form.NUM_VALUES) == encoded
-
     @property
     def num_values(self) -> int:
         """Values, nulls included."""

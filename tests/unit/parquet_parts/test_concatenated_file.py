@@ -207,8 +207,8 @@ def test_the_values_of_pages_are_counted() -> None:
     chunks = Footer.from_end(content).row_groups[0].chunks
     for chunk in chunks:
         start, size = chunk.place
-        assert has_values(memoryview(content), start, start + size, encoded_integer(40))
+        assert has_values(memoryview(content), start, start + size, 40)
         for count in (39, 41):
-            assert not has_values(memoryview(content), start, start + size, encoded_integer(count))
+            assert not has_values(memoryview(content), start, start + size, count)
     start, size = chunks[2].place
-    assert not has_values(memoryview(content), start, start + size // 2, encoded_integer(40))
+    assert not has_values(memoryview(content), start, start + size // 2, 40)
