@@ -21,6 +21,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from parquet_parts.chunk_template import Path
+from parquet_parts.float_bounds import has_nan_bound, widen_zeros
 from parquet_parts.footer import (
     BLOOM_FILTER,
     COLUMN_INDEX,
@@ -164,8 +165,8 @@ class AssembledFile(Struct):
                 moved = moved.without_membership()
             if leave_out.is_foreign:
                 if moved.form.physical_type in FLOAT_CODES:
-                    moved.widen_zeros()
-                    if moved.has_nan_bound:
+                    widen_zeros(moved)
+                    if has_nan_bound(moved):
                         moved = moved.without_bounds()
                 if moved.form.has_old_bounds and moved.has_own_old_bounds:
                     moved = moved.without_old_bounds()

@@ -15,7 +15,7 @@ from delta_maintenance.rewrite.copy.copied_stats import NewFileStats, unknown_fl
 from delta_maintenance.rewrite.copy.source_footers import CopiedFile, ReadAhead
 from delta_maintenance.rewrite.read.sources import SourceSlice
 from parquet_parts.assembled_file import AssembledFile, OmittedClaims
-from parquet_parts.float_pages import Source, lacks_nan
+from parquet_parts.float_bounds import Source, has_nan_bound, lacks_nan
 from parquet_parts.footer import ColumnChunk, RowGroup
 from parquet_parts.schema_elements import Leaf, leaves_of
 
@@ -130,4 +130,4 @@ def row_groups_of(part: SourceSlice) -> list[RowGroup]:
 def _has_true_bounds(file: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
     if chunk.is_null:
         return True
-    return chunk.bounds is not None and not chunk.has_nan_bound and lacks_nan(file, chunk, leaf)
+    return chunk.bounds is not None and not has_nan_bound(chunk) and lacks_nan(file, chunk, leaf)
