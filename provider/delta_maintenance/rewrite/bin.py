@@ -36,8 +36,7 @@ from delta_log.storage.opening import is_on_disk
 from delta_log.storage.storage import Storage
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bin_context import BinContext
-from delta_maintenance.rewrite.manifest.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
-from delta_maintenance.rewrite.manifest.manifest_members import BIN_ID
+from delta_maintenance.rewrite.manifest.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.output_files import Outputs, write_outputs
 from delta_maintenance.rewrite.part_feed import OnProgress
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool

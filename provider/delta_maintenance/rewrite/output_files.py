@@ -30,8 +30,7 @@ from delta_maintenance.rewrite.bin_context import BinContext
 from delta_maintenance.rewrite.copied_part import CopiedPart, CopyScan, scanned
 from delta_maintenance.rewrite.copy.copied_stats import NewFileStats
 from delta_maintenance.rewrite.encode.encoded_part import EncodedPart, PartEncoder
-from delta_maintenance.rewrite.encode.spark_metadata import spark_metadata
-from delta_maintenance.rewrite.encode.writer_notes import own_notes
+from delta_maintenance.rewrite.encode.writer_notes import own_notes, spark_metadata
 from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
 from delta_maintenance.rewrite.manifest.row_map import RowMapWriter
 from delta_maintenance.rewrite.part_feed import OnProgress, PartWork, work_of

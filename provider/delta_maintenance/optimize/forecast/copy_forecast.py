@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.storage.storage import Storage
 from delta_maintenance.optimize.plan.plan import OptimizePlan, source_of

@@ -29,8 +29,7 @@ from delta_maintenance.errors import BadManifest, RewriteMismatch
 from delta_maintenance.rewrite.bin import compare_with_rows
 from delta_maintenance.rewrite.bin_context import BinContext
 from delta_maintenance.rewrite.encode.writer_settings import ROW_GROUP_BYTES
-from delta_maintenance.rewrite.manifest.row_map import RowMapWriter, numbers_in
-from delta_maintenance.rewrite.manifest.row_positions import NotRemappable
+from delta_maintenance.rewrite.manifest.row_map import NotRemappable, RowMapWriter, numbers_in
 from delta_maintenance.rewrite.output_files import write_outputs
 from delta_maintenance.rewrite.part_feed import bloom_filters_of
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool
