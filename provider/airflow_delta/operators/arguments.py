@@ -8,7 +8,7 @@ Values are checked twice: when the DAG is parsed, as far as they are known by th
 A value is *open* while it may still change: a Jinja template, or the output of another task. A rendered template is text,
 whatever it stands for; :class:`~delta_maintenance.options.Kind` reads it.
 
-A template that rendered to nothing (empty text, blanks, or ``None``) is a mistake more often than a wish:
+A template that rendered to nothing (empty text, blanks, or ``None``) is mostly a mistake:
 
 * A switch, and any other required argument, refuses it.
 * An optional argument without which a task would do more than the user asked for (which partitions, an approval, a retention, a
@@ -74,7 +74,8 @@ def require_harmless_absence(row: Option, raw: Any) -> None:
 class CheckedArguments:
     """Base of operators and sensors that check their arguments; goes before Airflow's base class.
 
-    The ``__init__`` of a class without subclasses ends with a call of :meth:`check_known`.
+    The ``__init__`` of each operator and sensor ends with a call of :meth:`check_known`. The ``__init__`` of a base class has none,
+    since the arguments of its subclasses are not set yet.
     """
 
     #: The row of each argument, by the attribute that holds its value.
