@@ -61,7 +61,7 @@ def read_argument(row: Option, raw: Any) -> Any:
 
 def require_harmless_absence(row: Option, raw: Any) -> None:
     """
-    :param raw: what a template or a reference came out as; empty.
+    :param raw: empty value that a template or a reference came out as.
     :raises ValueError: without the argument the task would do more than the user asked for.
     """
     if row.absence is not None:

@@ -90,14 +90,14 @@ JOB_ARGUMENTS = (
         "spark_binary",
         Text(),
         "the spark-submit to use, a name or a path",
-        otherwise="that of the connection",
+        otherwise="the program of the connection",
         templates="none",
     ),
     Option(
         "deploy_mode",
         Choice(DEPLOY_MODES),
         "where the Spark driver runs: beside the task, or on the cluster",
-        otherwise="that of the connection",
+        otherwise="the mode of the connection",
     ),
     Option(
         "cluster_application",
@@ -312,7 +312,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on when the trigger says that the job is over.
 
-        :param event: of :class:`~airflow_delta.triggers.job.DeltaJobTrigger`.
+        :param event: event of :class:`~airflow_delta.triggers.job.DeltaJobTrigger`.
         """
         self.log.info("The job is over: %s", printable(str(event.get("text", ""))))
         with leading_links(self):

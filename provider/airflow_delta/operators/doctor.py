@@ -33,7 +33,7 @@ _LAST_LINES = 20
 class DeltaDoctorOperator(CheckedArguments, BaseOperator):
     """Examines whether jobs could do their work: libraries, the rights on the table's store, clocks and, if asked for, Spark.
 
-    The examination is that of ``delta-maintenance doctor``, in a process beside the task. The XCom is its document, also when a
+    ``delta-maintenance doctor`` makes the examination, in a process beside the task. The XCom is its document, also when a
     check has failed and the task fails.
 
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
