@@ -30,10 +30,10 @@ PAGE = ROOT / "docs" / "reference" / "errors.md"
 BEGIN, END = "<!-- from the code, by ./dev lint --fix -->", "<!-- end of what comes from the code -->"
 
 #: Errors that one module raises and another of ours catches.
-INTERNAL = {"BadManifest", "ContentChanged", "CreationConflict", "CorruptThrift"}
+INTERNAL = {"BadManifest", "ContentChanged", "CreationConflict"}
 #: Only their subclasses are raised.
 _BASES = {TableError, CommitFailed, JobError}
-_PACKAGES = ("delta_log", "delta_maintenance", "airflow_delta")
+_PACKAGES = ("parquet_parts", "delta_log", "delta_maintenance", "airflow_delta")
 _HEADINGS = {
     "refused": "The table or the request is at fault",
     "conflict": "Another writer was faster",

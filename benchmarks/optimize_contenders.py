@@ -66,7 +66,7 @@ def our_spark(uri: str, target_bytes: int) -> dict[str, Any]:
 
 
 def our_far(uri: str, options: dict[str, Any], target_bytes: int) -> dict[str, Any]:
-    import delta_log.storage.s3  # noqa: F401 - before the clock starts
+    import delta_log.storage.objects.s3  # noqa: F401 - before the clock starts
 
     spec = JobSpec("optimize", uri, "benchmark", {"target_size_bytes": target_bytes}, engine="local")
     site = JobSite(storage_options=options)

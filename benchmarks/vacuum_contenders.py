@@ -7,7 +7,7 @@ from typing import Any
 import deltalake
 import s3fs  # noqa: F401 - what a store needs is loaded with its first table, and imports do not count
 
-import delta_log.storage.local  # noqa: F401 - the same
+import delta_log.storage.local.local_storage  # noqa: F401 - the same
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress

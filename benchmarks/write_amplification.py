@@ -28,7 +28,7 @@ from delta_maintenance.layout.bucketing import Bucketing, random_noise
 from delta_maintenance.layout.layout import HILBERT
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.rewrite.task import RewriteTask
 
 _GIB = 1 << 30

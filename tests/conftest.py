@@ -177,7 +177,7 @@ def no_other_spark(shared_delta_spark: SharedDeltaSpark) -> None:
 @pytest.fixture(scope="module")
 def spark(no_other_spark: None) -> Iterator[SparkSession]:
     """An embedded Spark session with two cores, as the Spark engine starts it."""
-    from delta_maintenance.engine.spark_session import spark_session
+    from delta_maintenance.engine.spark.session import spark_session
 
     session = spark_session("local[2]", "tests")
     yield session

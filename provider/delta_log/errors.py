@@ -17,7 +17,6 @@
     │   │   └── InvalidProperty  a table property has a value that it cannot have
     │   ├── InvalidPartitionValue  a partition value of a file is no value of its column's type
     │   ├── ClockAhead          young files look old by this machine's clock
-    │   ├── CorruptThrift       a Parquet file's metadata are broken; of delta_log.parquet.thrift_compact
     │   └── InvalidRequest      the caller asked for something that makes no sense for this table
     │       └── OutsideAllowedRoots  the address lies outside of where tables may lie
     ├── CommitFailed            nothing was committed

@@ -1,7 +1,7 @@
 """Builds the library as one zip file, for ``spark-submit --py-files`` and Spark's ``addArtifacts``.
 
-The file holds the sources of ``delta_log`` and ``delta_maintenance`` and nothing else. A cluster needs no Airflow; compiled
-libraries (pyarrow, pyroaring, …) must be installed there (:mod:`delta_maintenance.engine.cluster_check` checks).
+The file holds the sources of :data:`PACKAGES` and nothing else. A cluster needs no Airflow; compiled
+libraries (pyarrow, pyroaring, …) must be installed there (:mod:`delta_maintenance.engine.spark.cluster_check` checks).
 
 1. Equal sources give equal bytes, on every machine and at any time.
 2. The file's name holds its hash, so two releases on one machine never use each other's file.
@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = ("delta_log", "delta_maintenance")
+PACKAGES = ("parquet_parts", "delta_log", "delta_maintenance")
 #: The oldest date that a zip can hold.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 

@@ -337,7 +337,7 @@ class JobReport:
         ``version``. A Spark Connect client does not know the address of the UI.
     :param started_ms: milliseconds since the epoch, by the clock of the job's machine; ``finished_ms`` likewise.
     :param rewrite: where ``status`` is ``begun``, what goes on (a
-        :class:`~delta_maintenance.engine.detached_rewrite.DetachedRewrite`). Another job finishes it.
+        :class:`~delta_maintenance.engine.connect.detached_rewrite.DetachedRewrite`). Another job finishes it.
     :param error: why, where ``status`` is ``failed``.
     """
 

@@ -13,7 +13,6 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     DeltaLogError
     ├── TaskFailed                a worker or a Spark task could not rewrite its bin
     ├── CommitPostponed           other writers left no gap for a commit
-    ├── WorkerDied                a worker process ended without an answer
     ├── EncodingFailed            the Parquet encoder cannot write the rows of a bin
     ├── NoTemporarySpace          rows that a layout sorts do not fit onto a machine's disk
     ├── SparkUnavailable          Spark cannot be reached, gives no executors, or was lost
@@ -191,7 +190,7 @@ class SparkFailed(DeltaLogError):
 
 
 class TaskFailed(DeltaLogError):
-    """A bin could not be rewritten; stands for the error that a worker process or a Spark task met.
+    """A bin could not be rewritten; stands for the error that a thread or a Spark task met.
 
     :ivar bin_id: of the bin.
     """
@@ -255,25 +254,6 @@ class CommitPostponed(DeltaLogError):
             "or commit anyway with after_max_wait='commit'."
         )
         self.waited_ms = waited_ms
-
-
-class WorkerDied(DeltaLogError):
-    """A worker process ended without an answer.
-
-    :ivar exit_code: of the process; a negative one is the signal that killed it.
-    """
-
-    at_fault = "the machine, mostly its memory"
-    retryable = True
-
-    def __init__(self, bin_id: str, exit_code: int, bytes_in: int, num_files: int) -> None:
-        what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-        hint = " Perhaps the machine ran out of memory: lower the parallelism." if exit_code == -9 else ""
-        super().__init__(
-            f"The worker of bin {bin_id} ({num_files} files, {format_bytes(bytes_in)}) ended with "
-            f"{what}.{hint} Nothing was committed; the next try takes over the bins that were finished."
-        )
-        self.bin_id, self.exit_code = bin_id, exit_code
 
 
 class NoTemporarySpace(DeltaLogError):

@@ -19,15 +19,15 @@ from delta_log.snapshot.table_identity import noticing_a_drop
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
 from delta_maintenance.contract import ContractError, JobReport, JobSpec
-from delta_maintenance.engine.engines import Engines
+from delta_maintenance.engine.engines import EngineFactory
 from delta_maintenance.errors import error_report, log_failure
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 
 if TYPE_CHECKING:
-    from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+    from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class JobSite:
     finishes: DetachedRewrite | None = None
     ends_with_reading: bool = False
 
-    def engines(self, spec: JobSpec) -> Engines:
+    def engines(self, spec: JobSpec) -> EngineFactory:
         begun_by = None if self.finishes is None else self.finishes.spark
-        return Engines(
+        return EngineFactory(
             spec,
             self.storage_options,
             self.spark_master,
@@ -73,7 +73,7 @@ RUN: dict[str, str] = {
     "purge": "delta_maintenance.optimize.run",
     "checkpoint": "delta_maintenance.log_upkeep.checkpoint",
     "vacuum": "delta_maintenance.vacuum.run",
-    "restore-quarantine": "delta_maintenance.vacuum.restore",
+    "restore-quarantine": "delta_maintenance.vacuum.quarantine.restore",
     "cleanup-log": "delta_maintenance.log_upkeep.log_cleanup",
     "compact-log": "delta_maintenance.log_upkeep.log_compaction",
 }
@@ -169,7 +169,7 @@ def _with_reading(report: JobReport, context: JobContext) -> JobReport:
 def _storage_error(error: OSError, table: Table) -> StorageError:
     """Wrap an error of a library that reached the store."""
     # Imported here: a job on an object store does not load the local disk's module.
-    from delta_log.storage.local import local_failure
+    from delta_log.storage.local.local_storage import local_failure
 
     path = str(error.filename or table.uri)
     wrapped = local_failure(error, path)

@@ -10,9 +10,9 @@ from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table import Table
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.engines import Engines
+from delta_maintenance.engine.engines import EngineFactory
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 
 
 class SeenTable(Struct, frozen=True):
@@ -37,7 +37,7 @@ class JobContext(Struct, frozen=True):
     table: Table
     progress: ProgressReporter
     runtime: Runtime
-    engines: Engines
+    engines: EngineFactory
     run_key: RunKey
     started_ms: int
     seen: list[SeenTable] = field(default_factory=list)

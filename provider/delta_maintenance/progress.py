@@ -1,7 +1,7 @@
 """Reports the progress of a job: to programs as lines of the contract, to people as readable lines.
 
 A job counts bins and bytes (:class:`ProgressReporter`). Its lines of the contract hold a :class:`JobProgress` each, which the
-program that started the job reads. :class:`Pace` makes the lines for people, on a terminal and in the log of an Airflow task.
+program that started the job reads. :class:`ProgressThrottle` makes the lines for people, on a terminal and in the log of an Airflow task.
 
 All lines but the first and the last are rate limited, so ten thousand bins do not make ten thousand lines. Any thread may
 call a reporter.
@@ -109,12 +109,12 @@ class JobProgress:
         return self.done_bins >= self.total_bins
 
     def __str__(self) -> str:
-        _, lines = Pace().told(self, 0.0)
+        _, lines = ProgressThrottle().told(self, 0.0)
         return "; ".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ProgressThrottle:
     """Decides which progress becomes a line for people, and writes the line.
 
     A new stage is shown at once. Counts are shown at the beginning, at the end, and in between once per interval, with the rate
@@ -141,7 +141,7 @@ class Pace:
     shown: JobProgress | None = None
     step_shown_at: float | None = None
 
-    def told(self, progress: JobProgress, now: float) -> tuple[Pace, tuple[str, ...]]:
+    def told(self, progress: JobProgress, now: float) -> tuple[ProgressThrottle, tuple[str, ...]]:
         """Take note of progress; return the next pace, and the lines that are due.
 
         :param now: seconds by any clock that never goes back.
@@ -161,12 +161,12 @@ class Pace:
 
     def _told_step(
         self, progress: JobProgress, lines: tuple[str, ...], now: float
-    ) -> tuple[Pace, tuple[str, ...]]:
+    ) -> tuple[ProgressThrottle, tuple[str, ...]]:
         if self.step_shown_at is not None and now - self.step_shown_at < self.interval_seconds:
             return self, lines
         return replace(self, step_shown_at=now), (*lines, printable(progress.message))
 
-    def _new_stages(self, progress: JobProgress) -> tuple[Pace, tuple[str, ...]]:
+    def _new_stages(self, progress: JobProgress) -> tuple[ProgressThrottle, tuple[str, ...]]:
         if not progress.num_stages:
             return self, () if progress.is_count or progress.is_step else (progress.message,)
         # Fewer than before: the job was started again.
@@ -174,7 +174,7 @@ class Pace:
         new = progress.num_stages - told
         return replace(self, num_stages=progress.num_stages), progress.stages[-new:] if new else ()
 
-    def _noted(self, progress: JobProgress, now: float) -> Pace:
+    def _noted(self, progress: JobProgress, now: float) -> ProgressThrottle:
         pace = self
         first = self.working_since
         if self.counting_since is None or (first is not None and progress.share < first[1].share):
@@ -362,7 +362,7 @@ class HumanProgress(_Counting):
         self, stream: LineStream, interval_seconds: float = 2.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(stream, interval_seconds, clock)
-        self._pace = Pace(interval_seconds=0.0)
+        self._pace = ProgressThrottle(interval_seconds=0.0)
 
     def _lines(self, progress: JobProgress, now: float) -> tuple[str, ...]:
         self._pace, lines = self._pace.told(progress, now)

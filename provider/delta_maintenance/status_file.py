@@ -4,10 +4,10 @@ A driver in cluster mode runs on another machine than its caller. It leaves its 
 ``_maintenance/<run id>.job/<submission id>.json``, where every reader of the table finds them. A submission is one start of the job:
 the tries of a run that start it again use another file.
 
-1. The file carries an HMAC under the run's key (:class:`~delta_maintenance.rewrite.manifest_file.RunKey`). A report counts only if
+1. The file carries an HMAC under the run's key (:class:`~delta_maintenance.rewrite.manifest.manifest_file.RunKey`). A report counts only if
    it is genuine. Progress is for people, and may be read without the key.
 2. The file is replaced as a whole, at most every few seconds.
-3. A status file that a run left is deleted as its manifests are (:mod:`~delta_maintenance.optimize.manifest_expiry`).
+3. A status file that a run left is deleted as its manifests are (:mod:`~delta_maintenance.optimize.commit.manifest_expiry`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY
 
 if TYPE_CHECKING:
     from delta_log.storage.storage import Storage
-    from delta_maintenance.rewrite.manifest_file import RunKey
+    from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 
 _VERSION = 1
 _HEAD = re.compile(rb'\{"status_version":[0-9]{1,9},"mac":"([0-9a-f]{64})","body":')

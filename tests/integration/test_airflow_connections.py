@@ -26,17 +26,17 @@ from tests.support.servers.s3 import MINIO, S3Server, running_minio
 from tests.support.tables.small_tables import write_days
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
+from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.runners.local import LocalJobRunner
 from airflow_delta.triggers import DeltaTableVersionTrigger
-from airflow_delta.triggers.watched_store import watched_store
 from delta_log import Table
 from delta_log.errors import AccessDenied
 from delta_log.storage.opening import open_storage
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.spark import SparkEngine
+from delta_maintenance.engine.spark.spark_engine import SparkEngine
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
 
 if TYPE_CHECKING:

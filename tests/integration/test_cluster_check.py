@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 import delta_maintenance
 from delta_maintenance.bundle import PACKAGES, build_bundle
-from delta_maintenance.engine.cluster_check import _probe
+from delta_maintenance.engine.spark.cluster_check import _probe
 
 HOME = Path(delta_maintenance.__file__).parents[1]
 #: As a task on another machine runs it: it arrives by value.
@@ -20,7 +20,7 @@ ASKED = """
 import sys
 from pyspark import cloudpickle
 print(cloudpickle.loads(bytes.fromhex(sys.argv[1]))())
-assert not {"delta_log", "delta_maintenance"} & set(sys.modules)
+assert not {"parquet_parts", "delta_log", "delta_maintenance"} & set(sys.modules)
 """
 
 

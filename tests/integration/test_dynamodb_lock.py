@@ -12,7 +12,7 @@ from tests.support.servers.dynamodb import DynamoDBServer, running_dynamodb
 from tests.support.servers.s3 import S3Server
 
 from delta_log.errors import AccessDenied, InvalidRequest, StorageError
-from delta_log.storage.dynamodb_lock import DynamoDBLock, LockEntry, LockOptions, LockTable
+from delta_log.storage.lock.dynamodb_lock import DynamoDBLock, LockEntry, LockOptions, LockTable
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_log.testing import StorageContract

@@ -29,10 +29,10 @@ from tests.support.servers.proxy import Answer, Proxy, proxied, s3_error
 from tests.support.servers.s3 import S3Server
 from tests.support.tables.small_tables import write_days
 
+from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.operators.failure import raise_for
 from airflow_delta.sensors import DeltaDeletionVectorRatioSensor, DeltaTableVersionSensor
 from airflow_delta.testing import FakeStateStore
-from airflow_delta.triggers.watched_store import watched_store
 from delta_log import Table
 from delta_log.errors import AccessDenied
 from delta_log.storage.opening import open_storage

@@ -33,7 +33,7 @@ from tests.support.tables.edge_values import (
     spark_literal,
 )
 
-from delta_log.parquet.metadata import split_footer
+from parquet_parts.page_index import split_footer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

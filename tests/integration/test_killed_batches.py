@@ -23,7 +23,7 @@ KILLS, BINS, BINS_OF_A_BATCH, BINS_AT_ONCE = 10, 24, 4, 2
 DIES = """
 import os, signal, sys
 from contextlib import contextmanager
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.entrypoint import run_job
 left, begun = int(sys.argv[1]), sys.argv[2]
 def counted():

@@ -23,7 +23,7 @@ from delta_maintenance.contract import REPORT_PREFIX, RUN_KEY_VARIABLE, JobSpec,
 #: A job that kills itself at the first put of a commit: before it takes effect, or right after.
 DIES = """
 import os, signal, sys
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.entrypoint import run_job
 put = LocalStorage.put_if_absent
 def dying(self, key, data):

@@ -141,7 +141,7 @@ class TestS3:
         assert len(conditional(s3)) == 4
 
     def test_a_server_that_stays_busy_is_given_up(self, s3: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("delta_log.storage.object_store._MAX_CONFLICTS", 3)
+        monkeypatch.setattr("delta_log.storage.objects.object_store._MAX_CONFLICTS", 3)
         s3.proxy.rule = only(0, creates, s3_error(409, "ConditionalRequestConflict"))
         with pytest.raises(StorageError, match="busy with other writers"):
             s3.storage.put_if_absent("log/1", b"ours")
@@ -400,7 +400,7 @@ class TestS3:
     def test_a_server_that_wants_parts_of_one_size_gets_them(
         self, s3: Wired, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("delta_log.storage.s3._WITH_EQUAL_PARTS", ("127.0.0.1",))
+        monkeypatch.setattr("delta_log.storage.objects.s3._WITH_EQUAL_PARTS", ("127.0.0.1",))
         content = self.copy_source(s3)
         self.joined(s3, "source", "source", length=len(content))
         assert s3.direct.read("new") == content * 2

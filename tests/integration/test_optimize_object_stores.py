@@ -24,10 +24,9 @@ from delta_log import Table
 from delta_log.storage.opening import open_storage
 from delta_maintenance.cli import main as cli
 from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
-from delta_maintenance.engine import local
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.rewrite.bin import manifest_key, rewrite_bin
 
 
@@ -123,7 +122,7 @@ def write_events(store: Store) -> pa.Table:
 def optimize(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Store], dict[str, Any]]:
-    """Run the command; the options reach it by the environment, and its workers by it."""
+    """Run the command; the options reach it by the environment, and not by arguments."""
 
     def command(store: Store, *arguments: str) -> dict[str, Any]:
         monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, json.dumps(store.options))
@@ -136,12 +135,9 @@ def optimize(
     return command
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 def test_a_table_is_compacted_and_its_rows_stay(
-    store: Store, workers: int, optimize: Callable[[Store], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    store: Store, optimize: Callable[[Store], dict[str, Any]]
 ) -> None:
-    # Processes are for more work than this.
-    monkeypatch.setattr(local.LocalEngine, "num_workers", lambda *_: workers)
     rows = write_events(store)
     assert rows.num_rows == FILES * 100
     report = optimize(store)

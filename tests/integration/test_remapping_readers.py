@@ -13,9 +13,9 @@ from tests.support.runs.maintenance_runs import WatchedEngine, run
 
 from delta_log import Table
 from delta_maintenance.engine.engine import BinResult
-from delta_maintenance.engine.spark import SparkEngine
+from delta_maintenance.engine.spark.spark_engine import SparkEngine
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from tests.support.tables.small_tables import write_days
 import delta_maintenance
 from delta_log import Table
 from delta_maintenance.bundle import PACKAGES
-from delta_maintenance.engine.cluster_check import check_cluster
-from delta_maintenance.engine.spark import SparkEngine
+from delta_maintenance.engine.spark.cluster_check import check_cluster
+from delta_maintenance.engine.spark.spark_engine import SparkEngine
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
@@ -41,7 +41,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, no_other_spark: None) -> I
     for package in PACKAGES:
         source = Path(delta_maintenance.__file__).parents[1] / package
         shutil.copytree(source, older / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (older / "delta_maintenance" / "engine" / "rewriting_task.py").write_text('raise RuntimeError("older")\n')
+    (older / "delta_maintenance" / "engine" / "spark" / "rewriting_task.py").write_text(
+        'raise RuntimeError("older")\n'
+    )
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
             patch.setenv(name, sys.executable)

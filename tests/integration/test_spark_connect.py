@@ -26,8 +26,8 @@ from airflow_delta.runners.spark_connect import ConnectJobRunner, SparkConnectRu
 from delta_log import Table
 from delta_log.errors import InvalidRequest
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
-from delta_maintenance.engine.connect_server import ConnectServer
-from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.connect.server import ConnectServer
 from delta_maintenance.errors import SparkUnreachable
 
 pytestmark = pytest.mark.spark

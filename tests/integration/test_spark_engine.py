@@ -23,13 +23,13 @@ import delta_maintenance
 from delta_log import Table
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import REPORT_PREFIX, JobReport, JobSpec
-from delta_maintenance.engine import cluster_check
-from delta_maintenance.engine.cluster_check import check_cluster
-from delta_maintenance.engine.spark import SparkEngine
+from delta_maintenance.engine.spark import cluster_check
+from delta_maintenance.engine.spark.cluster_check import check_cluster
+from delta_maintenance.engine.spark.spark_engine import SparkEngine
 from delta_maintenance.errors import ClusterIncomplete, TaskFailed
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 

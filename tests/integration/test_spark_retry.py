@@ -15,8 +15,8 @@ from tests.support.runs.shared_bins import share_every_bin
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
-from delta_maintenance.engine.spark import SparkEngine
-from delta_maintenance.engine.spark_session import spark_session
+from delta_maintenance.engine.spark.session import spark_session
+from delta_maintenance.engine.spark.spark_engine import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ from pathlib import Path
 def make_faulty():
     from pyspark import TaskContext
     from delta_log.errors import StorageError
-    from delta_log.storage.local import LocalStorage
+    from delta_log.storage.local.local_storage import LocalStorage
     order, notes = Path(os.environ["FAULT"]), Path(os.environ["FAULTS_MET"])
 
     def meet(moment):

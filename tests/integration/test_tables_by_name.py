@@ -18,13 +18,13 @@ from tests.support.tables.small_tables import write_days
 
 from airflow_delta.assets import DATA_ALIAS, MAINTENANCE_ALIAS, MONITORING_ALIAS
 from airflow_delta.hooks.delta_table import DeltaTableHook
+from airflow_delta.hooks.watched_store import WatchedStore
 from airflow_delta.operators.doctor import DeltaDoctorOperator
 from airflow_delta.operators.optimize import DeltaOptimizeOperator
 from airflow_delta.operators.table_health import DeltaTableHealthOperator
 from airflow_delta.sensors import DeltaTableHealthSensor, DeltaTableVersionSensor
 from airflow_delta.testing import FakeStateStore
 from airflow_delta.triggers.table_version import DeltaTableVersionTrigger
-from airflow_delta.triggers.watched_store import WatchedStore
 from delta_log import Table
 from delta_log.catalog.lookup import locate
 from delta_log.errors import AccessDenied, InvalidRequest, NotDelta, NotInCatalog, StorageError
@@ -213,7 +213,7 @@ def test_the_health_operator_and_the_hook_take_a_name(
 def test_sensors_and_watchers_follow_a_name_to_another_place(
     glue: GlueServer, name: str, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow_delta.triggers import watched_store
+    from airflow_delta.hooks import watched_store
 
     monkeypatch.setattr(watched_store, "_SECONDS_BETWEEN_LOOKUPS", 0.0)
     watched_store.watched_store.cache_clear()
@@ -238,7 +238,7 @@ def test_sensors_and_watchers_follow_a_name_to_another_place(
 def test_a_sensor_waits_for_a_name_that_the_catalog_does_not_have_yet(
     glue: GlueServer, name: str, table: Path, make_context: MakeContext
 ) -> None:
-    from airflow_delta.triggers.watched_store import watched_store
+    from airflow_delta.hooks.watched_store import watched_store
 
     watched_store.cache_clear()
     glue.drop(name)

@@ -19,8 +19,8 @@ from tests.support.tables.vacuumable_tables import age
 from delta_log import Table
 from delta_log.storage.storage import KeySpan
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine import cluster_check
-from delta_maintenance.engine.spark_listing import SparkListing
+from delta_maintenance.engine.spark import cluster_check
+from delta_maintenance.engine.spark.listing import SparkListing
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.listing import distributed

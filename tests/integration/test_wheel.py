@@ -86,6 +86,7 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> Non
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
         "airflow_delta",
+        "parquet_parts",
         "delta_log",
         "delta_maintenance",
     }
@@ -100,7 +101,7 @@ def test_an_installation_without_extras_has_no_heavy_package(python: Path, packa
 def test_every_module_of_the_lower_packages_can_be_imported(python: Path) -> None:
     modules = [
         ".".join(path.relative_to(ROOT / "provider").with_suffix("").parts).removesuffix(".__init__")
-        for package in ("delta_log", "delta_maintenance")
+        for package in ("parquet_parts", "delta_log", "delta_maintenance")
         for path in sorted((ROOT / "provider" / package).rglob("*.py"))
     ]
     assert "delta_log.snapshot.snapshot" in modules

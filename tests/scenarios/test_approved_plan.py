@@ -14,7 +14,7 @@ from tests.support.tables.small_tables import write_days
 from delta_log import Table
 from delta_log.errors import InvalidRequest
 from delta_maintenance.errors import PlanChanged
-from delta_maintenance.optimize.plan.forecast import REWRITE_TIME_TAG, Forecast, forecast
+from delta_maintenance.optimize.forecast.duration_forecast import REWRITE_TIME_TAG, Forecast, forecast
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ from tests.support.tables.small_tables import write_parts
 from delta_log import Table
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.runtime import Runtime
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change
 from delta_log.transaction.transaction import Transaction
 from delta_maintenance.errors import RewriteMismatch, TaskFailed
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import RewriteTask
 from delta_maintenance.text.report import render_report
@@ -150,12 +150,12 @@ def test_a_disk_that_is_full_half_way_loses_nothing(table: Path) -> None:
 NO_ROOM = """
 import gc, json, os, random, resource, sys
 import pyarrow as pa
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType, arrow_schema
-from delta_log.parquet.assembled_file import AssembledFile
+from parquet_parts.assembled_file import AssembledFile
 from delta_log.stats.file_stats import stats_columns
-from delta_maintenance.rewrite.encoded_part import PartEncoder
-from delta_maintenance.rewrite.writer_settings import WriterSettings
+from delta_maintenance.rewrite.encode.encoded_part import PartEncoder
+from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
 root, what = sys.argv[1:]
 schema = StructType((StructField("text", PrimitiveType("string")),))
 text = random.Random(7)

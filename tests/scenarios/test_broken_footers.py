@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.errors import DeltaLogError
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.table import Table
 
 MASKS = (0x01, 0x02, 0x07, 0x20)

@@ -19,10 +19,10 @@ from tests.support.runs.maintenance_runs import WatchedEngine, keys, run
 
 from delta_log import Table
 from delta_log.errors import DeltaLogError
-from delta_log.parquet.footer import COLUMN_INDEX, ColumnChunk, Footer
 from delta_maintenance.errors import EncodingFailed, error_report
-from delta_maintenance.rewrite.encoded_part import PartEncoder
-from delta_maintenance.rewrite.writer_settings import WriterSettings
+from delta_maintenance.rewrite.encode.encoded_part import PartEncoder
+from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
+from parquet_parts.footer import COLUMN_INDEX, ColumnChunk, Footer
 
 _BLOOM_FILTERS = WriterProperties(
     default_column_properties=ColumnProperties(

@@ -24,7 +24,7 @@ from tests.support.tables.small_tables import write_parts
 from delta_log import Table
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.runtime import Runtime
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.contract import JobReport, TransactionId
 from delta_maintenance.errors import CommitPostponed
 from delta_maintenance.text.report import render_report

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
     DeltaDoctorOperator,
@@ -22,7 +23,6 @@ from airflow_delta.operators import (
 from airflow_delta.sensors import DeltaDeletionVectorRatioSensor, DeltaTableVersionSensor
 from airflow_delta.testing import FakeStateStore
 from airflow_delta.triggers import DeltaTableVersionTrigger
-from airflow_delta.triggers.watched_store import watched_store
 
 pytestmark = pytest.mark.usefixtures("settled_deferrals")
 

@@ -16,15 +16,15 @@ from delta_log import Table
 from delta_log.runtime import Runtime
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.engine.choice import EngineChoice
-from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.engine import BinResult
-from delta_maintenance.engine.engines import Engines
+from delta_maintenance.engine.engines import EngineFactory
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.errors import BadManifest, OperationLost
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 
@@ -52,7 +52,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class ServerEngines(Engines):
+class ServerEngines(EngineFactory):
     server: Server = field(default_factory=Server)
 
     def choose(self, planned_bytes: int) -> EngineChoice:

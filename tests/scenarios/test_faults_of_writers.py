@@ -17,11 +17,11 @@ from tests.support.tables.hand_made_tables import column, data_files, write_log
 
 from delta_log import Table
 from delta_log.errors import DeltaLogError, InvalidRequest, UnsupportedFeature
-from delta_log.parquet.footer import Footer, footer_length
-from delta_log.parquet.schema_elements import UNKNOWN_TYPE
-from delta_log.parquet.thrift_compact import I32, LIST, STRUCT
 from delta_maintenance.health.options import HealthOptions
 from delta_maintenance.health.reading import read_health
+from parquet_parts.footer import Footer, footer_length
+from parquet_parts.schema_elements import UNKNOWN_TYPE
+from parquet_parts.thrift_compact import I32, LIST, STRUCT
 
 _END_BYTES = 8
 

@@ -27,7 +27,7 @@ from delta_log.errors import (
 from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.snapshot.deletion_ratio import deleted_rows, of_table
 from delta_log.snapshot.time_travel import read_history
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.storage.storage import FileInfo
 from delta_log.table_config.clustering import clustering_columns
 from delta_log.table_config.properties import interval_ms, positive_number, size_bytes

@@ -15,15 +15,7 @@ from pathlib import Path
 import pytest
 from tests.support.tables.small_tables import write_days
 
-from delta_log import Table
 from delta_maintenance.contract import JobSpec
-from delta_maintenance.engine import local
-from delta_maintenance.engine.local import LocalEngine
-from delta_maintenance.optimize.options import OptimizeOptions
-from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
-from delta_maintenance.progress import SilentProgress
-from delta_maintenance.rewrite.manifest_file import RunKey
 
 #: Libraries, of which most are installed beside this package in Airflow.
 LIBRARIES = {
@@ -65,15 +57,15 @@ OURS = {
     "delta_log.upkeep",
     "delta_maintenance.bundle",
     "delta_maintenance.engine.local",
-    "delta_maintenance.engine.spark",
-    "delta_maintenance.engine.spark_session",
+    "delta_maintenance.engine.spark.spark_engine",
+    "delta_maintenance.engine.spark.session",
     "delta_maintenance.job",
     "delta_maintenance.listing",
     "delta_maintenance.log_upkeep.plan",
     "delta_maintenance.optimize.plan",
     "delta_maintenance.partitions.predicate",
     "delta_maintenance.rewrite.bin",
-    "delta_maintenance.rewrite.laid_out_rows",
+    "delta_maintenance.rewrite.sort.laid_out_rows",
     "delta_maintenance.vacuum.plan",
 }
 WATCHED = LIBRARIES | PARQUET | OURS
@@ -205,21 +197,6 @@ def test_a_job_loads_what_the_command_loads(loaded: Loaded, compact: str) -> Non
     # It ends with a reading of the table's health, from what it has in memory.
     assert found >= OPTIMIZE
     assert not found & LIBRARIES - {"pyarrow.acero", "pyarrow.dataset"}
-
-
-def test_a_worker_loads_what_rewrites_and_no_more(
-    loaded: Loaded, small: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = Table(small)
-    snapshot = opened.snapshot()
-    tasks = tasks_of(plan_optimize(snapshot, OptimizeOptions(), 0), snapshot, "run", opened.uri)
-    monkeypatch.setattr(local, "_NOT_WORTH_A_PROCESS", -1)
-    engine = LocalEngine(parallelism=8, memory_limit_bytes=1 << 32)
-    assert len(list(engine.run(tasks, SilentProgress(), RunKey("0" * 64)))) == 3
-    found = loaded()
-    assert len(found) == 2
-    for worker in found:
-        assert worker <= {"delta_log.data.scan", "delta_maintenance.rewrite.bin", *PARQUET}
 
 
 def succeed(program: str) -> None:

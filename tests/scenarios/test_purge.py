@@ -13,7 +13,7 @@ from delta_log import Table
 from delta_log.log.actions import decode_actions
 from delta_log.log.file_names import commit_key
 from delta_log.table_config.schema import parse_schema
-from delta_maintenance.rewrite.dropped_columns import has_dropped_columns
+from delta_maintenance.optimize.dropped_columns import has_dropped_columns
 
 FILES = 4
 

@@ -35,9 +35,9 @@ from tests.support.tables.written_log import add, deletion_vector, write_log
 from airflow_delta import watch_memory
 from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.operators.stats import counts_of
-from airflow_delta.operators.task_log import tell_report
 from airflow_delta.run_identity import recall_or_begin
 from airflow_delta.runners.detached import DetachedRunner
+from airflow_delta.runners.task_log import tell_report
 from airflow_delta.sensors.baseline import Baselines
 from airflow_delta.submitted_job import recall_job
 from airflow_delta.testing import FakeAssetStateStore, FakeStateStore
@@ -50,7 +50,7 @@ from airflow_delta.triggers.job import DeltaJobTrigger
 from delta_log import Table
 from delta_log.log.file_names import commit_key
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import plan_within
 from delta_maintenance.published_schemas import published_schemas

@@ -31,7 +31,7 @@ from delta_maintenance.contract import JobReport
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.layout.layout import KINDS
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.rewrite import row_map
+from delta_maintenance.rewrite.manifest import row_map
 from delta_maintenance.rewrite.task import BinManifest
 
 FILES, ROWS = 4, 60

@@ -14,7 +14,7 @@ from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.locked import LockedStorage
+from delta_log.storage.lock.locked import LockedStorage
 from delta_log.storage.storage import Storage
 from delta_log.table_config.features import Operation
 from delta_log.testing import FaultyStorage, MemoryStorage

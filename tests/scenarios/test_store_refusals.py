@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from delta_log.errors import AccessDenied, BucketNotFound, NoCredentials, StorageError
-from delta_log.storage.local import local_failure
+from delta_log.storage.local.local_storage import local_failure
 
 
 def s3_error(code: str, status: int = 403) -> Exception:

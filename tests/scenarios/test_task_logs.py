@@ -39,7 +39,7 @@ PAGE = ROOT / "docs" / "operations" / "task-log.md"
 #: A job that kills itself when it is about to keep the manifest of its seventh bin.
 DIES = """
 import os, signal
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.entrypoint import run_job
 put, kept = LocalStorage.put, []
 def dying(self, key, data):
@@ -54,7 +54,7 @@ run_job.main()
 #: A job beside which another writer deletes rows of every file, just before the job commits.
 LOSES = """
 from deltalake import DeltaTable
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.entrypoint import run_job
 put, others = LocalStorage.put_if_absent, []
 def too_late(self, key, data):

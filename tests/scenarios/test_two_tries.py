@@ -14,7 +14,7 @@ from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 

@@ -51,7 +51,7 @@ from airflow_delta.watch_memory import shard_key, shard_of
 from delta_log import Table
 from delta_maintenance.cli.main import main
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
-from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.progress import SilentProgress

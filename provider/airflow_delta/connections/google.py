@@ -1,6 +1,6 @@
 """Storage options of a ``google_cloud_platform`` connection, read as the Google provider's hook reads it.
 
-Credentials are made where they are used, by google-auth (:mod:`delta_log.storage.google_credentials`), and renew themselves there. The
+Credentials are made where they are used, by google-auth (:mod:`delta_log.storage.objects.google_credentials`), and renew themselves there. The
 content of a key's file is read here, since the path is one of the worker.
 """
 

@@ -1,7 +1,7 @@
 """Base of the maintenance operators: from arguments to a job, and from its report to Airflow.
 
 What an error becomes is decided in :mod:`~airflow_delta.operators.failure`, what the task's log says in
-:mod:`~airflow_delta.operators.task_log`, and which events are emitted in :mod:`~airflow_delta.operators.results`.
+:mod:`~airflow_delta.runners.task_log`, and which events are emitted in :mod:`~airflow_delta.operators.results`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
 from airflow_delta.operators.results import add_outlets, emit, which_events
 from airflow_delta.operators.stats import count
 from airflow_delta.operators.table_stats import gauge_failure, gauge_report
-from airflow_delta.operators.task_log import ProgressLog, tell_report
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
 from airflow_delta.runners.deploy_mode import CLIENT, DEPLOY_MODES
 from airflow_delta.runners.detached import DetachedRunner, JobHandle
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobRunner
+from airflow_delta.runners.task_log import ProgressLog, tell_report
 from delta_log.errors import DeltaLogError
 from delta_log.printable import printable
 from delta_maintenance.contract import ContractError, ErrorReport, JobReport, JobSpec

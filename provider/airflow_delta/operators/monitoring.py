@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from airflow_delta.assets import MONITORING_ALIAS, MONITORING_ASSET
 from airflow_delta.monitoring.record import FAILURE_KEY, record_of_health, record_of_report, record_of_sight
-from airflow_delta.operators.task_log import report_lines
+from airflow_delta.runners.task_log import report_lines
 from delta_log.redaction import redact
 from delta_maintenance.contract import ErrorReport, JobReport
 

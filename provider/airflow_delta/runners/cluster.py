@@ -16,12 +16,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
+from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.runners import spark_settings
 from airflow_delta.runners.detached import DetachedRunner, JobHandle, JobState
 from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
-from airflow_delta.triggers.watched_store import watched_store
 from delta_log.errors import InvalidRequest
 from delta_log.printable import printable, printable_logger
 from delta_log.storage.ambient_options import ambient_options
@@ -33,7 +33,7 @@ from delta_maintenance.contract import (
     JobSpec,
     encoded,
 )
-from delta_maintenance.engine.application_name import application_name
+from delta_maintenance.engine.spark.application import application_name
 
 if TYPE_CHECKING:
     from delta_maintenance.status_file import StatusFile
@@ -129,7 +129,7 @@ class ClusterJobRunner(DetachedRunner):
 
     def collect(self, handle: JobHandle, spec: JobSpec, run_key: str) -> JobReport | JobHandle:
         from delta_log.errors import StorageError
-        from delta_maintenance.rewrite.manifest_file import RunKey
+        from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 
         try:
             report = self._status_file(handle).report(RunKey(run_key))

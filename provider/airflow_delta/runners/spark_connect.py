@@ -1,7 +1,7 @@
 """Runs a job on a Spark Connect server.
 
 OPTIMIZE and REORG PURGE run in two jobs beside the task, each of which takes seconds, and one operation on the server between them
-(:class:`~delta_maintenance.engine.detached_rewrite.DetachedRewrite`): the first job plans and begins the rewrite, the second commits what
+(:class:`~delta_maintenance.engine.connect.detached_rewrite.DetachedRewrite`): the first job plans and begins the rewrite, the second commits what
 is finished. Meanwhile the task may hold its slot or not; the rewrite is looked at by its id. If the server loses it, the second job begins
 another one for the bins that are left.
 
@@ -22,19 +22,19 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk.log import mask_secret
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
-from airflow_delta.operators.task_log import ProgressLog
 from airflow_delta.runners.detached import DetachedRunner, JobHandle, JobState
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost, TaskLog
 from airflow_delta.runners.local import JOB_COMMAND, LocalJobRunner
 from airflow_delta.runners.spark_submit import require_connection
+from airflow_delta.runners.task_log import ProgressLog
 from delta_log.errors import DeltaLogError
 from delta_log.printable import printable_logger
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.connect_server import ConnectServer, cancel, import_client
-from delta_maintenance.engine.connect_sessions import is_connect_address
-from delta_maintenance.engine.detached_rewrite import DETACHED_REWRITE_VARIABLE, DetachedRewrite
-from delta_maintenance.engine.spark_session import user_of
+from delta_maintenance.engine.connect.detached_rewrite import DETACHED_REWRITE_VARIABLE, DetachedRewrite
+from delta_maintenance.engine.connect.server import ConnectServer, cancel, import_client
+from delta_maintenance.engine.connect.sessions import is_connect_address
+from delta_maintenance.engine.spark.session import user_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from airflow_delta.runners.job_environment import python_programs
 from airflow_delta.runners.job_runner import JobCannotStart
-from delta_maintenance.engine import embedded_spark
+from delta_maintenance.engine.spark.application import EMBEDDED_JAVA_OPTIONS
 
 _KNOWN_MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|yarn|(spark|k8s|mesos)://.+")
 
 _EMBEDDED = {
-    "spark.driver.extraJavaOptions": embedded_spark.JAVA_OPTIONS,
+    "spark.driver.extraJavaOptions": EMBEDDED_JAVA_OPTIONS,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

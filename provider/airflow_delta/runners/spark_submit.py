@@ -29,7 +29,7 @@ from airflow_delta.runners.local import end_process_group, what_ended
 from delta_log.printable import printable
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.application_name import application_name
+from delta_maintenance.engine.spark.application import application_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

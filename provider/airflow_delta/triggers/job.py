@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_delta.operators.task_log import ProgressLog
+from airflow_delta.runners.task_log import ProgressLog
 from airflow_delta.triggers.deferral import Deferral
 from delta_log.printable import printable_logger
 

@@ -22,8 +22,8 @@ from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from airflow_delta.hooks.watched_store import WatchedStore, watched_store
 from airflow_delta.triggers.table_stream import TableStream, streams
-from airflow_delta.triggers.watched_store import WatchedStore, watched_store
 from airflow_delta.watch_memory import SHARDS, shard_key, shard_of
 from delta_log.catalog.table_name import TableName
 from delta_log.errors import InvalidRequest

@@ -19,7 +19,7 @@ from delta_log.printable import printable_logger
 from delta_maintenance.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from airflow_delta.triggers.watched_store import WatchedStore
+    from airflow_delta.hooks.watched_store import WatchedStore
     from delta_log.snapshot.deletion_ratio import DeletedRows, DeletionLimits
     from delta_log.snapshot.snapshot import Snapshot
     from delta_log.storage.storage import Storage

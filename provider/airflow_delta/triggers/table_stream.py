@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
-from airflow_delta.triggers.watched_store import WatchedStore, watched_store
+from airflow_delta.hooks.watched_store import WatchedStore, watched_store
 from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:

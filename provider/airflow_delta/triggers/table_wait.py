@@ -15,7 +15,7 @@ from airflow_delta.triggers.look_log import LookLog, awaited_text, seen_text
 from delta_log.printable import printable_logger
 
 if TYPE_CHECKING:
-    from airflow_delta.triggers.watched_store import WatchedStore
+    from airflow_delta.hooks.watched_store import WatchedStore
     from delta_log.errors import LogCleaned
     from delta_log.tail.commit_follower import CommitFollower
     from delta_log.tail.commit_summary import CommitFilter

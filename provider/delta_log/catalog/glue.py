@@ -14,8 +14,8 @@ from typing import Any
 from delta_log.catalog.entry import CatalogEntry
 from delta_log.catalog.table_name import TableName
 from delta_log.errors import InvalidRequest, NoCredentials, NotInCatalog, StorageError
+from delta_log.storage.access_denied import denied, identity_of
 from delta_log.storage.assumed_role import REFUSALS, renewing_session
-from delta_log.storage.refusal import denied, identity_of
 
 _KEYS = ("region", "catalog_id", "endpoint_url")
 #: Codes of a refusal that only this service, or any service but S3, has.

@@ -3,7 +3,7 @@
 Protocol sections "Column Mapping", "Type Widening" and "Deletion Vectors". The reader streams row groups, reads only the asked
 columns, leaves out deleted rows, and converts columns to the schema's types (:mod:`delta_log.data.conversion`).
 
-It refuses encrypted files, INT96 timestamps that Arrow misreads (:mod:`delta_log.parquet.int96`), and old dates of the Julian
+It refuses encrypted files, INT96 timestamps that Arrow misreads (:mod:`delta_log.arrow.int96`), and old dates of the Julian
 calendar (:mod:`delta_log.data.legacy_calendar`).
 """
 
@@ -19,18 +19,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from delta_log.arrow.int96 import Int96Check
 from delta_log.data.conversion import Conversion
 from delta_log.data.legacy_calendar import LegacyCalendar
 from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, is_within, plan_reads
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, StorageError, UnsupportedFeature
 from delta_log.log.data_path import is_external
-from delta_log.parquet.chunk_form import DELTAS
-from delta_log.parquet.footer import FileEnd, Footer, RowGroup, read_end
-from delta_log.parquet.int96 import Int96Check
-from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage, filled_from
 from delta_log.table_config.schema import StructField, arrow_field
+from parquet_parts.chunk_template import DELTAS
+from parquet_parts.footer import FileEnd, Footer, RowGroup, read_end
+from parquet_parts.thrift_compact import CorruptThrift
 
 _PAGE_BYTES = 1 << 20
 #: A file of at most this size is read at once, if it was closed until its turn came: then most of it is wanted.

@@ -1,4 +1,4 @@
-"""Reads small files of a table together, as if they were one file (:mod:`delta_log.parquet.gathered_file`)."""
+"""Reads small files of a table together, as if they were one file (:mod:`parquet_parts.concatenated_file`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from delta_log.data.data_file import ColumnMemory, DataFile, FileInMemory
 from delta_log.errors import TableError
-from delta_log.parquet.footer import MAGIC
-from delta_log.parquet.gathered_file import CannotGather, FileGatherer
-from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField
+from parquet_parts.concatenated_file import CannotGather, FileGatherer
+from parquet_parts.footer import MAGIC
+from parquet_parts.thrift_compact import CorruptThrift
 
 #: The bytes of files that are in memory at once are usually fewer.
 _USUAL_BYTES = 24 << 20

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from delta_log.parquet.chunk_form import DATA_PAGE, DELTA_BYTE_ARRAY, DICTIONARIES, DICTIONARY_PAGE
-from delta_log.parquet.dictionary_page import HEADER_BYTES, Dictionary, dictionary_of_header
-from delta_log.parquet.footer import ColumnChunk, RowGroup
+from parquet_parts.chunk_template import DATA_PAGE, DELTA_BYTE_ARRAY, DICTIONARIES, DICTIONARY_PAGE
+from parquet_parts.dictionary_page import HEADER_BYTES, Dictionary, dictionary_of_header
+from parquet_parts.footer import ColumnChunk, RowGroup
 
 #: The most rows of a batch: enough for vectorised work, and little memory even with many columns.
 BATCH_ROWS = 1 << 16

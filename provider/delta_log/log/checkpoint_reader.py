@@ -39,9 +39,9 @@ from delta_log.log.row_group_counts import (
     may_hold,
     members_with_values,
 )
-from delta_log.parquet import footer
-from delta_log.parquet.thrift_compact import CorruptThrift
 from delta_log.storage.storage import Storage
+from parquet_parts import footer
+from parquet_parts.thrift_compact import CorruptThrift
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from delta_log.parquet.footer import ColumnChunk, RowGroup
+from parquet_parts.footer import ColumnChunk, RowGroup
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

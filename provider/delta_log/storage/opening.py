@@ -44,7 +44,7 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
         return open_locked(table_uri, options, lock)
     scheme = scheme_of(table_uri)
     if scheme in ("", "file"):
-        from delta_log.storage.local import LocalStorage
+        from delta_log.storage.local.local_storage import LocalStorage
 
         return LocalStorage(unquote(urlsplit(table_uri).path) if scheme else table_uri)
     kind = opened_kind(scheme)
@@ -78,7 +78,7 @@ def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Sto
     """Open a table on S3 whose commits go through a DynamoDB table.
 
     :param options: of the S3 file system.
-    :param lock: the storage option ``lock``; see :class:`~delta_log.storage.dynamodb_lock.LockOptions`.
+    :param lock: the storage option ``lock``; see :class:`~delta_log.storage.lock.dynamodb_lock.LockOptions`.
     :raises InvalidRequest: the table is not on S3, or the option is wrong.
     """
     if scheme_of(table_uri) not in S3.schemes:
@@ -86,9 +86,9 @@ def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Sto
             f'{table_uri} is not on S3, and the storage option "lock" is for S3 alone: no other writer would look at '
             "it. Leave it out."
         )
-    from delta_log.storage.dynamodb_lock import DynamoDBLock, LockOptions
-    from delta_log.storage.locked import LockedStorage
-    from delta_log.storage.s3 import S3Storage
+    from delta_log.storage.lock.dynamodb_lock import DynamoDBLock, LockOptions
+    from delta_log.storage.lock.locked import LockedStorage
+    from delta_log.storage.objects.s3 import S3Storage
 
     asked = LockOptions.from_mapping(lock, options)
     return LockedStorage(

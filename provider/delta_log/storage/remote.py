@@ -1,6 +1,6 @@
 """Reads any store that fsspec reaches. No other module imports fsspec, and this one does so when it needs it.
 
-The stores that can be written to build on this module (:mod:`~delta_log.storage.object_store`). Any other store is refused for
+The stores that can be written to build on this module (:mod:`~delta_log.storage.objects.object_store`). Any other store is refused for
 writing. A commit needs a put-if-absent that the store itself decides, and fsspec's exclusive modes check first and then write.
 """
 
@@ -16,7 +16,7 @@ from typing import IO, Any, NoReturn
 from urllib.parse import unquote_plus
 
 from delta_log.errors import DeltaLogError, InvalidRequest, StorageError
-from delta_log.storage.refusal import denied, identity_of
+from delta_log.storage.access_denied import denied, identity_of
 from delta_log.storage.schemes import opened_kind, scheme_of
 from delta_log.storage.storage import READ_AHEAD_BYTES, EnterDirectories, FileInfo, Storage, TreePage
 from delta_log.storage.table_uri import require_no_credentials

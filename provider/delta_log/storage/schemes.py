@@ -63,13 +63,13 @@ class StoreKind:
         return (container if self.case_sensitive else container.lower()) + at + ".".join(labels)
 
 
-S3 = StoreKind("s3", ("s3", "s3a"), ("s3n",), ("delta_log.storage.s3", "S3Storage"), "s3")
-GCS = StoreKind("gs", ("gs", "gcs"), (), ("delta_log.storage.gcs", "GcsStorage"), "gcs")
+S3 = StoreKind("s3", ("s3", "s3a"), ("s3n",), ("delta_log.storage.objects.s3", "S3Storage"), "s3")
+GCS = StoreKind("gs", ("gs", "gcs"), (), ("delta_log.storage.objects.gcs", "GcsStorage"), "gcs")
 AZURE = StoreKind(
     "abfs",
     ("abfs", "abfss", "az"),
     ("wasb", "wasbs"),
-    ("delta_log.storage.azure", "AzureStorage"),
+    ("delta_log.storage.objects.azure", "AzureStorage"),
     "azure",
     has_account=True,
     account_endpoints=("dfs", "blob"),

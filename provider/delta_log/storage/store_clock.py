@@ -26,7 +26,7 @@ def store_clock_ms(storage: Storage, directory: str, new_id: Callable[[], str] =
     :param directory: where the file is written; empty for the root. Choose one whose cleanup removes the file if this process
         is killed: the log, or on a disk any directory that :meth:`Storage.remove_leftovers` is given.
     """
-    # The name is of the pattern of temporary files on a disk (`delta_log.storage.local_leftovers`).
+    # The name is of the pattern of temporary files on a disk (`delta_log.storage.local.leftovers`).
     key = f"{directory}/.clock.{new_id().replace('-', '')}.tmp".lstrip("/")
     storage.put(key, b"What time is it?")
     try:

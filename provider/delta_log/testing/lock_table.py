@@ -7,13 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from delta_log.storage.dynamodb_lock import LockEntry, LockTable
+from delta_log.storage.lock.dynamodb_lock import LockEntry, LockTable
 
 _FIRST = f"{0:020d}.json"
 
 
 class MemoryLockTable(LockTable):
-    """Keeps every promise of :class:`~delta_log.storage.dynamodb_lock.LockTable` in a dictionary. It is thread-safe."""
+    """Keeps every promise of :class:`~delta_log.storage.lock.dynamodb_lock.LockTable` in a dictionary. It is thread-safe."""
 
     def __init__(self) -> None:
         self.entries: dict[str, LockEntry] = {}
@@ -76,7 +76,7 @@ class FaultyLockTable(LockTable):
 
 
 class LockTableContract:
-    """Tests the promises of :class:`~delta_log.storage.dynamodb_lock.LockTable`.
+    """Tests the promises of :class:`~delta_log.storage.lock.dynamodb_lock.LockTable`.
 
     A subclass gives a ``lock`` fixture, which returns an empty lock table.
     """

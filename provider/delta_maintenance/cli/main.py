@@ -220,7 +220,7 @@ def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from delta_log.runtime import Runtime
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import HumanProgress
-    from delta_maintenance.rewrite.manifest_file import RunKey
+    from delta_maintenance.rewrite.manifest.manifest_file import RunKey
     from delta_maintenance.text.report import render_report
 
     given, operation = vars(options), OPERATIONS[options.operation]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from delta_maintenance.doctor.check import OK, WARNING, Check, Examination, failed
-from delta_maintenance.engine.cluster_check import REQUIRED, ClusterVersions
-from delta_maintenance.engine.spark_examination import SparkFacts, examine_session
+from delta_maintenance.engine.spark.cluster_check import REQUIRED, ClusterVersions
+from delta_maintenance.engine.spark.examination import SparkFacts, examine_session
 from delta_maintenance.errors import ClusterIncomplete
 from delta_maintenance.progress import ProgressReporter
 

@@ -13,8 +13,8 @@ from typing import Any
 from delta_log.catalog.lookup import locate, without_catalogs
 from delta_log.errors import NotATable, StorageError
 from delta_log.runtime import Runtime
+from delta_log.storage.access_denied import identity_of
 from delta_log.storage.opening import open_storage
-from delta_log.storage.refusal import identity_of
 from delta_log.storage.schemes import kind_of, scheme_of
 from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS

@@ -1,7 +1,7 @@
 """The contract of an engine, and the errors that it hands back.
 
 An engine runs ``rewrite_bin`` on every task of a plan and returns the manifests. Each engine runs the same function, in
-this process, in worker processes or on Spark executors.
+this process or on Spark executors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 from delta_maintenance.errors import TaskFailed
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 

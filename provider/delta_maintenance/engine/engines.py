@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 from delta_log.errors import InvalidRequest
 from delta_log.storage.ambient_options import AmbientOptions, ambient_options
 from delta_maintenance.contract import JobSpec
-from delta_maintenance.engine.application_name import application_name
 from delta_maintenance.engine.choice import EngineChoice, choose_engine, choose_lister
-from delta_maintenance.engine.connect_sessions import end_connect_sessions
+from delta_maintenance.engine.connect.sessions import end_connect_sessions
 from delta_maintenance.engine.engine import Engine
+from delta_maintenance.engine.spark.application import application_name
 
 if TYPE_CHECKING:
-    from delta_maintenance.engine.detached_rewrite import DetachedRewrite
-    from delta_maintenance.engine.spark import DetachedSparkEngine, SparkEngine
+    from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
+    from delta_maintenance.engine.spark.spark_engine import DetachedSparkEngine, SparkEngine
     from delta_maintenance.progress import ProgressReporter
-    from delta_maintenance.rewrite.manifest_file import RunKey
+    from delta_maintenance.rewrite.manifest.manifest_file import RunKey
     from delta_maintenance.rewrite.task import RewriteTask
 
 
 @dataclass(frozen=True, slots=True)
-class Engines:
+class EngineFactory:
     """Chooses and makes the engines of one job.
 
     :param storage_options: of the table; never part of a spec, a report or a log.
@@ -33,7 +33,7 @@ class Engines:
     :param can_use_spark: this process is a Spark driver, or can become one.
     :param begins: the job begins this rewrite on a Spark Connect server, and does not wait for it.
     :param finishes: the job finishes this rewrite, which another job has begun.
-    :param applications: the Spark applications that were used, see :func:`~delta_maintenance.engine.spark_session.application_of`.
+    :param applications: the Spark applications that were used, see :func:`~delta_maintenance.engine.spark.session.application_of`.
     """
 
     spec: JobSpec
@@ -91,7 +91,7 @@ class Engines:
         self.applications[:] = [engine.application]
         return replace(begun, spark=engine.application)
 
-    def instead_of_lost(self) -> Engines:
+    def instead_of_lost(self) -> EngineFactory:
         """The engines of a job that begins a rewrite anew, since the server has lost the one that this job was to finish."""
         return replace(
             self, begins=self.finishes.next() if self.finishes is not None else None, finishes=None
@@ -110,7 +110,7 @@ class Engines:
 
     def _detached(self, rewrite: DetachedRewrite) -> DetachedSparkEngine:
         _require_pyspark()
-        from delta_maintenance.engine.spark import DetachedSparkEngine
+        from delta_maintenance.engine.spark.spark_engine import DetachedSparkEngine
 
         remote = os.environ.get("SPARK_REMOTE")
         if remote is None:
@@ -131,7 +131,7 @@ class Engines:
         """
         _require_pyspark()
         # Imported here, since most jobs do not need PySpark.
-        from delta_maintenance.engine.spark import SparkEngine
+        from delta_maintenance.engine.spark.spark_engine import SparkEngine
 
         return SparkEngine(
             self._session,
@@ -150,7 +150,7 @@ class Engines:
         return ambient_options(self.spec.table, self.storage_options)
 
     def _session(self) -> Any:
-        from delta_maintenance.engine.spark_session import application_of, spark_session
+        from delta_maintenance.engine.spark.session import application_of, spark_session
 
         session = spark_session(self.spark_master, application_name(self.spec))
         self.applications[:] = [application_of(session)]

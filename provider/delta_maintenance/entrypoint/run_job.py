@@ -12,7 +12,7 @@ exit code is the report's. With ``--status-id ID`` it keeps both in the table's 
 * ``DELTA_MAINTENANCE_RUN_KEY``: the key of the run;
 * ``SPARK_REMOTE``: the address of a Spark Connect server, with its token;
 * ``DELTA_MAINTENANCE_DETACHED_REWRITE``: the rewrite on that server that the job begins (``--begin``) or finishes
-  (``--finish``), see :mod:`delta_maintenance.engine.detached_rewrite`;
+  (``--finish``), see :mod:`delta_maintenance.engine.connect.detached_rewrite`;
 * ``DELTA_MAINTENANCE_PARENT_PID``: the process that wants the job. When that process is gone, the job ends.
 
 At the top, only the standard library is imported. If a library is missing, the report names it.
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
-    from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+    from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
     from delta_maintenance.job import JobSite
 
 PARENT_PID_VARIABLE = "DELTA_MAINTENANCE_PARENT_PID"
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     text: str = parsed.spec
     _watch_parent(parsed.status_id is not None)
     from delta_maintenance.contract import ErrorReport
-    from delta_maintenance.engine.spark_driver import is_spark_driver
+    from delta_maintenance.engine.spark.application import is_spark_driver
     from delta_maintenance.entrypoint.job_log import log_to
     from delta_maintenance.fast_start import start_fast
 
@@ -101,11 +101,11 @@ def _take_nonce() -> str | None:
 def _run(text: str, nonce: str | None, parsed: argparse.Namespace) -> JobReport:
     from delta_log.errors import InvalidRequest
     from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
-    from delta_maintenance.engine.spark_driver import is_spark_driver
+    from delta_maintenance.engine.spark.application import is_spark_driver
     from delta_maintenance.errors import refusal_report
     from delta_maintenance.job import JobSite, run_job
     from delta_maintenance.progress import ProgressLines
-    from delta_maintenance.rewrite.manifest_file import RunKey
+    from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 
     try:
         spec = JobSpec.from_argument(_read(text))
@@ -158,7 +158,7 @@ def _detached_rewrite() -> DetachedRewrite:
     :raises ContractError: the environment names no rewrite.
     """
     from delta_maintenance.contract import ContractError
-    from delta_maintenance.engine.detached_rewrite import DETACHED_REWRITE_VARIABLE, DetachedRewrite
+    from delta_maintenance.engine.connect.detached_rewrite import DETACHED_REWRITE_VARIABLE, DetachedRewrite
 
     text = os.environ.get(DETACHED_REWRITE_VARIABLE)
     if text is None:
@@ -196,7 +196,7 @@ def _print_report(report: JobReport, nonce: str | None) -> int:
 def _missing() -> list[str]:
     if sys.version_info < (3, 10):  # noqa: UP036 - a cluster may have any
         return ["Python 3.10 or newer"]
-    from delta_maintenance.engine.cluster_check import missing_here
+    from delta_maintenance.engine.spark.cluster_check import missing_here
 
     return missing_here()
 
@@ -262,7 +262,7 @@ def _watch(pid: int, started: str | None) -> None:
         time.sleep(_WATCH_SECONDS)
     with suppress(OSError):  # mostly that process was the reader, too
         print(f"Process {pid}, which wanted this job, is gone; the job ends.", file=sys.stderr, flush=True)
-    # Unwinding removes unfinished files and ends worker processes; if it hangs, they end with their pipes.
+    # Unwinding removes unfinished files.
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_SECONDS_TO_UNWIND)
     os._exit(1)

@@ -6,8 +6,8 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.health.facts import PlannedLayout
 from delta_maintenance.health.options import HealthOptions
 from delta_maintenance.health.planned_rewrites import rewrite_of
+from delta_maintenance.optimize.forecast.layout_advice import Query, advised_layout, clustering_advice
 from delta_maintenance.optimize.options import OptimizeOptions
-from delta_maintenance.optimize.plan.layout_advice import Query, advised_layout, clustering_advice
 from delta_maintenance.optimize.plan.table_layout import clustered_columns
 
 

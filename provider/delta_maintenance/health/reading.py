@@ -60,7 +60,7 @@ from delta_maintenance.optimize.plan.planner import min_file_size
 from delta_maintenance.optimize.plan.rewrite_tag import target_size
 from delta_maintenance.optimize.plan.table_layout import clustered_columns
 from delta_maintenance.optimize.rewritable import require_rewritable
-from delta_maintenance.vacuum.cutoff import retention_of
+from delta_maintenance.vacuum.plan.cutoff import retention_of
 
 _Result = TypeVar("_Result")
 

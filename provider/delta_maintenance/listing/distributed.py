@@ -1,6 +1,6 @@
 """A listing in parts, for a tree that is too large for one process. An engine has tasks list the parts.
 
-The tree is cut as in :mod:`delta_log.storage.object_listing`: the upper levels directory by directory, one level at a time,
+The tree is cut as in :mod:`delta_log.storage.objects.object_listing`: the upper levels directory by directory, one level at a time,
 until there are enough directories; then each directory with everything below it. If the store can start and end a listing
 at a key, a directory with very many known files is cut further, between two of them. So no part has more than some hundred
 thousand files, unless the log does not know them.
@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from delta_log.log.file_names import LOG_DIRECTORY
-from delta_log.storage.object_listing import MAX_SHALLOW_LEVELS, Run, runs_of, span_of
+from delta_log.storage.objects.object_listing import MAX_SHALLOW_LEVELS, Run, runs_of, span_of
 from delta_log.storage.storage import KeySpan, Storage
 from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames

@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from delta_log.log.file_names import LOG_DIRECTORY
-from delta_log.storage.object_listing import side_by_side
+from delta_log.storage.objects.object_listing import side_by_side
 from delta_log.storage.storage import KeySpan, Storage, TreePage
 from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames

@@ -9,8 +9,8 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.table_config.schema import parquet_levels, storable
 from delta_maintenance.optimize.plan.plan import OptimizePlan
-from delta_maintenance.rewrite.live_rows import row_tracking
-from delta_maintenance.rewrite.writer_settings import WriterSettings
+from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
+from delta_maintenance.rewrite.read.row_reader import row_tracking
 
 #: Arrow neither reads nor writes deeper columns. An array or a map takes two levels, a struct or a value one.
 MAX_LEVELS = 99

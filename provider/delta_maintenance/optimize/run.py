@@ -3,13 +3,13 @@
 Pure functions in other modules decide each step. This module puts them in order:
 
 1. Check that the table may be rewritten, and whether this transaction was committed before.
-2. Find what earlier tries of the run have finished (:mod:`delta_maintenance.optimize.resume`), and plan the rest on a
+2. Find what earlier tries of the run have finished (:mod:`delta_maintenance.optimize.commit.resume`), and plan the rest on a
    fresh snapshot. A dry run ends here.
 3. Rewrite each bin on the chosen engine. Each bin leaves a manifest.
 4. Commit once, or once per batch, under the conflict rules, and perhaps only when other writers lose least by it. Bins
    whose sources changed meanwhile are left out.
 5. Report. Delete the manifests of the run, and the files of bins that no try can commit any more
-   (:mod:`delta_maintenance.optimize.orphans`).
+   (:mod:`delta_maintenance.optimize.commit.orphans`).
 
 A run that dies leaves the table consistent, at worst with some of its batches committed. Its next try takes over the
 finished bins. A file that another try might still commit is left to VACUUM.
@@ -42,34 +42,34 @@ from delta_maintenance.errors import (
 )
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.layout.layout import ZORDER
-from delta_maintenance.optimize.batches import Batches, CommitDetails
-from delta_maintenance.optimize.copy_forecast import copy_forecast
-from delta_maintenance.optimize.gap_wait import GapWait
-from delta_maintenance.optimize.manifest_expiry import forget_old_manifests
+from delta_maintenance.optimize.commit.batches import Batches, CommitDetails
+from delta_maintenance.optimize.commit.gap_wait import GapWait
+from delta_maintenance.optimize.commit.manifest_expiry import forget_old_manifests
+from delta_maintenance.optimize.commit.orphans import remove_orphans
+from delta_maintenance.optimize.commit.remapping import VectorFiles
+from delta_maintenance.optimize.commit.resume import EarlierTries, find_earlier_tries
+from delta_maintenance.optimize.dropped_columns import files_with_dropped_columns
+from delta_maintenance.optimize.forecast.copy_forecast import copy_forecast
+from delta_maintenance.optimize.forecast.duration_forecast import forecast
+from delta_maintenance.optimize.forecast.layout_forecast import layout_forecast, measured_skipping
 from delta_maintenance.optimize.metrics import commit_metrics, dropped_bin, partition_changes
 from delta_maintenance.optimize.options import OptimizeOptions
-from delta_maintenance.optimize.orphans import remove_orphans
 from delta_maintenance.optimize.plan.candidates import candidates_for_footers
-from delta_maintenance.optimize.plan.forecast import forecast
-from delta_maintenance.optimize.plan.layout_forecast import layout_forecast, measured_skipping
 from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_tag
 from delta_maintenance.optimize.plan.table_layout import TableLayout
-from delta_maintenance.optimize.plan.tasks import tasks_of
-from delta_maintenance.optimize.remapping import VectorFiles
-from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries
 from delta_maintenance.optimize.rewritable import require_no_links, require_rewritable
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.plan_file import PlanFile
 from delta_maintenance.rewrite.bin import forget
-from delta_maintenance.rewrite.dropped_columns import files_with_dropped_columns
-from delta_maintenance.rewrite.manifest_file import check_outputs
+from delta_maintenance.rewrite.manifest.manifest_file import check_outputs
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 from delta_maintenance.text.plan import rewrite_lines
 from delta_maintenance.text.selection import taken_over_text
 
 if TYPE_CHECKING:
-    from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+    from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 
 #: How many commits a forecast searches for earlier runs.
 _HISTORY = 50
@@ -81,7 +81,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     """Rewrite files of a table (``optimize`` or ``purge``), or plan it.
 
     On a Spark Connect server, one job may begin the rewrite and another one finish it
-    (:class:`~delta_maintenance.engine.detached_rewrite.DetachedRewrite`). If the server loses the rewrite, the second job begins
+    (:class:`~delta_maintenance.engine.connect.detached_rewrite.DetachedRewrite`). If the server loses the rewrite, the second job begins
     another one for the bins that are left.
 
     :raises DeltaLogError: nothing was committed.

@@ -10,7 +10,7 @@ read back as any reader would read it: all columns of all rows are compared by c
 index and its statistics are compared with the rows.
 
 Others may write where the manifests lie. So a manifest carries a proof that this run wrote it
-(:mod:`delta_maintenance.rewrite.manifest_file`). A file without the proof counts as absent: nothing of it is taken over, and it
+(:mod:`delta_maintenance.rewrite.manifest.manifest_file`). A file without the proof counts as absent: nothing of it is taken over, and it
 is deleted where our own manifest belongs.
 
 Before its manifest is sent, no other process knows of a new file, and any failure removes it. After that, another try may read
@@ -36,16 +36,16 @@ from delta_log.storage.opening import is_on_disk
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
-from delta_maintenance.rewrite.bounds_check import BoundsCheck
-from delta_maintenance.rewrite.copied_files import copied_files_of
-from delta_maintenance.rewrite.live_rows import LiveRows, stored_columns
-from delta_maintenance.rewrite.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
-from delta_maintenance.rewrite.manifest_members import BIN_ID
+from delta_maintenance.rewrite.copy.source_footers import copied_files_of
+from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
+from delta_maintenance.rewrite.manifest.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
+from delta_maintenance.rewrite.manifest.manifest_members import BIN_ID
 from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
-from delta_maintenance.rewrite.segment_pool import SegmentPool
-from delta_maintenance.rewrite.sources import Sources
+from delta_maintenance.rewrite.read.row_reader import LiveRows, stored_columns
+from delta_maintenance.rewrite.read.segment_pool import SegmentPool
+from delta_maintenance.rewrite.read.sources import Sources
 from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, ROW_MAP_SUFFIX, BinManifest, RewriteTask
-from delta_maintenance.rewrite.writer_settings import WriterSettings
+from delta_maintenance.rewrite.verify.bounds_check import BoundsCheck
 
 _SUFFIX = ".json"
 #: How often a foreign file at the place of our manifest is removed. Another try leaves a file there once, at most.

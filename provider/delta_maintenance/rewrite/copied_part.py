@@ -8,17 +8,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
-from delta_log.parquet.assembled_file import AssembledFile, Distrust
-from delta_log.parquet.float_pages import Source, lacks_nan
-from delta_log.parquet.footer import ColumnChunk, RowGroup
-from delta_log.parquet.schema_elements import Leaf, leaves_of
 from delta_log.stats.file_stats import StatsCollector
-from delta_maintenance.rewrite.copied_files import CopiedFile, ReadAhead
-from delta_maintenance.rewrite.copied_stats import CopiedStats
-from delta_maintenance.rewrite.sources import SourceSlice
+from delta_maintenance.rewrite.copy.copied_stats import CopiedStats
+from delta_maintenance.rewrite.copy.source_footers import CopiedFile, ReadAhead
+from delta_maintenance.rewrite.read.sources import SourceSlice
+from parquet_parts.assembled_file import AssembledFile, OmittedClaims
+from parquet_parts.float_pages import Source, lacks_nan
+from parquet_parts.footer import ColumnChunk, RowGroup
+from parquet_parts.schema_elements import Leaf, leaves_of
 
 
-class ReadOfCopied(Struct, frozen=True):
+class CopyScan(Struct, frozen=True):
     """What was read of row groups that are copied.
 
     :param rows: the checksum of their rows, if it was asked for.
@@ -45,18 +45,18 @@ class CopiedPart(Struct, frozen=True):
         extents = [group.extent for group in self._row_groups if group.num_rows]
         return sum(end - start for start, end in extents)
 
-    def append_to(self, file: AssembledFile, read: Callable[[], ReadOfCopied]) -> None:
+    def append_to(self, file: AssembledFile, read: Callable[[], CopyScan]) -> None:
         """Put the row groups behind those of a new file.
 
         :param read: returns what was read of them. It is called after the bytes were copied.
         """
 
-        def distrust() -> list[Distrust]:
+        def distrust() -> list[OmittedClaims]:
             return [self._distrust(read())] * len(self._row_groups)
 
         file.append(self._copied.file, self._copied.footer, distrust, self.slice.row_groups)
 
-    def add_stats_to(self, stats: CopiedStats, read: ReadOfCopied) -> None:
+    def add_stats_to(self, stats: CopiedStats, read: CopyScan) -> None:
         stats.add(self._row_groups, self._distrust(read), read.floats)
 
     def true_floats(self, numbers: Iterable[int]) -> frozenset[int]:
@@ -76,7 +76,7 @@ class CopiedPart(Struct, frozen=True):
             true = frozenset(n for n in sorted(true) if _has_true_bounds(file, chunks[n], leaves[n]))
         return true
 
-    def _distrust(self, read: ReadOfCopied) -> Distrust:
+    def _distrust(self, read: CopyScan) -> OmittedClaims:
         """Say what the new file leaves out. Writers differ in the zeros of page indexes, which are copied as they are."""
         said = self._copied.copies.distrust
         if not read.true_floats:

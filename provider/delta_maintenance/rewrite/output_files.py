@@ -3,7 +3,7 @@
 Without a layout, rows are written in the order in which they come, and a file ends when it has its share of them. In the end either
 all files of a bin exist, or none.
 
-Threads encode segments of the rows side by side (:mod:`delta_maintenance.rewrite.segment_pool`). The caller's thread opens the
+Threads encode segments of the rows side by side (:mod:`delta_maintenance.rewrite.read.segment_pool`). The caller's thread opens the
 sources, and puts the encoded parts behind each other. Memory holds the decoded rows of one segment for each thread, and the
 encoded parts that wait for their turn, whatever the size of the file.
 """
@@ -25,27 +25,27 @@ from delta_log.arrow.row_hash import RowHash
 from delta_log.data.data_file import DataFile
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.log.data_path import encode_path, hive_directory
-from delta_log.parquet.assembled_file import AssembledFile
 from delta_log.stats.file_stats import StatsCollector
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config.schema import parse_schema
 from delta_maintenance.layout.ranks import Uint64s
-from delta_maintenance.rewrite.copied_part import CopiedPart, ReadOfCopied
-from delta_maintenance.rewrite.copied_stats import CopiedStats, unknown_floats
-from delta_maintenance.rewrite.encoded_part import EncodedPart, PartEncoder
-from delta_maintenance.rewrite.live_rows import LiveRows
-from delta_maintenance.rewrite.row_map import RowMapWriter
-from delta_maintenance.rewrite.segment_pool import SegmentPool
-from delta_maintenance.rewrite.segments import Segment, segments
-from delta_maintenance.rewrite.sources import Sources, SourceSlice
-from delta_maintenance.rewrite.spark_metadata import spark_metadata
+from delta_maintenance.rewrite.copied_part import CopiedPart, CopyScan
+from delta_maintenance.rewrite.copy.copied_stats import CopiedStats, unknown_floats
+from delta_maintenance.rewrite.encode.encoded_part import EncodedPart, PartEncoder
+from delta_maintenance.rewrite.encode.spark_metadata import spark_metadata
+from delta_maintenance.rewrite.encode.writer_notes import own_notes
+from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
+from delta_maintenance.rewrite.manifest.row_map import RowMapWriter
+from delta_maintenance.rewrite.read.row_reader import LiveRows
+from delta_maintenance.rewrite.read.segment_pool import SegmentPool
+from delta_maintenance.rewrite.read.segments import Segment, segments
+from delta_maintenance.rewrite.read.sources import Sources, SourceSlice
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask, RowMap
-from delta_maintenance.rewrite.writer_notes import own_notes
-from delta_maintenance.rewrite.writer_settings import WriterSettings
+from parquet_parts.assembled_file import AssembledFile
 
 if TYPE_CHECKING:
-    from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
-    from delta_maintenance.rewrite.received_file import ReceivedFile
+    from delta_maintenance.rewrite.sort.laid_out_rows import LaidOutRows
+    from delta_maintenance.rewrite.sort.shuffled_file import ReceivedFile
 
 #: Called with the bytes of each source after its rows were written.
 OnProgress = Callable[[int], None]
@@ -78,7 +78,7 @@ class Outputs(Struct, frozen=True):
 
 
 #: What a thread does for a part.
-_Result: TypeAlias = EncodedPart | ReadOfCopied
+_Result: TypeAlias = EncodedPart | CopyScan
 
 
 class _Work(Struct, frozen=True):
@@ -198,7 +198,7 @@ def _laid_out_rows(
     if task.layout is None:
         return None
     # Imported here: most bins have no layout.
-    from delta_maintenance.rewrite.laid_out_rows import LaidOutRows
+    from delta_maintenance.rewrite.sort.laid_out_rows import LaidOutRows
 
     return LaidOutRows(task, sources, live, settings.row_group_bytes, pool)
 
@@ -231,7 +231,7 @@ def _read_of_copied(
     settings: WriterSettings,
     part: SourceSlice,
     batches: Callable[[], Iterable[pa.RecordBatch]],
-) -> ReadOfCopied:
+) -> CopyScan:
     """Read what is needed beside the bytes of row groups: a checksum of the rows, and the bounds of floats."""
     found = RowHash()
     if task.verify == "full":
@@ -239,7 +239,7 @@ def _read_of_copied(
             found = found.plus(RowHash.of(batch))
     if task.rewrite != "auto":
         # Who asks for copies whatever their size wants them cheap, and has no bounds of these columns.
-        return ReadOfCopied(found)
+        return CopyScan(found)
     assert part.opened.copied is not None
     distrust = part.opened.copied.copies.distrust
     unknown = unknown_floats(settings.stats_columns, live.schema, distrust) if distrust.bounds else {}
@@ -249,7 +249,7 @@ def _read_of_copied(
     if floats is not None:
         for batch in live.columns_of(part, {column.path[0] for column in columns}):
             floats.update(batch)
-    return ReadOfCopied(found, floats, true_floats)
+    return CopyScan(found, floats, true_floats)
 
 
 def _is_little(task: RewriteTask, part: _Work) -> bool:
@@ -262,9 +262,9 @@ def _reads_copied(task: RewriteTask) -> bool:
     return task.verify == "full" or task.rewrite == "auto"
 
 
-def _as_read(result: Future[_Result]) -> ReadOfCopied:
+def _as_read(result: Future[_Result]) -> CopyScan:
     found = result.result()
-    assert isinstance(found, ReadOfCopied)
+    assert isinstance(found, CopyScan)
     return found
 
 
@@ -274,7 +274,7 @@ def _with_rows(
     """Leave out parts without rows. Report the sources of a part when the next one is asked for."""
     for work, result in parts:
         part = CopiedPart(work.copied) if work.copied is not None else result.result()
-        assert not isinstance(part, ReadOfCopied)
+        assert not isinstance(part, CopyScan)
         if part.num_rows:
             yield work, part, result
         if on_progress is not None:

@@ -11,7 +11,7 @@ Both are plain values with a JSON form: they cross process and machine boundarie
    (:class:`~delta_maintenance.errors.NewerManifest`);
 4. neither holds a secret. A worker gets storage options and the run's key separately.
 
-:mod:`delta_maintenance.rewrite.manifest_file` stores a manifest and checks it when it is read.
+:mod:`delta_maintenance.rewrite.manifest.manifest_file` stores a manifest and checks it when it is read.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class OutputFile(Struct, frozen=True):
 
 
 class RowMap(Struct, frozen=True):
-    """What a manifest says of the bin's row map (:mod:`delta_maintenance.rewrite.row_map`).
+    """What a manifest says of the bin's row map (:mod:`delta_maintenance.rewrite.manifest.row_map`).
 
     :param token: random part of the file's name.
     :param sha256: of the file's content.
@@ -107,7 +107,7 @@ class RewriteTask(Struct, frozen=True):
     :param reader_features: of the table's protocol.
     :param verify: ``full``: read the new file back and compare a checksum of all columns.
     :param num_outputs: the number of files of about equal size that get the rows.
-    :param rewrite: which row groups are copied as bytes (:mod:`delta_maintenance.rewrite.copying`).
+    :param rewrite: which row groups are copied as bytes (:mod:`delta_maintenance.rewrite.copy.copy_rules`).
     :param begin_before_ms: milliseconds since the epoch after which no worker begins the task.
     :param planned_bytes: the live bytes of the sources, as the plan estimated them.
     :param layout: how the rows are divided between the files and sorted; ``None``: they keep their order.

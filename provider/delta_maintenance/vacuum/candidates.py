@@ -18,21 +18,22 @@ from delta_log.log.log_segment import LogListing, list_log
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import require_same_log
 from delta_log.storage.storage import Storage
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.distributed import DistributedListing
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.inventory import OpenStorage, read_inventory
-from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, list_files
+from delta_maintenance.listing.key_columns import directories_of
+from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, list_files, not_listed
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.vacuum.cutoff import Retention, retention_of
-from delta_maintenance.vacuum.foreign_tables import neighbours_of, require_same_table, without_neighbours
+from delta_maintenance.vacuum.commit_reader import RecentCommits
 from delta_maintenance.vacuum.lite import removed_files
+from delta_maintenance.vacuum.nested_tables import neighbours_of, require_same_table, without_neighbours
 from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.vacuum.plan.cutoff import Retention, retention_of
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.plan.planner import VacuumBasis, plan_vacuum, suspects, unprotected
 from delta_maintenance.vacuum.plan.protected_files import ProtectedFiles, protected_files
-from delta_maintenance.vacuum.recent_commits import RecentCommits
-from delta_maintenance.vacuum.symbolic_links import refuse_links, without_links
 
 _LOOKED_UP_ROWS = 1 << 13
 
@@ -63,7 +64,7 @@ def find_candidates(
     :param snapshot: any version; the listing follows its partition columns and properties.
     :param distributed: lists the table on other machines; the plan is the same.
     :raises VacuumRefused: see :mod:`delta_maintenance.vacuum.plan.planner` and
-        :mod:`delta_maintenance.vacuum.foreign_tables`.
+        :mod:`delta_maintenance.vacuum.nested_tables`.
     :raises InvalidRequest: the options do not fit this table.
     :raises UnsupportedFeature: the table uses a feature that VACUUM does not support.
     :raises TableReplaced: the table was deleted or replaced meanwhile.
@@ -206,3 +207,38 @@ def _earliest_commit_ms(log: LogListing, now_ms: int) -> int | None:
     if 0 in log.commits:
         return None
     return min((commit.info.modification_time_ms for commit in log.commits.values()), default=now_ms)
+
+
+def without_links(storage: Storage, files: pa.Table) -> pa.Table:
+    """Select the files that are no symbolic links and to which no link leads.
+
+    :param files: files that no listing of ours found. If all their times are still unknown, the look-up of the times leaves
+        links out (:meth:`~delta_log.storage.storage.Storage.sizes_and_times`).
+    """
+    is_known = pc.is_valid(files.column("modification_time_ms"))
+    if not storage.has_directories or not pc.any(is_known, min_count=0).as_py():
+        return files
+    links = storage.symbolic_links(files.column("key").to_pylist())
+    return files.filter(pa.array([link is None for link in links], pa.bool_()))
+
+
+def refuse_links(storage: Storage, basis: VacuumBasis, plan: VacuumPlan) -> None:
+    """
+    :raises VacuumRefused: a protected file is reached through a symbolic link. The link may lead to a place in the table
+        where the file has a name that the log does not know, so that it would be deleted as an orphan.
+    """
+    listing, candidates = basis.listing, plan.candidates
+    if not storage.has_directories or not len(candidates) or (plan.mode == "full" and not listing.others):
+        return
+    protected = basis.protected.keys
+    if plan.mode == "full":
+        keys = not_listed(protected, listing).to_pylist()
+    else:  # without a listing, looking at each directory has to do
+        keys = sorted(directories_of(protected))
+    for key, link in zip(keys, storage.symbolic_links(keys), strict=True):
+        if link is not None:
+            raise VacuumRefused(
+                f"{key}, which the log names and which is needed, is reached through the symbolic link {link}, and what that "
+                "leads to may be among the files that would be deleted. Nothing was deleted. Put the files in the place of "
+                "the link."
+            )

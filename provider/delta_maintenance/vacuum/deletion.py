@@ -23,8 +23,8 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.errors import VacuumIncomplete
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.units import counted, format_bytes
-from delta_maintenance.vacuum.commit_bodies import commit_bodies
-from delta_maintenance.vacuum.foreign_tables import require_same_table
+from delta_maintenance.vacuum.commit_reader import commit_bodies
+from delta_maintenance.vacuum.nested_tables import require_same_table
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.plan.protected_files import mentions_of
 

@@ -18,9 +18,9 @@ from msgspec import Struct
 from delta_log.log.file_names import checksum_key
 from delta_log.storage.storage import Storage
 from delta_maintenance.errors import VacuumRefused
+from delta_maintenance.vacuum.independent_replay import SecondReading, read_log_again
 from delta_maintenance.vacuum.plan.plan import VacuumPlan
 from delta_maintenance.vacuum.plan.planner import VacuumBasis
-from delta_maintenance.vacuum.second_reading import SecondReading, read_log_again
 
 STRENGTHS = ("commits", "checkpoint_and_checksum", "checkpoint")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from delta_log.parquet import metadata as parquet
-from delta_log.parquet.metadata import ColumnIndex
-from delta_log.parquet.thrift_compact import ThriftStruct
+from parquet_parts import page_index as parquet
+from parquet_parts.page_index import ColumnIndex
+from parquet_parts.thrift_compact import ThriftStruct
 from tests.support.checks.parquet_edits import edited, footer_bytes
 
 #: Fields in ColumnMetaData.

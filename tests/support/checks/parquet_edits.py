@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from delta_log.parquet import metadata
-from delta_log.parquet.footer import MAGIC
-from delta_log.parquet.thrift_compact import STRUCT, ThriftList, ThriftStruct
+from parquet_parts import page_index as metadata
+from parquet_parts.footer import MAGIC
+from parquet_parts.thrift_compact import STRUCT, ThriftList, ThriftStruct
 
 #: Fields in Statistics: whether the bounds are exact.
 _EXACT = (7, 8)

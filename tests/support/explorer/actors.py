@@ -25,18 +25,18 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction, find_transaction
-from delta_maintenance.optimize.batches import Batches, CommitDetails
-from delta_maintenance.optimize.gap_wait import GapWait
-from delta_maintenance.optimize.orphans import remove_orphans
+from delta_maintenance.optimize.commit.batches import Batches, CommitDetails
+from delta_maintenance.optimize.commit.gap_wait import GapWait
+from delta_maintenance.optimize.commit.orphans import remove_orphans
+from delta_maintenance.optimize.commit.remapping import Remapping
+from delta_maintenance.optimize.commit.resume import EarlierTries, find_earlier_tries
 from delta_maintenance.optimize.plan.bin_id import bin_id_of
 from delta_maintenance.optimize.plan.plan import source_of
-from delta_maintenance.optimize.remapping import Remapping
-from delta_maintenance.optimize.resume import EarlierTries, find_earlier_tries
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import forget, publish, read_manifest
-from delta_maintenance.rewrite.manifest_file import RunKey
-from delta_maintenance.rewrite.row_map import RowMapWriter, new_places
-from delta_maintenance.rewrite.row_positions import NewPlaces
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.row_map import RowMapWriter, new_places
+from delta_maintenance.rewrite.manifest.row_positions import NewPlaces
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 from delta_maintenance.vacuum.candidates import find_candidates
 from delta_maintenance.vacuum.execution import execute_plan

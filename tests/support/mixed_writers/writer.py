@@ -26,7 +26,7 @@ from delta_log.log.log_segment import list_log
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 from tests.support.mixed_writers.fleet import ROWS_PER_APPEND, Journal, Order, Writer
 from tests.support.runs.maintenance_runs import run

@@ -22,13 +22,13 @@ from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.engine.choice import EngineChoice
 from delta_maintenance.engine.engine import BinResult, Engine
-from delta_maintenance.engine.engines import Engines
+from delta_maintenance.engine.engines import EngineFactory
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.optimize import run as optimize
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.bin import manifests_of
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 #: One key for all runs of the tests, so that each try continues where an earlier try of its run stopped.
@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - each is an option of its own, by keyword
 
 
 @dataclass(frozen=True)
-class GivenEngine(Engines):
+class GivenEngine(EngineFactory):
     """Chooses the engine of a test."""
 
     engine: Engine = field(default_factory=lambda: LocalEngine({}))

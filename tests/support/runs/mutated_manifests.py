@@ -32,7 +32,7 @@ from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.errors import NewerManifest
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite.manifest_file import RunKey, parsed_text, unsealed
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey, parsed_text, unsealed
 from delta_maintenance.rewrite.task import MANIFEST_VERSION, BinManifest, RewriteTask
 from tests.support.runs.maintenance_runs import RUN_KEY, WatchedEngine
 from tests.support.runs.maintenance_runs import run as maintain

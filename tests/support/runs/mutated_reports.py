@@ -18,8 +18,8 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.operators.failure import raise_for
-from airflow_delta.operators.task_log import tell_report
 from airflow_delta.runners.job_output import JobOutput, JobProgress
+from airflow_delta.runners.task_log import tell_report
 from delta_maintenance.contract import (
     PROGRESS_PREFIX,
     REPORT_PREFIX,

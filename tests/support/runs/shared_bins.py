@@ -14,14 +14,19 @@ import pyarrow as pa
 import pytest
 
 from delta_log.storage.opening import open_storage
-from delta_maintenance.engine import shared_bins, spark
 from delta_maintenance.engine.engine import BinResult
-from delta_maintenance.engine.shared_bins import SharedBins
-from delta_maintenance.engine.sharing_task import SharedPlan, divide_shares, examine_shares, write_files
+from delta_maintenance.engine.spark import spark_engine
+from delta_maintenance.engine.spark.sharing import shared_bin, shared_bins
+from delta_maintenance.engine.spark.sharing.shared_bin import Share
+from delta_maintenance.engine.spark.sharing.shared_bins import SharedBins
+from delta_maintenance.engine.spark.sharing.sharing_task import (
+    SharedPlan,
+    divide_shares,
+    examine_shares,
+    write_files,
+)
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.rewrite import shared_bin
-from delta_maintenance.rewrite.manifest_file import RunKey
-from delta_maintenance.rewrite.shared_bin import Share
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.task import RewriteTask
 
 
@@ -29,11 +34,11 @@ def share_every_bin(patch: pytest.MonkeyPatch) -> None:
     """Makes the Spark engine share bins of any size, also in an embedded session."""
     patch.setattr(shared_bins, "LEAST_BYTES", 1)
     patch.setattr(shared_bins, "SHARE_BYTES", 2000)
-    patch.setattr(spark, "own_processors", lambda session: None)
+    patch.setattr(spark_engine, "own_processors", lambda session: None)
 
 
 class ShuffleHere:
-    """A :class:`~delta_maintenance.engine.shared_bins.Shuffle` without a cluster.
+    """A :class:`~delta_maintenance.engine.spark.sharing.shared_bins.Shuffle` without a cluster.
 
     :param partitions: that the files are divided between; ``None``: each has one.
     """

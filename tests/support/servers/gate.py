@@ -74,7 +74,7 @@ class Loader:
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name != "delta_log.storage.local":
+        if name != "delta_log.storage.local.local_storage":
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None:

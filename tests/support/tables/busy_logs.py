@@ -8,7 +8,7 @@ from typing import Any
 
 from delta_log import Table
 from delta_log.log.file_names import commit_key
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 
 
 def write_statements(

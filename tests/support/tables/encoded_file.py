@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
-from delta_log.parquet.assembled_file import AssembledFile
-from delta_maintenance.rewrite.encoded_part import PartEncoder
-from delta_maintenance.rewrite.writer_settings import WriterSettings
+from delta_maintenance.rewrite.encode.encoded_part import PartEncoder
+from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
+from parquet_parts.assembled_file import AssembledFile
 
 
 def encoded_file(

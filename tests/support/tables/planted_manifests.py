@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from delta_log import Table
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.rewrite.task import REWRITE_TAG, RewriteTask
 
 #: The one row that every forged data file holds.

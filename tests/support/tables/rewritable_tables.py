@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from delta_log.data.deletion_vector import write_deletion_vectors
 from delta_log.data.row_bitmap import RowBitmap
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.table_config.schema import ArrayType, DataType, MapType, StructType, arrow_schema, parse_schema
 
 Rows = Sequence[Mapping[str, Any]]

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from delta_log.parquet.thrift_compact import (
+from parquet_parts.thrift_compact import (
     BINARY,
     BOOLEAN,
     DOUBLE,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from delta_log import Snapshot, Table
 from delta_log.data.scan import vector_of
 from delta_log.log.file_names import commit_key
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.table_config.features import writer_features
 
 _COLUMNS = {

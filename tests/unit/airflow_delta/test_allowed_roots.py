@@ -18,6 +18,7 @@ from tests.support.runs.triggerer import Triggerer, in_a_loop
 
 from airflow_delta.assets import maintenance_asset
 from airflow_delta.hooks import DeltaTableHook
+from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
     DeltaOptimizeOperator,
@@ -32,7 +33,6 @@ from airflow_delta.sensors import (
 )
 from airflow_delta.testing import FakeAssetStateStore, FakeJobRunner, FakeStateStore, committed
 from airflow_delta.triggers import DeltaDeletionVectorRatioTrigger, DeltaTableVersionTrigger
-from airflow_delta.triggers.watched_store import watched_store
 from delta_log.errors import InvalidRequest
 
 pytestmark = pytest.mark.usefixtures("settled_deferrals")

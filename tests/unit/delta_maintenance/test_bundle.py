@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import delta_maintenance
-from delta_maintenance.bundle import build_bundle
+from delta_maintenance.bundle import PACKAGES, build_bundle
 
 HOME = Path(delta_maintenance.__file__).parents[1]
 
@@ -22,21 +22,22 @@ def run(program: str, path: Path | str) -> str:
     return result.stdout.strip()
 
 
-def test_the_bundle_holds_both_packages_and_nothing_else(tmp_path: Path) -> None:
+def test_the_bundle_holds_the_packages_of_a_job_and_nothing_else(tmp_path: Path) -> None:
     names = zipfile.ZipFile(build_bundle(tmp_path)).namelist()
     assert {
+        "parquet_parts/footer.py",
         "delta_log/__init__.py",
         "delta_maintenance/contract.py",
         "delta_maintenance/rewrite/bin.py",
     } <= set(names)
-    assert {name.partition("/")[0] for name in names} == {"delta_log", "delta_maintenance"}
+    assert {name.partition("/")[0] for name in names} == {"parquet_parts", "delta_log", "delta_maintenance"}
     assert all(name.endswith(".py") for name in names)
 
 
 def test_the_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) -> None:
     bundle = build_bundle(tmp_path / "here")
     elsewhere = tmp_path / "elsewhere"
-    for package in ("delta_log", "delta_maintenance"):
+    for package in PACKAGES:
         shutil.copytree(HOME / package, elsewhere / package)
     (elsewhere / "delta_log" / "old.pyc").write_bytes(b"")
     program = "import sys; from pathlib import Path; from delta_maintenance.bundle import build_bundle; "
@@ -58,7 +59,7 @@ def test_a_bundle_builds_itself_again(tmp_path: Path) -> None:
 
 def test_a_changed_source_makes_another_bundle(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    for package in ("delta_log", "delta_maintenance"):
+    for package in PACKAGES:
         shutil.copytree(HOME / package, copy / package)
     with (copy / "delta_log" / "version.py").open("a") as file:
         file.write("# changed\n")

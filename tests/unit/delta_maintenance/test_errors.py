@@ -4,7 +4,7 @@ import json
 
 from delta_log.errors import CorruptLog
 from delta_maintenance.contract import ContractError, ErrorReport
-from delta_maintenance.errors import TaskFailed, VacuumIncomplete, WorkerDied, error_report, refusal_report
+from delta_maintenance.errors import TaskFailed, VacuumIncomplete, error_report, refusal_report
 
 
 def test_an_error_of_ours_is_reported_with_its_facts() -> None:
@@ -44,16 +44,6 @@ def test_the_error_of_a_task_is_reported_as_what_it_was_where_it_happened() -> N
     assert error_report(failed).to_dict() == {**original.to_dict(), "bin_id": "bin7"}
     assert str(failed) == original.message
     assert not failed.retryable
-
-
-def test_a_dead_worker_is_told_by_bin_and_exit_code() -> None:
-    report = error_report(WorkerDied("bin7", -9, 3 << 20, 12))
-    assert (
-        "bin7 (12 files, 3.0 MiB) ended with signal 9. Perhaps the machine ran out of memory"
-        in report.message
-    )
-    assert report.facts == {"bin_id": "bin7", "exit_code": -9}
-    assert report.retryable
 
 
 def test_a_report_survives_json() -> None:

@@ -12,7 +12,7 @@ from delta_maintenance.job import RUN, JobSite, _with_reading, run_job
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 
 
 def test_every_operation_is_carried_out_and_no_other() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delta_maintenance.contract import PROGRESS_PREFIX
-from delta_maintenance.progress import REWRITING, HumanProgress, JobProgress, Pace, ProgressLines
+from delta_maintenance.progress import REWRITING, HumanProgress, JobProgress, ProgressLines, ProgressThrottle
 
 
 class Clock:
@@ -86,9 +86,11 @@ def test_people_are_told_how_long_it_takes() -> None:
     ]
 
 
-def shown(steps: Iterable[tuple[float, JobProgress]], pace: Pace | None = None) -> list[tuple[float, str]]:
+def shown(
+    steps: Iterable[tuple[float, JobProgress]], pace: ProgressThrottle | None = None
+) -> list[tuple[float, str]]:
     """The lines for people, each with its time."""
-    pace, lines = pace or Pace(), []
+    pace, lines = pace or ProgressThrottle(), []
     for now, progress in steps:
         pace, due = pace.told(progress, now)
         lines += [(now, line) for line in due]

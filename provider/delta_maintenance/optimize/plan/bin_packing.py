@@ -4,7 +4,7 @@ The files of a group (a partition) are sorted by size, equal sizes by path. A bi
 the maximum. A bin is kept if it joins at least two files, or holds a file that was chosen for its own sake.
 
 A file must also *earn* its place. If it is much larger than all files before it in the bin, rewriting its bytes would remove
-little, and the next run would do it again. Such a file begins a new bin (:class:`Thrift`). Without this rule, two outputs of
+little, and the next run would do it again. Such a file begins a new bin (:class:`MergeRule`). Without this rule, two outputs of
 one group would together always exceed the maximum.
 
 Bins do not depend on each other: if the files of some bins are gone, the others are packed as before.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Int64s: TypeAlias = "npt.NDArray[np.int64]"
 
 
-class Thrift(Struct, frozen=True):
+class MergeRule(Struct, frozen=True):
     """When a file may join smaller ones.
 
     :param factor: how many times as large as all of them together it may be.
@@ -70,7 +70,7 @@ def pack(
     paths: pa.Array | pa.ChunkedArray,
     max_bytes: int,
     chosen_alone: npt.NDArray[np.bool_] | None = None,
-    thrift: Thrift | None = None,
+    merge_rule: MergeRule | None = None,
     first_by: Int64s | None = None,
 ) -> Bins:
     """Pack files into bins.
@@ -79,7 +79,7 @@ def pack(
     :param sizes: bytes per file, none negative.
     :param paths: orders files of equal size, so that the order of the input does not matter.
     :param chosen_alone: files that are worth a bin of their own.
-    :param thrift: ``None``: every file earns its place.
+    :param merge_rule: ``None``: every file earns its place.
     :param first_by: orders the files of a group before their sizes do.
     """
     if len(sizes) == 0:
@@ -88,7 +88,7 @@ def pack(
     order = _order(groups, sizes, paths, first_by)
     sorted_groups, sorted_sizes = groups[order], sizes[order]
     alone = np.zeros(len(order), np.bool_) if chosen_alone is None else chosen_alone[order]
-    starts = _starts(sorted_groups, sorted_sizes, max_bytes, alone, thrift)
+    starts = _starts(sorted_groups, sorted_sizes, max_bytes, alone, merge_rule)
     ends = np.append(starts[1:], len(order))
     worth = (ends - starts >= 2) | np.logical_or.reduceat(alone, starts)
     left = _left(sorted_groups, sorted_sizes, max_bytes, starts, worth)
@@ -120,7 +120,7 @@ def _starts(
     sizes: Int64s,
     max_bytes: int,
     alone: npt.NDArray[np.bool_],
-    thrift: Thrift | None,
+    merge_rule: MergeRule | None,
 ) -> Int64s:
     """Where each bin starts among files sorted by group and size."""
     until = np.cumsum(sizes)
@@ -133,8 +133,8 @@ def _starts(
     while at < len(following):
         starts.append(at)
         full = following[at]
-        if thrift is not None and sizes[full - 1] > thrift.free_bytes:
-            full = _unearned(sizes, until, alone, thrift, at, full)
+        if merge_rule is not None and sizes[full - 1] > merge_rule.free_bytes:
+            full = _unearned(sizes, until, alone, merge_rule, at, full)
         at = full
     return np.array(starts, np.int64)
 
@@ -176,11 +176,11 @@ def _left(
 
 
 def _unearned(
-    sizes: Int64s, until: Int64s, alone: npt.NDArray[np.bool_], thrift: Thrift, start: int, end: int
+    sizes: Int64s, until: Int64s, alone: npt.NDArray[np.bool_], merge_rule: MergeRule, start: int, end: int
 ) -> int:
     """The first file of a bin that does not earn its place; `end` if all do."""
     before = until[start : end - 1] - until[start] + sizes[start]
-    allowed = np.maximum(thrift.factor * before, thrift.free_bytes)
+    allowed = np.maximum(merge_rule.factor * before, merge_rule.free_bytes)
     unearned = (sizes[start + 1 : end] > allowed) & ~alone[start + 1 : end]
     first = int(np.argmax(unearned)) if len(unearned) else 0
     return start + 1 + first if len(unearned) and unearned[first] else end

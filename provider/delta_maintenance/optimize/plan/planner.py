@@ -6,7 +6,7 @@
    A layout chooses by rules of its own (:mod:`delta_maintenance.optimize.plan.layout_candidates`).
 2. Group them by partition and pack each group next-fit (:mod:`delta_maintenance.optimize.plan.bin_packing`). A bin of one
    file is kept only if the file was chosen for more than its size. A small file is only put together with others that are
-   worth rewriting it (:data:`THRIFT_FACTOR`).
+   worth rewriting it (:data:`MERGE_FACTOR`).
 3. Put the biggest bins first, so that parallel workers end together. Bins of hot partitions come last, or wait
    (:mod:`delta_maintenance.optimize.plan.hot_partitions`).
 4. Take the bins that the budget allows (:mod:`delta_maintenance.optimize.plan.budget`).
@@ -30,7 +30,7 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_id import BinIds, split_bin_id
-from delta_maintenance.optimize.plan.bin_packing import Bins, Int64s, Thrift, pack
+from delta_maintenance.optimize.plan.bin_packing import Bins, Int64s, MergeRule, pack
 from delta_maintenance.optimize.plan.budget import NOTHING_BEFORE, PriorWork, cut_bin, within_budget
 from delta_maintenance.optimize.plan.candidates import Candidates
 from delta_maintenance.optimize.plan.hot_partitions import hot_groups
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _DEFAULT_MIN_SHARE = 0.75
 #: A file joins smaller ones if it is at most so many times as large as they are together. With a hundred files of 1 MB each
 #: night, a byte is rewritten two and a half times before its file is large enough.
-THRIFT_FACTOR = 1.5
+MERGE_FACTOR = 1.5
 #: A file smaller than this part of the target always joins.
 _FREE_SHARE = 64
 #: More than all files of a table.
@@ -187,8 +187,8 @@ class _Packing(Struct, frozen=True, eq=False):
         else:
             if cubes is not None:
                 together = together * (int(cubes.max(initial=0)) + 1) + cubes[chosen]
-            thrift = Thrift(THRIFT_FACTOR, target // _FREE_SHARE)
-            bins = pack(together, live, paths, target, alone, thrift)
+            merge_rule = MergeRule(MERGE_FACTOR, target // _FREE_SHARE)
+            bins = pack(together, live, paths, target, alone, merge_rule)
         return cls(candidates, tag, target, chosen, bins, alone, hot, layout)
 
     def describe(self, bins: Bins) -> list[PlannedBin]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_maintenance.vacuum.cutoff import Retention
+from delta_maintenance.vacuum.plan.cutoff import Retention
 
 #: Why a file may be deleted, in the order of reports; :data:`delta_maintenance.text.plan.VACUUM_REASONS` has the words.
 ORPHAN, EXPIRED, DEAD_VECTOR, OLD_CHANGE_DATA = (

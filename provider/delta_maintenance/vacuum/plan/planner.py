@@ -27,8 +27,8 @@ from delta_maintenance.listing.listing import Listing
 from delta_maintenance.listing.neighbours import in_words
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.units import HOUR_MS
-from delta_maintenance.vacuum.cutoff import Retention
 from delta_maintenance.vacuum.options import VacuumOptions
+from delta_maintenance.vacuum.plan.cutoff import Retention
 from delta_maintenance.vacuum.plan.plan import (
     CANDIDATE_SCHEMA,
     REASONS,

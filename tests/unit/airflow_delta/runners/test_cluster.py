@@ -15,9 +15,9 @@ from airflow_delta.runners.cluster import ClusterJobRunner, runner_of
 from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.standalone_master import StandaloneMaster
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.rewrite.manifest_file import RunKey
+from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.status_file import StatusFile
 
 KEY, ID = "ab" * 32, "cd" * 16

@@ -24,7 +24,7 @@ _CANCELS = """
 import sys
 from airflow_delta.runners.job_runner import JobLost
 from airflow_delta.runners.spark_connect import SparkConnectRunner
-from delta_maintenance.engine.detached_rewrite import DetachedRewrite
+from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 runner = SparkConnectRunner("connect")
 runner.prepare()
 known = set(sys.modules)

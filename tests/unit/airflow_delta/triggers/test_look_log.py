@@ -5,8 +5,8 @@ from contextvars import ContextVar
 
 import pytest
 
+from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.triggers.look_log import REPEAT_SECONDS, LookLog, awaited_text, seen_text
-from airflow_delta.triggers.watched_store import watched_store
 from delta_log.tail.commit_summary import CommitFilter, CommitSummary
 from delta_log.tail.version_range import Awaited
 

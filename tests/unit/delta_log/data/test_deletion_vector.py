@@ -27,7 +27,7 @@ from delta_log.data.row_bitmap import RowBitmap
 from delta_log.data.z85 import encode_z85
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
 from delta_log.log.actions import DeletionVector
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.testing import MemoryStorage
 
 GOLDEN_ROWS = [3, 4, 7, 11, 18, 29]

@@ -17,9 +17,9 @@ from tests.support.repetition import examples
 
 from delta_log.data.data_file import ColumnMemory, DataFile
 from delta_log.data.gathered_files import GatheredFiles
-from delta_log.parquet.footer import Footer, footer_start
 from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema
 from delta_log.testing import MemoryStorage
+from parquet_parts.footer import Footer, footer_start
 
 _TYPES: dict[str, Any] = {
     "id": "long",

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, plan_reads
-from delta_log.parquet.chunk_form import DATA_PAGE, DICTIONARY_PAGE
-from delta_log.parquet.footer import Footer, read_end
+from parquet_parts.chunk_template import DATA_PAGE, DICTIONARY_PAGE
+from parquet_parts.footer import Footer, read_end
 
 BATCH_BYTES = 16 << 20
 WIDE_BYTES = 36_000

@@ -7,7 +7,7 @@ import pytest
 
 from delta_log.errors import AccessDenied, InvalidRequest
 from delta_log.storage.assumed_role import AssumedRole, with_session
-from delta_log.storage.dynamodb_lock import LockOptions
+from delta_log.storage.lock.dynamodb_lock import LockOptions
 
 ROLE = "arn:aws:iam::123456789012:role/lake"
 

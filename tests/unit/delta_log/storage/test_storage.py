@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from delta_log.errors import InvalidRequest, StorageError
-from delta_log.storage import local as local_storage
-from delta_log.storage.local import LocalStorage, local_failure
+from delta_log.storage.local import local_storage
+from delta_log.storage.local.local_storage import LocalStorage, local_failure
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_log.testing import MemoryStorage, StorageContract

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.storage.storage import Storage
 from delta_log.storage.wrapped import WrappedStorage
 from delta_log.testing import FaultyStorage, MemoryStorage, StorageContract

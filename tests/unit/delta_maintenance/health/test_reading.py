@@ -23,7 +23,7 @@ from delta_maintenance.health.reading import read_health
 from delta_maintenance.health.removed_files import removed_files
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.vacuum.cutoff import retention_of
+from delta_maintenance.vacuum.plan.cutoff import retention_of
 
 
 def cutoff_ms(now_ms: int) -> int:

@@ -33,7 +33,7 @@ from delta_log import Table
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.object_listing import SpanPage, list_object_tree, list_span_tree
+from delta_log.storage.objects.object_listing import SpanPage, list_object_tree, list_span_tree
 from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, Storage, TreePage
 from delta_log.testing import MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec

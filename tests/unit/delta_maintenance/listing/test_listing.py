@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import ListingCollector
 

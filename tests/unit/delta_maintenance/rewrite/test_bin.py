@@ -20,15 +20,15 @@ from tests.support.runs.maintenance_runs import RUN_KEY, keys, manifests, run
 
 from delta_log import Table
 from delta_log.errors import AccessDenied, StorageError
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.storage.storage import Storage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.errors import NewerManifest
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.rewrite.bin import manifest_key, publish, read_manifest, rewrite_bin
-from delta_maintenance.rewrite.manifest_file import parsed, sealed
+from delta_maintenance.rewrite.manifest.manifest_file import parsed, sealed
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 
 ROWS = list(range(40))

@@ -13,7 +13,7 @@ from tests.support.runs.distributed_listings import described, plan_or_refusal
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
-from delta_log.storage.local import LocalStorage
+from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.storage.storage import EnterDirectories, TreePage
 from delta_maintenance.vacuum.candidates import PlannedVacuum
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_maintenance.optimize.plan.bin_packing import Thrift, pack
+from delta_maintenance.optimize.plan.bin_packing import MergeRule, pack
 from delta_maintenance.optimize.plan.selection import ALONE, LEFT_OVER, TOO_LARGE_TOGETHER, UNMATCHED
 
 FILES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12), st.booleans()), max_size=40)
@@ -55,14 +55,14 @@ def test_bins_are_those_of_next_fit_file_by_file(files: list[tuple[int, int, boo
     assert bins_of(files, max_bytes) == naive(files, max_bytes)
 
 
-@given(FILES, st.integers(1, 30), st.sampled_from([None, Thrift(1.5, 1)]))
+@given(FILES, st.integers(1, 30), st.sampled_from([None, MergeRule(1.5, 1)]))
 def test_what_is_said_of_files_without_a_bin_is_true(
-    files: list[tuple[int, int, bool]], max_bytes: int, thrift: Thrift | None
+    files: list[tuple[int, int, bool]], max_bytes: int, merge_rule: MergeRule | None
 ) -> None:
     groups, sizes, alone = (np.array([file[at] for file in files]) for at in range(3))
     paths = pa.array([f"f{number:03}" for number in range(len(files))], pa.string())
     packed = pack(
-        groups.astype(np.int64), sizes.astype(np.int64), paths, max_bytes, alone.astype(np.bool_), thrift
+        groups.astype(np.int64), sizes.astype(np.int64), paths, max_bytes, alone.astype(np.bool_), merge_rule
     )
     said = {int(row): reason for reason, rows in packed.left.items() for row in rows}
     in_bins = [int(row) for members in packed for row in members]
@@ -76,7 +76,7 @@ def test_what_is_said_of_files_without_a_bin_is_true(
             assert others
             assert not fitting
         elif reason == UNMATCHED:
-            assert thrift is not None
+            assert merge_rule is not None
             assert fitting
         else:
             assert reason == LEFT_OVER

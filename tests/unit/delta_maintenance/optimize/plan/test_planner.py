@@ -13,12 +13,12 @@ from tests.support.tables.written_log import add, deletion_vector, write_log
 from delta_log import Table
 from delta_log.errors import CorruptLog, InvalidRequest
 from delta_maintenance.optimize.options import OptimizeOptions
-from delta_maintenance.optimize.plan.bin_packing import Thrift, pack
+from delta_maintenance.optimize.plan.bin_packing import MergeRule, pack
 from delta_maintenance.optimize.plan.budget import PriorWork
 from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
-from delta_maintenance.optimize.plan.planner import THRIFT_FACTOR, plan_optimize
+from delta_maintenance.optimize.plan.planner import MERGE_FACTOR, plan_optimize
 from delta_maintenance.optimize.plan.rewrite_tag import DEFAULT_TARGET_BYTES
-from delta_maintenance.optimize.plan.tasks import tasks_of
+from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG, REWRITE_TAG, RewriteTask
 from delta_maintenance.text.plan import render_plan
 
@@ -280,14 +280,17 @@ def test_deletions_are_purged_in_company_whatever_the_company_is_worth(tmp_path:
 
 def nights(count: int, files: int, size: int) -> tuple[float, int]:
     """So many nights of small files, each followed by a run: bytes rewritten for each that was ingested, and files."""
-    minimum, thrift = int(DEFAULT_TARGET_BYTES * 0.75), Thrift(THRIFT_FACTOR, DEFAULT_TARGET_BYTES // 64)
+    minimum, merge_rule = (
+        int(DEFAULT_TARGET_BYTES * 0.75),
+        MergeRule(MERGE_FACTOR, DEFAULT_TARGET_BYTES // 64),
+    )
     small: list[int] = []
     full = rewritten = 0
     for _ in range(count):
         small += [size] * files
         sizes = np.array(small, np.int64)
         names = pa.array([f"{number:06}" for number in range(len(sizes))])
-        bins = list(pack(np.zeros_like(sizes), sizes, names, DEFAULT_TARGET_BYTES, None, thrift))
+        bins = list(pack(np.zeros_like(sizes), sizes, names, DEFAULT_TARGET_BYTES, None, merge_rule))
         gone = {int(index) for members in bins for index in members}
         outputs = [int(sizes[members].sum()) for members in bins]
         rewritten += sum(outputs)

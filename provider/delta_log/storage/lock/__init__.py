@@ -1,0 +1,1 @@
+"""Stores without a conditional put, with a lock table in DynamoDB."""

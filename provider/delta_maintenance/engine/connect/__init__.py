@@ -1,0 +1,1 @@
+"""Spark Connect: its server, its sessions, and rewrites that outlive their client."""

@@ -1,0 +1,1 @@
+"""Bins and listings as tasks of a Spark application."""

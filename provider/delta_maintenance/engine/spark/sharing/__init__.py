@@ -1,0 +1,1 @@
+"""One bin that several Spark tasks write together."""

@@ -1,0 +1,1 @@
+"""Finished bins become commits: in batches, against other writers, and over several tries."""

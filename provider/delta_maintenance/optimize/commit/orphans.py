@@ -1,0 +1,52 @@
+"""Deletes files that a run has written and that no try of it can commit any more.
+
+Such files come from a bin that lost a conflict, and from a bin that an earlier try finished before its sources changed. No
+version names them, and VACUUM would delete them a week later. They are deleted at once if three things are certain:
+
+1. No later try learns of them: the bin's manifest is deleted before the table is looked at.
+2. No try that knows them can commit them: a source of the bin has changed or is gone. Such a try rests on a version with
+   the earlier source, and the conflict rules refuse a rewrite of a file that was removed meanwhile, even if a RESTORE
+   brings the file back.
+3. No try has committed them: neither a live file nor a tombstone names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.storage import Storage
+from delta_maintenance.optimize.commit.resume import identity_of, live_files
+from delta_maintenance.rewrite.task import BinManifest
+
+
+def remove_orphans(
+    lost: Sequence[BinManifest], snapshot: Snapshot, storage: Storage, *, remap: bool = False
+) -> list[str]:
+    """Delete the orphans among the files of some bins; return their keys.
+
+    :param lost: bins that the run has not committed. Their manifests are deleted already.
+    :param snapshot: of the table, read after the manifests were deleted.
+    :param remap: tries of this run may take over deletions, so a source with other deletions may still be committed.
+    """
+    if not lost:
+        return []
+    live = live_files(snapshot, lost)
+    unlisted = [
+        output.key
+        for manifest in lost
+        if any(
+            source.key not in live or (not remap and identity_of(live[source.key]) != identity_of(source))
+            for source in manifest.sources
+        )
+        for output in manifest.outputs
+        if output.key not in live
+    ]
+    keys = pa.array(unlisted, pa.string())
+    removed = snapshot.tombstones(("key",)).column("key")
+    orphans: list[str] = keys.filter(pc.invert(pc.is_in(keys, value_set=removed))).to_pylist()
+    storage.delete(orphans)
+    return orphans

@@ -1,0 +1,1 @@
+"""What a run would write and gain, before it runs."""

@@ -1,0 +1,1 @@
+"""Row groups that are copied without decoding: which, and what their statistics say."""

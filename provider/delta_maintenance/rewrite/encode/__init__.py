@@ -1,0 +1,1 @@
+"""Rows to Parquet by Arrow: settings, codecs, dictionaries and statistics."""

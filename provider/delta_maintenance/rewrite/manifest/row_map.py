@@ -1,0 +1,126 @@
+"""The row map of a bin with a layout: a file that tells where each row of the sources went.
+
+Without a layout, rows keep their order, and their places follow from counts (:mod:`delta_maintenance.rewrite.manifest.row_positions`). A
+layout moves them. So that deletions by others can be carried over to the new files, the task then leaves a file beside the
+manifest: for each row of the new files, in their order, its number among the live rows of the sources, little-endian. A number
+takes 4 bytes, or 8 if the sources have more than 2³² rows.
+
+The file lies where others may write. So the manifest, which carries a proof of its writer, holds the file's digest, and a reader
+uses nothing of a file with another digest. Writer and reader keep a few blocks in memory, whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from delta_log.arrow.prefetch import map_ordered
+from delta_log.errors import DeltaLogError
+from delta_log.storage.storage import Storage
+from delta_maintenance.rewrite.manifest.row_positions import NotRemappable
+from delta_maintenance.rewrite.task import BinManifest, RowMap, row_map_key
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_Int64s: TypeAlias = "npt.NDArray[np.int64]"
+_SHORT, _LONG = np.dtype("<u4"), np.dtype("<u8")
+_BLOCK_BYTES = 8 << 20
+_READ_AT_ONCE = 4
+
+
+class RowMapWriter:
+    """Writes a row map while the new files are written. As a context, it removes the file if the block fails.
+
+    :param token: part of the file's name, which no other try uses.
+    :param source_rows: physical rows of each source; complete when the first row is written.
+    """
+
+    def __init__(
+        self, storage: Storage, run_id: str, bin_id: str, token: str, source_rows: Sequence[int]
+    ) -> None:
+        self._storage, self._token, self._source_rows = storage, token, source_rows
+        self._key = row_map_key(run_id, bin_id, token)
+        self._digest, self._type = hashlib.sha256(), _SHORT
+        self._open = ExitStack()
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> RowMapWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+        if self._file is not None and kind is not None:
+            # The error of the block tells more.
+            with suppress(DeltaLogError):
+                self._storage.delete([self._key])
+
+    def add(self, numbers: npt.NDArray[np.uint64]) -> None:
+        """Write the numbers of the next rows of the new files."""
+        if self._file is None:
+            self._file = self._open.enter_context(self._storage.open_write(self._key))
+            self._type = _type_for(sum(self._source_rows))
+        content = numbers.astype(self._type).tobytes()
+        self._digest.update(content)
+        self._file.write(content)
+
+    def finish(self) -> RowMap | None:
+        """Return what the manifest says of the file; ``None``: there are no rows."""
+        self._open.close()
+        if self._file is None:
+            return None
+        return RowMap(self._token, self._digest.hexdigest(), tuple(self._source_rows))
+
+
+def new_places(manifest: BinManifest, storage: Storage, numbers: _Int64s) -> _Int64s:
+    """Return the places of some live rows of the sources in the new files taken together, ascending.
+
+    :param numbers: of the rows among the live rows of the sources, ascending.
+    :raises NotRemappable: the row map is gone, or it is not the one that the task wrote.
+    """
+    row_map = manifest.row_map
+    assert row_map is not None
+    if not len(numbers):
+        return numbers
+    first, found = 0, []
+    for here in numbers_in(row_map, storage, manifest.run_id, manifest.bin_id, manifest.rows_out):
+        at = np.minimum(np.searchsorted(numbers, here), len(numbers) - 1)
+        found.append(first + np.flatnonzero(numbers[at] == here))
+        first += len(here)
+    return np.concatenate(found)
+
+
+def numbers_in(row_map: RowMap, storage: Storage, run_id: str, bin_id: str, rows: int) -> Iterator[_Int64s]:
+    """Yield the numbers of a row map, some at a time.
+
+    :param rows: how many numbers it holds.
+    :raises NotRemappable: after the last numbers: the row map is gone, or it is not the one that the task wrote.
+    """
+    kind, digest = _type_for(sum(row_map.source_rows)), hashlib.sha256()
+    key, size = row_map_key(run_id, bin_id, row_map.token), rows * kind.itemsize
+    starts = range(0, size, _BLOCK_BYTES)
+    blocks = map_ordered(partial(_block, storage, key, size), starts, min(_READ_AT_ONCE, storage.concurrency))
+    for block in blocks:
+        digest.update(block)
+        yield np.frombuffer(block, kind, len(block) // kind.itemsize).astype(np.int64)
+    if digest.hexdigest() != row_map.sha256:
+        raise NotRemappable("the file that tells where its rows went is gone, or was changed")
+
+
+def _block(storage: Storage, key: str, size: int, start: int) -> bytes:
+    try:
+        return storage.read(key, start, min(_BLOCK_BYTES, size - start))
+    except FileNotFoundError:
+        return b""
+
+
+def _type_for(rows: int) -> np.dtype[np.unsignedinteger]:
+    return _SHORT if rows <= 1 << 32 else _LONG

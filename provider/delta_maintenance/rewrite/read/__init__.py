@@ -1,0 +1,1 @@
+"""The rows of the files of a bin that are not deleted."""

@@ -1,0 +1,251 @@
+"""Reads the live rows of sources, in the order of the sources and of the rows in them.
+
+Where the table tracks rows (protocol section "Row Tracking"), two columns follow the table's own: the stable id of each row and
+the version that wrote it. A file that was rewritten before holds them as columns. Otherwise they follow from the file's base id,
+the row's physical position (deleted rows count) and the file's default version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from msgspec import Struct, field
+
+from delta_log.data.data_file import ColumnMemory, DataFile
+from delta_log.data.gathered_files import GatheredFiles
+from delta_log.data.scan import RowTracking
+from delta_log.errors import InvalidMetadata
+from delta_log.storage.storage import Storage
+from delta_log.table_config.properties import flag
+from delta_log.table_config.row_tracking import ENABLED
+from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
+from delta_maintenance.rewrite.read.sources import SMALL_BYTES, SourceSlice
+from delta_maintenance.rewrite.task import RewriteTask
+
+#: About the most bytes of the rows that are read at once, and of the files that these are in.
+_AT_ONCE_BYTES = 24 << 20
+#: How far off such an estimate may be, by what the pages say.
+_MARGIN = 4
+#: So many bytes of pages are read at once without an estimate.
+_LITTLE_BYTES = 1 << 20
+
+
+def stored_columns(task: RewriteTask) -> StructType:
+    """The columns of the table that the task's files hold."""
+    schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
+    return storable(schema.without(task.partition_columns))
+
+
+class _ReadGroup(Struct):
+    """Slices of sources that are read at once.
+
+    :param at_once_bytes: about the most bytes of their rows, and of the files that these are in.
+    :param growth: how many bytes each byte of their pages may have, once it is decoded; ``None`` if that is unknown.
+    :ivar page_bytes: of their pages, if nothing were compressed.
+    :ivar decoded_bytes: set after they were read.
+    """
+
+    at_once_bytes: int
+    growth: float | None = None
+    parts: list[SourceSlice] = field(default_factory=list)
+    page_bytes: int = 0
+    file_bytes: int = 0
+    decoded_bytes: int = 0
+
+    def has_room_for(self, part: SourceSlice) -> bool:
+        decoded_bytes = (self.page_bytes + _page_bytes(part)) * (self.growth or 1)
+        file_bytes = self.file_bytes + part.opened.source.size_bytes
+        return max(decoded_bytes, file_bytes) <= self.at_once_bytes
+
+    def add(self, part: SourceSlice) -> None:
+        self.parts.append(part)
+        self.page_bytes += _page_bytes(part)
+        self.file_bytes += part.opened.source.size_bytes
+
+    def next(self) -> _ReadGroup:
+        """Return an empty group to follow this one, which was read."""
+        return _ReadGroup(self.at_once_bytes, self.decoded_bytes / max(1, self.page_bytes))
+
+
+def _page_bytes(part: SourceSlice) -> int:
+    return sum(part.opened.data_file.row_group_bytes)
+
+
+def _is_small(part: SourceSlice) -> bool:
+    """Tell whether a slice may be read together with others: it is a small file, and all of its rows are wanted."""
+    opened = part.opened
+    return (
+        part.row_groups is None
+        and opened.decoded is not None
+        and opened.hidden is None
+        and opened.source.size_bytes <= SMALL_BYTES
+    )
+
+
+class LiveRows:
+    """Reads slices of a task's sources. Several threads may do so at once, each other slices.
+
+    :param stored: the columns of the table that files hold.
+    :ivar columns: the columns that new files hold, those of row tracking included.
+    :ivar schema: of the batches, with physical names and field ids.
+    """
+
+    def __init__(self, task: RewriteTask, storage: Storage, stored: StructType) -> None:
+        self._storage, self._mapping_mode = storage, task.mapping_mode
+        self._tracked, self._num_own = row_tracking(task.configuration), len(stored.fields)
+        self.columns = (
+            StructType((*stored.fields, *self._tracked.columns)) if self._tracked is not None else stored
+        )
+        self.schema: pa.Schema = arrow_schema(self.columns, physical=True)
+        self._gathered = GatheredFiles(storage, task.mapping_mode)
+        self._memory = ColumnMemory()
+
+    @property
+    def num_row_ids(self) -> int:
+        """How many of the last columns keep row ids and versions."""
+        return len(self.columns.fields) - self._num_own
+
+    def batches(
+        self,
+        slices: Iterable[SourceSlice],
+        *,
+        on_all_processors: bool = False,
+        dictionaries: Callable[[], Collection[str]] = frozenset,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows of some slices, in batches of bounded size.
+
+        :param dictionaries: returns the names of texts that may come as dictionary arrays; asked before each slice.
+        :param on_all_processors: decode columns side by side, where no other slices are.
+        """
+        for part in slices:
+            yield from self._batches_of(part, on_all_processors, dictionaries())
+
+    def rows(
+        self,
+        slices: Iterable[SourceSlice],
+        *,
+        dictionaries: Callable[[], Collection[str]] = frozenset,
+        at_once_bytes: int = _AT_ONCE_BYTES,
+    ) -> Iterator[pa.RecordBatch | pa.Table]:
+        """Yield the same rows as :meth:`batches`; those of several small files may come as one table.
+
+        The chunks of a column of such a table are not those of another one.
+
+        :param at_once_bytes: about the most bytes of the rows of a table, if it has more than one file.
+        """
+        for together in self._groups(slices, min(_AT_ONCE_BYTES, at_once_bytes)):
+            table = None
+            if len(together.parts) > 1:
+                files = [(part.opened.data_file, part.opened.source.size_bytes) for part in together.parts]
+                table = self._gathered.read(
+                    files,
+                    self.columns.fields,
+                    self._memory,
+                    dictionaries(),
+                    _MARGIN * together.at_once_bytes,
+                )
+            if table is not None:
+                for part in together.parts:
+                    part.opened.data_file.close()
+                together.decoded_bytes = table.get_total_buffer_size()
+                yield table
+            for part in together.parts if table is None else ():
+                for batch in self._batches_of(part, False, dictionaries()):
+                    together.decoded_bytes += batch.nbytes
+                    yield batch
+
+    def _groups(self, slices: Iterable[SourceSlice], at_once_bytes: int) -> Iterator[_ReadGroup]:
+        """Divide slices into groups to read at once. The rows of each group tell how large those of the next one will be."""
+        group = _ReadGroup(at_once_bytes)
+        for part in slices:
+            is_small = self._tracked is None and _is_small(part)
+            if group.parts and not (is_small and group.has_room_for(part)):
+                yield group
+                group = group.next()
+            if not is_small:
+                yield _ReadGroup(at_once_bytes, parts=[part])
+                continue
+            group.add(part)
+            if group.growth is None and group.page_bytes > _LITTLE_BYTES:
+                yield group
+                group = group.next()
+        if group.parts:
+            yield group
+
+    def schema_of(self, names: Collection[str]) -> pa.Schema:
+        """Return the schema of some columns, in the order of the table.
+
+        :param names: physical names.
+        """
+        return pa.schema([field for field in self.schema if field.name in names])
+
+    def columns_of(self, part: SourceSlice, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the live rows of a slice.
+
+        :param names: physical names.
+        """
+        columns = [column for column in self.columns.fields if column.physical_name in names]
+        schema = self.schema_of(names)
+        data_file = self._data_file(part)
+        for rows in data_file.read(
+            columns, part.opened.hidden, physical=True, row_groups=part.row_groups, on_all_processors=False
+        ):
+            yield pa.record_batch(list(rows.arrays), schema=schema)
+        data_file.close()
+
+    def _data_file(self, part: SourceSlice) -> DataFile:
+        if part.row_groups is None and part.opened.decoded is not None:
+            return part.opened.decoded
+        # Other threads read other slices of the file, or all of it is copied.
+        return DataFile(self._storage, part.opened.source.key, self._mapping_mode)
+
+    def _batches_of(
+        self,
+        part: SourceSlice,
+        on_all_processors: bool,
+        dictionaries: Collection[str],
+    ) -> Iterator[pa.RecordBatch]:
+        source, data_file, tracked = part.opened.source, self._data_file(part), self._tracked
+        for rows in data_file.read(
+            self.columns.fields,
+            part.opened.hidden,
+            physical=True,
+            positions=tracked is not None,
+            memory=self._memory,
+            row_groups=part.row_groups,
+            on_all_processors=on_all_processors,
+            dictionaries=dictionaries,
+        ):
+            if not rows.count:
+                continue
+            arrays = list(rows.arrays)
+            if tracked is not None:
+                assert rows.positions is not None
+                file = {
+                    "path": source.path,
+                    "base_row_id": source.base_row_id,
+                    "default_row_commit_version": source.default_row_commit_version,
+                }
+                arrays[self._num_own :] = tracked.arrays(arrays[self._num_own :], rows.positions, file)
+            as_read = pa.schema(
+                [field.with_type(array.type) for field, array in zip(self.schema, arrays, strict=True)]
+            )
+            yield pa.record_batch(arrays, schema=as_read if dictionaries else self.schema)
+        data_file.close()
+
+
+def row_tracking(configuration: Mapping[str, str]) -> RowTracking | None:
+    """Return the columns that keep row ids and versions; ``None`` if the table does not track rows.
+
+    :raises InvalidMetadata: the table tracks rows, and its properties do not name the columns.
+    """
+    if not flag(configuration, ENABLED):
+        return None
+    tracked = RowTracking.of(configuration)
+    if not all(column.name for column in tracked.columns):
+        raise InvalidMetadata(
+            "metaData.configuration",
+            f"{ENABLED} is true, but the columns that keep row ids and versions are not named",
+        )
+    return tracked

@@ -1,0 +1,1 @@
+"""Reads new files back and compares them with what was written."""
