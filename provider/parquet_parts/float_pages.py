@@ -23,7 +23,7 @@ from parquet_parts.page import (
     page_at,
 )
 from parquet_parts.schema_elements import Leaf
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 #: Bytes that are read at once. The pages of most files have one megabyte at most.
 _PIECE_BYTES = 4 << 20

@@ -18,8 +18,12 @@ from msgspec import Struct
 from parquet_parts import chunk_template as form
 from parquet_parts.chunk_template import ChunkTemplate, Path, Values
 from parquet_parts.schema_elements import UNKNOWN_TYPE, drop_unknown_groups
-from parquet_parts.thrift_compact import BINARY, I32, LIST, STRUCT, CorruptThrift
-from parquet_parts.thrift_fields import (
+from parquet_parts.thrift import (
+    BINARY,
+    I32,
+    LIST,
+    STRUCT,
+    CorruptThrift,
     Fields,
     Shape,
     encoded_integer,
@@ -107,13 +111,6 @@ class ColumnChunk(Struct):
                 raise CorruptThrift(0, f"pages are {size} bytes from {start} on, and the first is at {first}")
             self._place = start, size
         return self._place
-
-    def has_values(self, encoded: bytes) -> bool:
-        """Tell whether it has so many values, nulls included.
-
-        :param encoded: their number, as Thrift encodes it.
-        """
-        return self._raw(form.NUM_VALUES) == encoded
 
     @property
     def num_values(self) -> int:

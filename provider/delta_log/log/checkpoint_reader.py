@@ -41,7 +41,7 @@ from delta_log.log.row_group_counts import (
 )
 from delta_log.storage.storage import Storage
 from parquet_parts import footer
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

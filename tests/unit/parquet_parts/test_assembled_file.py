@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.checks import parquet_structs as parquet
 from tests.support.repetition import examples
 
 from parquet_parts import chunk_template as form
-from parquet_parts import page_index as parquet
 from parquet_parts.assembled_file import AssembledFile, OmittedClaims, Sink
 from parquet_parts.footer import BLOOM_FILTER, Footer
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 _COLUMNS = ("n", "text", "x")
 

@@ -42,7 +42,7 @@ from delta_maintenance.rewrite.verify.leaf_values import (
 from parquet_parts import page_index as parquet
 from parquet_parts.footer import END_BYTES, footer_length
 from parquet_parts.page_index import ColumnIndex, PageLocation
-from parquet_parts.thrift_compact import CorruptThrift, ThriftStruct
+from parquet_parts.thrift import CorruptThrift, Fields
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -65,7 +65,7 @@ class _Chunk(Struct, frozen=True):
     :param first_page: the number of its first page among the leaf's pages.
     """
 
-    meta: ThriftStruct
+    meta: Fields
     index: ColumnIndex | None
     first_page: int
     num_pages: int
@@ -106,22 +106,25 @@ class _Leaf(Struct):
         whole = Extremes()
         for page in pages:
             whole = whole.plus(page)
-        physical, statistics = chunk.meta.get(parquet.PHYSICAL_TYPE), parquet.statistics(chunk.meta)
-        if chunk.meta.get(parquet.NUM_VALUES) != whole.values + whole.nulls:
+        physical, statistics = (
+            chunk.meta.required_number(parquet.PHYSICAL_TYPE),
+            chunk.meta.struct(parquet.STATISTICS),
+        )
+        if chunk.meta.number(parquet.NUM_VALUES) != whole.values + whole.nulls:
             raise _Untrue(where, f"it has {whole.values + whole.nulls} values and nulls")
         if statistics is not None:
             self._check_statistics(where, statistics, physical, whole)
         if chunk.index is not None:
             self._check_index(where, chunk.index, physical, pages)
 
-    def _check_statistics(self, where: str, statistics: ThriftStruct, physical: int, whole: Extremes) -> None:
-        nulls = statistics.get(parquet.NULL_COUNT)
+    def _check_statistics(self, where: str, statistics: Fields, physical: int, whole: Extremes) -> None:
+        nulls = statistics.number(parquet.NULL_COUNT)
         if nulls not in (None, whole.nulls):
             raise _Untrue(where, f"{nulls} nulls are said to be there, and there are {whole.nulls}")
         for low, high in (parquet.BOUNDS, parquet.OLD_BOUNDS):
             ends = [
                 None if raw is None else self._decoded(raw, physical)
-                for raw in map(statistics.get, (low, high))
+                for raw in map(statistics.binary, (low, high))
             ]
             _check_bounds(where, whole, ends[0], ends[1])
 
@@ -259,19 +262,19 @@ class _FileEnd:
             wanted = needed
         raise CorruptThrift(0, "the page index lies outside of the file")
 
-    def offset_index(self, chunk: ThriftStruct) -> tuple[PageLocation, ...]:
+    def offset_index(self, chunk: Fields) -> tuple[PageLocation, ...]:
         content = self._content(chunk, parquet.OFFSET_INDEX, parquet.OFFSET_INDEX_LENGTH)
         return () if content is None else parquet.offset_index(content)
 
-    def column_index(self, chunk: ThriftStruct) -> ColumnIndex | None:
+    def column_index(self, chunk: Fields) -> ColumnIndex | None:
         content = self._content(chunk, parquet.COLUMN_INDEX, parquet.COLUMN_INDEX_LENGTH)
         return None if content is None else ColumnIndex.from_bytes(content)
 
-    def _content(self, chunk: ThriftStruct, offset: int, length: int) -> bytes | None:
-        if offset not in chunk.fields:
+    def _content(self, chunk: Fields, offset: int, length: int) -> bytes | None:
+        if offset not in chunk:
             return None
-        start = parquet.number_of(chunk, offset) - self._start
-        return self._bytes[start : start + parquet.number_of(chunk, length)]
+        start = chunk.required_number(offset) - self._start
+        return self._bytes[start : start + chunk.required_number(length)]
 
 
 def _page_of(first_rows: _Int64s, rows: _Int64s) -> _Int64s:
