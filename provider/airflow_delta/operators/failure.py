@@ -46,14 +46,14 @@ def is_of_spark(error: ErrorReport) -> bool:
 def with_spark_connection(error: ErrorReport, spark_conn_id: str, master: str | None) -> ErrorReport:
     """Add to the message of an error of Spark which Spark it was.
 
-    :param master: as the connection names it; ``None``: not known.
+    :param master: master that the connection names; ``None``: not known.
     """
     where = (
         f"connection {spark_conn_id!r}"
         if master is None
         else f"connection {spark_conn_id!r}, master {master}"
     )
-    return replace(error, message=f"{error.message} Spark is that of {where}.")
+    return replace(error, message=f"{error.message} This is the Spark of {where}.")
 
 
 def airflow_exception(error: Exception) -> Exception:

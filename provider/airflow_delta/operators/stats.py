@@ -1,9 +1,9 @@
 """Figures of a job for Airflow's metrics (StatsD or OpenTelemetry), as the installation has configured them.
 
-The name of each metric is ``delta.<operation>.<figure>``. Its tags are those of Airflow's own task metrics: ``dag_id``,
+The name of each metric is ``delta.<operation>.<figure>``. Its tags are the tags of Airflow's own task metrics: ``dag_id``,
 ``task_id`` and, with teams, ``team_name``. The operation is part of the name and not a tag, since plain StatsD has no tags.
 
-Figures are those of work that this try did. A try that finds its work done (``already_done``) has none: the try that did it has
+The figures tell of work that this try did. A try that finds its work done (``already_done``) has none: the try that did it has
 told them, unless it was killed in between.
 """
 

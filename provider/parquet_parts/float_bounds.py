@@ -1,17 +1,30 @@
-"""Looks for a NaN in a column chunk of floats outside of lists and maps, in its pages, without decoding rows.
+"""What a NaN and the two zeros do to the bounds of float and double columns that are copied.
 
-Plain pages hold the values as they are. Of pages with a dictionary, the dictionary alone is looked at. That takes a fifth of the
-time of reading the column, and no more memory than some pages. Where there is no NaN, the bounds of each writer are true.
+=========  ===========================================================  ======================================================
+value      what writers do                                              what a new file says
+=========  ===========================================================  ======================================================
+NaN        most leave it out of bounds, readers sort it above all       no bounds, unless the pages hold no NaN
+           numbers; parquet-java writes it as a bound                   (:func:`lacks_nan`)
+0.0, -0.0  equal in queries; parquet-java writes the one that it met    -0.0 as a lower and 0.0 as an upper bound
+                                                                        (:func:`widen_zeros`)
+=========  ===========================================================  ======================================================
+
+For rows that are encoded anew, :mod:`delta_maintenance.rewrite.encode.float_leaves` decides.
+
+Pages are searched without decoding rows. Plain pages hold the values as they are. Of pages with a dictionary, the dictionary alone
+is looked at. That takes a fifth of the time of reading the column, and no more memory than some pages.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
-from parquet_parts.chunk_template import DICTIONARIES
+from parquet_parts.chunk_template import DICTIONARIES, HIGH, LOW
 from parquet_parts.footer import FLOAT_CODES, ColumnChunk
 from parquet_parts.page import (
     HEADER_BYTES,
@@ -23,7 +36,7 @@ from parquet_parts.page import (
     page_at,
 )
 from parquet_parts.schema_elements import Leaf
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 #: Bytes that are read at once. The pages of most files have one megabyte at most.
 _PIECE_BYTES = 4 << 20
@@ -34,6 +47,31 @@ class Source(Protocol):
 
     def read(self, start: int, length: int) -> bytes:
         """Read bytes, fewer only at the end of the file."""
+
+
+def has_nan_bound(chunk: ColumnChunk) -> bool:
+    """Tell whether a bound is a NaN. parquet-java sorts it above all numbers, and takes no notice of such bounds when it reads."""
+    code = FLOAT_CODES.get(chunk.form.physical_type)
+    bounds = None if code is None else chunk.bounds
+    if code is None or bounds is None:
+        return False
+    width = struct.calcsize(code)
+    return any(len(raw) != width or math.isnan(struct.unpack(code, raw)[0]) for raw in bounds)
+
+
+def widen_zeros(chunk: ColumnChunk) -> None:
+    """Make a zero that is a bound -0.0 below and 0.0 above, since queries take them for one value.
+
+    parquet-java writes the zero that it met, and widens the bounds when it reads them. Other readers do not.
+    """
+    code = FLOAT_CODES.get(chunk.form.physical_type)
+    if code is None:
+        return
+    zero = bytes(struct.calcsize(code))
+    negative = zero[:-1] + b"\x80"
+    for path, inner, outer in ((LOW, zero, negative), (HIGH, negative, zero)):
+        if chunk.get_bytes(path) == inner:
+            chunk.put_bytes(path, outer)
 
 
 def lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from delta_log.storage.backoff import Backoff
+from delta_log.storage.objects.object_store import Backoff
 
 
 def test_each_wait_is_twice_the_one_before_up_to_the_longest() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.checks.thrift_struct import ThriftList, ThriftStruct, Typed
 from tests.support.repetition import examples
 from tests.support.tables.thrift_trees import TREES
 
-from parquet_parts.thrift_compact import (
+from parquet_parts.thrift import (
     BINARY,
     BOOLEAN,
     I32,
@@ -21,11 +22,11 @@ from parquet_parts.thrift_compact import (
     MAP,
     STRUCT,
     CorruptThrift,
-    ThriftList,
-    ThriftStruct,
-    Typed,
+    Fields,
+    Shape,
+    encoded_integer,
+    integer,
 )
-from parquet_parts.thrift_fields import Fields, Shape, encoded_integer, integer
 
 
 def _shape(tree: ThriftStruct) -> Shape:

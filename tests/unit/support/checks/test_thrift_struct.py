@@ -15,23 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.checks.parquet_edits import footer_bytes
+from tests.support.checks.parquet_structs import split_footer
+from tests.support.checks.thrift_struct import ThriftStruct, Typed
 from tests.support.repetition import examples
 from tests.support.tables.thrift_trees import TREES
 
-from parquet_parts.page_index import split_footer
-from parquet_parts.thrift_compact import (
-    BINARY,
-    BOOLEAN,
-    I32,
-    I64,
-    LIST,
-    MAP,
-    MAX_DEPTH,
-    STRUCT,
-    CorruptThrift,
-    ThriftStruct,
-    Typed,
-)
+from parquet_parts.thrift import BINARY, BOOLEAN, I32, I64, LIST, MAP, MAX_DEPTH, STRUCT, CorruptThrift
 
 
 @examples(100)

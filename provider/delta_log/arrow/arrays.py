@@ -1,10 +1,29 @@
-"""The arrays inside nested Arrow arrays that hold the values."""
+"""Arrow arrays: of NumPy's numbers, and the leaves of nested ones."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 from collections.abc import Iterable, Iterator
 
-import pyarrow as pa
+
+def arrow_array(values: npt.NDArray[Any]) -> pa.Array:
+    """Return numbers or truth values as an Arrow array without nulls. Numbers that lie behind each other keep their memory.
+
+    :param values: in the byte order of this machine; neither objects nor times.
+    """
+    assert values.dtype.isnative
+    kind = pa.from_numpy_dtype(values.dtype)
+    packed = (
+        np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
+    )
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(packed)])
 
 
 def leaves(arrays: Iterable[pa.Array]) -> Iterator[pa.Array]:

@@ -1,10 +1,10 @@
 """Reads structs of Thrift's compact protocol as deep as the caller asks, and keeps all other fields as bytes.
 
 Moving a row group to another file changes a few numbers in each column chunk. A footer may have ten thousand chunks, so this
-module decodes nothing that it does not have to. :mod:`parquet_parts.thrift_compact` decodes whole structs.
+module decodes nothing that it does not have to.
 
 1. A field that the caller does not ask for keeps its bytes, whatever a later version of the format means by it.
-2. Reading any bytes ends with a value or with :class:`~parquet_parts.thrift_compact.CorruptThrift`.
+2. Reading any bytes ends with a value or with :class:`~parquet_parts.thrift.CorruptThrift`.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from parquet_parts.thrift_compact import (
-    BINARY,
-    BOOLEAN,
-    DOUBLE,
-    I8,
-    I16,
-    I32,
-    I64,
-    LIST,
-    MAP,
-    MAX_DEPTH,
-    SET,
-    STRUCT,
-    UUID,
-    CorruptThrift,
-)
+BOOLEAN, _FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+#: How deep structs, lists and maps may be nested; Parquet nests about ten.
+MAX_DEPTH = 64
 
 #: Reads a value: given the bytes, where the value begins and its kind, returns the value and where it ends.
 ReadValue = Callable[[bytes, int, int], tuple[Any, int]]
 #: The fields to read as structs or as lists of structs, each with the shape of that struct, and fields that the caller reads.
 Shape = Mapping[int, "Mapping[int, Any] | ReadValue"]
 
-_FALSE = BOOLEAN + 1
 #: In the first byte of a list: the length follows.
 _LONG = 15
 #: Bytes of a value that a list or a map holds, for kinds of one width.
 _WIDTHS = {BOOLEAN: 1, _FALSE: 1, I8: 1, DOUBLE: 8, UUID: 16}
 _MOST_BITS = 70
+
+
+class CorruptThrift(ValueError):
+    """Some bytes are not a struct of the compact protocol.
+
+    :ivar position: of the byte that was read last; ``why`` says what is wrong there.
+    """
+
+    def __init__(self, position: int, why: str) -> None:
+        super().__init__(
+            f"The metadata of a Parquet file are broken at byte {position}: {why}. Restore the file, or ask its writer."
+        )
+        self.position, self.why = position, why
 
 
 class Fields(dict[int, tuple[int, Any]]):

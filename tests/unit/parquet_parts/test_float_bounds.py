@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.repetition import examples
 
-from parquet_parts import float_pages
+from parquet_parts import float_bounds
 from parquet_parts.chunk_template import COMPRESSED_BYTES, DATA_PAGE, DICTIONARY_PAGE, NUM_VALUES
-from parquet_parts.float_pages import lacks_nan
+from parquet_parts.float_bounds import lacks_nan
 from parquet_parts.footer import Footer
 from parquet_parts.schema_elements import leaves_of
 
@@ -91,7 +91,7 @@ def test_a_nan_is_found_exactly_where_one_is(
     )
     expected = not any(value is not None and math.isnan(value) for value in values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(float_pages, "_PIECE_BYTES", piece_bytes)
+        patch.setattr(float_bounds, "_PIECE_BYTES", piece_bytes)
         assert answers(content) == [[expected, expected]]
 
 
@@ -128,7 +128,7 @@ def test_a_long_chunk_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     content = written(
         pa.table({"x": [n / 7 for n in range(50_000)]}), use_dictionary=False, data_page_size=4_000
     )
-    monkeypatch.setattr(float_pages, "_PIECE_BYTES", 20_000)
+    monkeypatch.setattr(float_bounds, "_PIECE_BYTES", 20_000)
     footer, file = Footer.from_end(content), Bytes(content)
     assert lacks_nan(file, footer.row_groups[0].chunks[0], leaves_of(footer.schema)[0])
     assert file.most_bytes == 20_000
@@ -160,7 +160,7 @@ def test_a_page_that_is_longer_than_a_piece_is_read_once_more(monkeypatch: pytes
     content = written(
         rows, compression="none", use_dictionary=False, data_page_size=80_000, write_batch_size=64
     )
-    monkeypatch.setattr(float_pages, "_PIECE_BYTES", 20_000)
+    monkeypatch.setattr(float_bounds, "_PIECE_BYTES", 20_000)
     footer, file = Footer.from_end(content), Bytes(content)
     assert lacks_nan(file, footer.row_groups[0].chunks[0], leaves_of(footer.schema)[0])
     assert 80_000 <= file.most_bytes < 90_000

@@ -29,27 +29,28 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-BOOLEAN, _FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+from parquet_parts.thrift import (
+    BINARY,
+    BOOLEAN,
+    DOUBLE,
+    I8,
+    I16,
+    I32,
+    I64,
+    LIST,
+    MAP,
+    MAX_DEPTH,
+    SET,
+    STRUCT,
+    UUID,
+    CorruptThrift,
+)
 
-#: How deep structs, lists and maps may be nested; Parquet nests about ten.
-MAX_DEPTH = 64
+_FALSE = BOOLEAN + 1
 _BITS = {I16: 16, I32: 32, I64: 64}
 _FIXED_BYTES = {DOUBLE: 8, UUID: 16}
 #: In the first byte of a list: the length follows.
 _LONG = 15
-
-
-class CorruptThrift(ValueError):
-    """Some bytes are not a struct of the compact protocol.
-
-    :ivar position: of the byte that was read last; ``why`` says what is wrong there.
-    """
-
-    def __init__(self, position: int, why: str) -> None:
-        super().__init__(
-            f"The metadata of a Parquet file are broken at byte {position}: {why}. Restore the file, or ask its writer."
-        )
-        self.position, self.why = position, why
 
 
 class Typed(NamedTuple):
