@@ -53,7 +53,6 @@ class Terminated(BaseException):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    _find_library()
     nonce = _take_nonce()
     parser = argparse.ArgumentParser(prog="run_job", description="Run one maintenance job on a Delta table.")
     parser.add_argument("--spec", required=True, help="the job spec as JSON, base64:JSON, or @FILE")
@@ -318,7 +317,7 @@ def _started(pid: int) -> str | None:
 
 
 if __name__ == "__main__":
-    code = main()
-    from delta_maintenance.program_end import end_program
+    _find_library()
+    from delta_maintenance.process_exit import run_and_exit
 
-    end_program(code)
+    run_and_exit(main)
