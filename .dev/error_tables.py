@@ -20,9 +20,9 @@ from pkgutil import walk_packages
 from airflow_delta.connections.fields import UnusableConnection
 from airflow_delta.runners.job_runner import JobError
 from delta_log.errors import CommitFailed, DeltaLogError, TableError
-from delta_maintenance.checked_json import ContractError
 from delta_maintenance.cli.arguments import UsageError
 from delta_maintenance.contract import ErrorReport
+from delta_maintenance.job_interface import ContractError
 
 ROOT = Path(__file__).resolve().parents[1]
 PROVIDER = ROOT / "provider"
@@ -154,8 +154,9 @@ def _raised() -> dict[str, list[str]]:
         if name not in sys.modules or "testing" in name:
             continue
         module = ast.parse(path.read_text(encoding="utf-8"))
-        functions = {node.name: node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
-        for function in functions.values():
+        defined = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+        functions = {node.name: node for node in defined}
+        for function in defined:
             scope = _Scope(function, functions, vars(sys.modules[name]))
             for node in ast.walk(function):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:

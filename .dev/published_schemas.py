@@ -1,21 +1,68 @@
-"""Write the JSON Schemas of the contract into the documentation.
+"""Write the JSON Schemas of the contract into the documentation, from the types of :mod:`delta_maintenance.contract`.
+
+A schema says what this release writes. It permits further members, since a reader ignores those that it does not know.
 
 Called by `./dev lint --fix`; a test says which file is out of date.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
-from delta_maintenance.published_schemas import published_schemas, text_of
+import msgspec
+
+from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.job_interface import CONTRACT_VERSION
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "docs" / "reference"
+_KINDS = {"job-report.schema.json": JobReport, "job-spec.schema.json": JobSpec}
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+#: A line of a docstring that describes a member, and the indented lines that go on with it.
+_PARAM = re.compile(r"^:param (\w+):\s*(.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+
+
+def published_schemas() -> dict[str, str]:
+    """The content of each schema, by the name of its file."""
+    return {
+        name: json.dumps(_schema_of(kind), indent=2, ensure_ascii=False) + "\n"
+        for name, kind in _KINDS.items()
+    }
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    parts = msgspec.json.schema(kind)["$defs"]
+    for part in parts.values():
+        text = inspect.cleandoc(part.pop("description", ""))
+        for name, described in _PARAM.findall(text):
+            if name in part["properties"]:
+                part["properties"][name]["description"] = _plain(described)
+        part["description"] = _plain(text.partition(":param ")[0])
+    if "ErrorReport" in parts:  # the facts are members beside the others
+        del parts["ErrorReport"]["properties"]["facts"]
+    schema = {"$schema": _DIALECT, **parts.pop(kind.__name__), "$defs": parts}
+    # Both sides state the version, and a reader refuses a document without it.
+    schema["required"].append("contract_version")
+    schema["properties"]["contract_version"] = {
+        "const": CONTRACT_VERSION,
+        "description": "The version of this contract. A release reads its own version and the one before.",
+    }
+    return schema
+
+
+def _plain(text: str) -> str:
+    """A piece of a docstring without its markup, as one paragraph. A member that is ``None`` is absent from the JSON object."""
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text).replace("``None``", "absent")
+    return re.sub(r"\s+", " ", text.replace("``", "").replace("`", "")).strip()
 
 
 def main() -> None:
-    for name, schema in published_schemas().items():
-        path, text = DIRECTORY / name, text_of(schema)
+    for name, text in published_schemas().items():
+        path = DIRECTORY / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(f"{name}: written", file=sys.stderr)

@@ -6,9 +6,11 @@ of their own in ``--help`` have it here, too. ``members`` takes the file of a pu
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -18,8 +20,8 @@ from docutils.statemachine import StringList
 from delta_maintenance.cli.arguments import rows_of
 from delta_maintenance.operations import OPERATIONS, READINGS
 from delta_maintenance.options import Option, Switch
-from delta_maintenance.published_schemas import published_schemas
 
+_REFERENCE = Path(__file__).parent / "reference"
 _MODULES = (
     "airflow_delta.operators",
     "airflow_delta.sensors",
@@ -49,6 +51,8 @@ def member_table(schema: Mapping[str, Any]) -> list[str]:
 
 def _kind(member: Mapping[str, Any]) -> str:
     """What a member of a schema may be, in a few words."""
+    if "$ref" in member:
+        return "object"
     for choice in member.get("anyOf", ()):
         if choice != {"type": "null"}:
             return _kind(choice)
@@ -148,7 +152,7 @@ class _Arguments(_Tables):
 
 class _Members(_Tables):
     def lines(self, name: str) -> list[str]:
-        return member_table(published_schemas()[name])
+        return member_table(json.loads((_REFERENCE / name).read_text(encoding="utf-8")))
 
 
 def setup(app: Any) -> dict[str, bool]:

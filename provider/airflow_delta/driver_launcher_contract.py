@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_delta.runners.detached import JobHandle
 from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
-from delta_maintenance.contract import RUN_KEY_VARIABLE
+from delta_maintenance.job_interface import RUN_KEY_VARIABLE
 
 #: Ends well if its environment holds the secret with that SHA-256.
 _PROGRAM = f"""import hashlib, os, sys, time

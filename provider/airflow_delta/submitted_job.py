@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from airflow_delta.run_identity import StateStore
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 _KEY = "delta_maintenance_job"
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedJob:
+class SubmittedJob(Struct, frozen=True):
     """One submission of a run.
 
     :param submission_id: names it on the cluster and in the table's directory.
@@ -61,7 +62,7 @@ def recall_job(context: Mapping[str, Any], run_id: str, runner: str) -> Submitte
 def remember_job(context: Mapping[str, Any], job: SubmittedJob) -> None:
     store: StateStore | None = context.get("task_state_store")
     if store is not None:
-        store.set(_KEY, asdict(job))
+        store.set(_KEY, to_builtins(job))
 
 
 def forget_job(context: Mapping[str, Any]) -> None:

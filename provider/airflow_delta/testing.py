@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from airflow_delta.driver_launcher_contract import (
     DriverLauncherContract as DriverLauncherContract,  # noqa: PLC0414 - users import it from here
@@ -120,8 +121,7 @@ class FakeDetachedRunner(DetachedRunner):
             self._jobs[handle["id"]] = _FakeJob(None, 0)
 
 
-@dataclass(slots=True)
-class _FakeJob:
+class _FakeJob(Struct):
     outcome: JobReport | Callable[[JobSpec], JobReport] | None
     looks: int
 

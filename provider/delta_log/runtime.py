@@ -10,7 +10,8 @@ import os
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
 def _now_ms() -> int:
@@ -24,8 +25,7 @@ def _jitter() -> float:
     return random.random()  # noqa: S311 - spreads retries
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """The sources of time and randomness for one program.
 
     :param now_ms: returns milliseconds since the epoch.

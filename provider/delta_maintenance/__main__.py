@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
-from delta_maintenance.cli.main import main
-from delta_maintenance.program_end import end_program
+from delta_maintenance.process_exit import run_and_exit
+from delta_maintenance.requirements import missing_here
 
 
 def run() -> NoReturn:
     """Run the command that the arguments of the process name, and end the process."""
-    end_program(main())
+    run_and_exit(_main)
+
+
+def _main() -> int:
+    if "msgspec" in missing_here():  # every command needs it, the others are for `doctor` to tell
+        sys.exit(
+            "delta-maintenance: this Python lacks msgspec. Install airflow-provider-delta with its dependencies into it."
+        )
+    from delta_maintenance.cli.main import main
+
+    return main()
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ the command line and the XCom of the operators.
 
 Rules of this file:
 
-1. Standard library only: DAG files and Spark drivers import it.
-2. Specs and reports hold no secrets. Credentials and the run's key travel in the environment of the job
-   (:data:`STORAGE_OPTIONS_VARIABLE`, :data:`RUN_KEY_VARIABLE`) or are ambient.
-3. Both sides state :data:`CONTRACT_VERSION`. A reader accepts its own version and the one before.
-4. A reader checks each member. Its only error is :class:`ContractError`, whatever arrives.
-5. The lines of a job carry the nonce of its run (:func:`line_prefix`), which text from a table cannot contain.
+1. Specs and reports hold no secrets. Credentials and the run's key travel in the environment of the job
+   (:mod:`delta_maintenance.job_interface`) or are ambient.
+2. Both sides state the version of the contract. A reader accepts its own version and the one before.
+3. A reader checks the type of each member. Its only error is :class:`~delta_maintenance.job_interface.ContractError`, whatever
+   arrives.
+4. `./dev lint --fix` publishes the types of the members as JSON Schema.
 """
 
 from __future__ import annotations
@@ -19,55 +19,21 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from delta_maintenance.checked_json import (
-    FLAG,
-    INTEGER,
-    INTEGERS,
-    NAMES,
-    OBJECT,
-    OBJECTS,
-    TEXT,
-    TEXTS,
-    Kind,
-    checked_members,
-    object_with,
-    one_of,
-    storable,
-    whole_object,
+from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import replace
+
+from delta_maintenance.contract_json import converted, storable, whole_object
+from delta_maintenance.job_interface import (
+    CONTRACT_VERSION,
+    EXIT_DONE,
+    ContractError,
+    encoded,
+    exit_code_of,
+    json_of_argument,
 )
-from delta_maintenance.checked_json import ContractError as ContractError  # noqa: PLC0414 - an error of the contract
-
-CONTRACT_VERSION = 1
-
-#: Environment variable with the storage options (a JSON object) of the table.
-STORAGE_OPTIONS_VARIABLE = "DELTA_MAINTENANCE_STORAGE_OPTIONS"
-
-#: Environment variable with the secret key that all tries of a run share: at least 32 hexadecimal digits.
-RUN_KEY_VARIABLE = "DELTA_MAINTENANCE_RUN_KEY"
-
-#: Environment variable with the nonce of the lines below. The process that starts the job draws one per run.
-OUTPUT_NONCE_VARIABLE = "DELTA_MAINTENANCE_OUTPUT_NONCE"
-
-#: How a job's lines for a program begin. A nonce may follow, then one JSON object.
-PROGRESS_PREFIX = "DELTA_PROGRESS "
-REPORT_PREFIX = "DELTA_REPORT "
-#: The object has ``level``, one of :data:`LOG_LEVELS`, and ``message``. All else that a job's process writes comes from libraries.
-LOG_PREFIX = "DELTA_LOG "
-LOG_LEVELS = ("debug", "info", "warning", "error")
-
-
-def line_prefix(prefix: str, nonce: str | None) -> str:
-    """The beginning of a line for a program.
-
-    :param nonce: of the run; ``None``: a person started the job, and no program parses its output.
-    """
-    return f"{prefix}{nonce} " if nonce else prefix
-
 
 ENGINES = ("auto", "local", "spark")
 #: Where executors take credentials of the table's storage from: the job sends them, or the machine has an identity.
@@ -117,11 +83,8 @@ MAX_PARTITIONS = 10
 #: A report does not name the columns of a wider table: an XCom is kept for every run.
 MAX_COLUMNS = 500
 
-EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_CONFLICT = 0, 1, 2, 3
 
-
-@dataclass(frozen=True)
-class TransactionId:
+class TransactionId(Struct, frozen=True, forbid_unknown_fields=True):
     """Identifies one piece of work, so that repeating it commits nothing (``txn`` action of the protocol).
 
     :param app_id: names the application: dag, task, table and operation. A table sees few of them.
@@ -144,30 +107,7 @@ class TransactionId:
         return cls(app_id, int(version))
 
 
-#: Before a spec whose JSON is encoded in base64.
-ENCODED_PREFIX = "base64:"
-
-
-def encoded(text: str) -> str:
-    """JSON as a word of letters, digits and ``-_=:``, for command lines and environments that others put together.
-
-    YARN replaces double braces and its shell dollars and backticks, and Kubernetes replaces ``$(NAME)``.
-    """
-    return ENCODED_PREFIX + urlsafe_b64encode(text.encode()).decode()
-
-
-def json_of_argument(text: str) -> str:
-    """The JSON of a spec, or of storage options, that may be encoded in base64."""
-    if not text.startswith(ENCODED_PREFIX):
-        return text
-    try:
-        return urlsafe_b64decode(text.removeprefix(ENCODED_PREFIX)).decode()
-    except ValueError as error:
-        raise ContractError(f"This is not JSON in base64: {error}. Was it cut short?") from None
-
-
-@dataclass(frozen=True)
-class JobSpec:
+class JobSpec(Struct, frozen=True):
     """A request for one maintenance operation on one table.
 
     :param operation: its name, as on the command line.
@@ -189,15 +129,15 @@ class JobSpec:
     operation: str
     table: str
     run_id: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    engine: str = "auto"
+    options: Mapping[str, Any] = {}
+    engine: Annotated[str, Meta(extra_json_schema={"enum": ENGINES})] = "auto"
     transaction: TransactionId | None = None
     memory_limit_bytes: int = 1 << 30
     parallelism: int | None = None
-    executor_credentials: str = "job"
+    executor_credentials: Annotated[str, Meta(extra_json_schema={"enum": EXECUTOR_CREDENTIALS})] = "job"
     dry_run: bool = False
-    allowed_roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
+    allowed_roots: Mapping[str, Annotated[Sequence[str], Meta(min_length=1)]] = {}
+    tags: Mapping[str, str] = {}
     contract_version: int = CONTRACT_VERSION
 
     def __post_init__(self) -> None:
@@ -221,7 +161,7 @@ class JobSpec:
             )
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(to_builtins(self), sort_keys=True)
 
     def to_argument(self) -> str:
         """The spec as a word for command lines that others put together, see :func:`encoded`."""
@@ -241,7 +181,8 @@ class JobSpec:
         :raises ContractError: the text is not a spec that this release reads.
         """
         raw = whole_object("job spec", text)
-        return cls(**_members("job spec", raw, SPEC_MEMBERS, REQUIRED_IN_SPEC))
+        _require_version("job spec", raw)
+        return converted("job spec", raw, cls)
 
 
 def _are_roots(value: Any) -> bool:
@@ -252,8 +193,7 @@ def _are_roots(value: Any) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class ErrorReport:
+class ErrorReport(Struct, frozen=True):
     """Why a job failed.
 
     :param type: name of the exception's class.
@@ -266,7 +206,7 @@ class ErrorReport:
     message: str = ""
     kind: str = "failed"
     retryable: bool = True
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """One object with the facts beside the members."""
@@ -280,8 +220,10 @@ class ErrorReport:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ErrorReport:
-        members = {name: value for name, value in raw.items() if name in _ERROR_MEMBERS}
-        return cls(**members, facts={name: value for name, value in raw.items() if name not in members})
+        """
+        :raises ContractError: a member is not of its type.
+        """
+        return converted("error", _facts_apart(raw), cls)
 
     def with_facts(self, **facts: Any) -> ErrorReport:
         return replace(self, facts={**self.facts, **facts})
@@ -289,11 +231,35 @@ class ErrorReport:
     @property
     def exit_code(self) -> int:
         """How a program ends that could not do what it was asked for."""
-        return {"refused": EXIT_REFUSED, "conflict": EXIT_CONFLICT}.get(self.kind, EXIT_FAILED)
+        return exit_code_of(self.kind)
 
 
-@dataclass(frozen=True)
-class JobReport:
+def _facts_apart(raw: Any) -> Any:
+    """An object of :meth:`ErrorReport.to_dict` with its facts in a member of their own; any other value as it is."""
+    if not isinstance(raw, Mapping):
+        return raw
+    own = {name: raw[name] for name in ("type", "message", "kind", "retryable") if name in raw}
+    return {**own, "facts": {name: value for name, value in raw.items() if name not in own}}
+
+
+class SparkApplication(TypedDict, total=False):
+    """A Spark application, in reports and in progress."""
+
+    application_id: str | None
+    ui_url: str | None
+    version: str
+
+
+class CommitWait(TypedDict, total=False):
+    """How a run waited for a moment to commit."""
+
+    waited_ms: int
+    requests: int
+    commits_seen: int
+    moments: Sequence[Mapping[str, Any]]
+
+
+class JobReport(Struct, frozen=True):
     """What a job did.
 
     :param operation: its name, as on the command line.
@@ -343,19 +309,19 @@ class JobReport:
 
     operation: str
     table: str
-    status: str
+    status: Annotated[str, Meta(extra_json_schema={"enum": STATUSES})]
     run_id: str = ""
     version: int | None = None
     read_version: int | None = None
     engine: str | None = None
     engine_reason: str | None = None
     transaction: TransactionId | None = None
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, int] = {}
     plan: Mapping[str, Any] | None = None
     dropped_bins: int = 0
     dropped: Sequence[Mapping[str, Any]] | None = None
     remapped_bins: int = 0
-    commit_wait: Mapping[str, Any] | None = None
+    commit_wait: CommitWait | None = None
     broken_bins: int = 0
     broken: Sequence[Mapping[str, Any]] | None = None
     num_batches: int | None = None
@@ -369,7 +335,7 @@ class JobReport:
     partitions: Sequence[Mapping[str, Any]] | None = None
     phases: Mapping[str, int] | None = None
     columns: Sequence[str] | None = None
-    spark: Mapping[str, Any] | None = None
+    spark: SparkApplication | None = None
     rewrite: Mapping[str, Any] | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
@@ -377,9 +343,15 @@ class JobReport:
     error: ErrorReport | None = None
     contract_version: int = CONTRACT_VERSION
 
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ContractError(
+                f"status {reprlib.repr(self.status)} of a job report is not one of {', '.join(STATUSES)}."
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, without absent members."""
-        members = {key: value for key, value in asdict(self).items() if value is not None}
+        members = {name: value for name, value in to_builtins(self).items() if value is not None}
         return members if self.error is None else {**members, "error": self.error.to_dict()}
 
     def to_json(self) -> str:
@@ -395,10 +367,12 @@ class JobReport:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> JobReport:
         """
-        :param raw: as :func:`~delta_maintenance.checked_json.first_object` reads it.
+        :param raw: as :func:`~delta_maintenance.contract_json.first_object` reads it.
         :raises ContractError: it is not a report that this release reads.
         """
-        return cls(**_members("job report", storable(raw), REPORT_MEMBERS, REQUIRED_IN_REPORT))
+        _require_version("job report", raw)
+        members = storable(raw)
+        return converted("job report", {**members, "error": _facts_apart(members.get("error"))}, cls)
 
     def given_as(self, address: str) -> JobReport:
         """The report to a caller who gave this address; of a name, the report tells where it led."""
@@ -409,91 +383,10 @@ class JobReport:
         return EXIT_DONE if self.error is None else self.error.exit_code
 
 
-#: A Spark application, in reports and in progress.
-SPARK_APPLICATION = object_with({"application_id": TEXT.or_none(), "ui_url": TEXT.or_none(), "version": TEXT})
-_COMMIT_WAIT = object_with(
-    {"waited_ms": INTEGER, "requests": INTEGER, "commits_seen": INTEGER, "moments": OBJECTS}
-)
-_TRANSACTION = object_with({"app_id": TEXT, "version": INTEGER}, required=True)
-_ERROR_MEMBERS = {"type": TEXT, "message": TEXT, "kind": TEXT, "retryable": FLAG}
-#: The members of specs and reports, and what each must be. `./dev lint --fix` publishes them as JSON Schema.
-SPEC_MEMBERS: Mapping[str, Kind] = {
-    "operation": TEXT,
-    "table": TEXT,
-    "run_id": TEXT,
-    "options": OBJECT,
-    "engine": TEXT,
-    "transaction": _TRANSACTION.or_none(),
-    "memory_limit_bytes": INTEGER,
-    "parallelism": INTEGER.or_none(),
-    "executor_credentials": TEXT,
-    "dry_run": FLAG,
-    "tags": TEXTS,
-    "allowed_roots": Kind(
-        "lists of addresses, by who set them",
-        _are_roots,
-        {
-            "type": "object",
-            "additionalProperties": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        },
-    ),
-    "contract_version": INTEGER,
-}
-REPORT_MEMBERS: Mapping[str, Kind] = {
-    "operation": TEXT,
-    "table": TEXT,
-    "status": one_of(STATUSES),
-    "run_id": TEXT,
-    "version": INTEGER.or_none(),
-    "read_version": INTEGER.or_none(),
-    "engine": TEXT.or_none(),
-    "engine_reason": TEXT.or_none(),
-    "transaction": _TRANSACTION.or_none(),
-    "metrics": INTEGERS,
-    "plan": OBJECT.or_none(),
-    "dropped_bins": INTEGER,
-    "dropped": OBJECTS.or_none(),
-    "remapped_bins": INTEGER,
-    "commit_wait": _COMMIT_WAIT.or_none(),
-    "broken_bins": INTEGER,
-    "broken": OBJECTS.or_none(),
-    "foreign": OBJECT.or_none(),
-    "num_batches": INTEGER.or_none(),
-    "left": INTEGERS.or_none(),
-    "selection": OBJECT.or_none(),
-    "earlier_tries": INTEGERS.or_none(),
-    "table_size": INTEGERS.or_none(),
-    "reading": OBJECT.or_none(),
-    "skipping": OBJECTS.or_none(),
-    "partitions": OBJECTS.or_none(),
-    "phases": INTEGERS.or_none(),
-    "columns": NAMES.or_none(),
-    "spark": SPARK_APPLICATION.or_none(),
-    "rewrite": OBJECT.or_none(),
-    "started_ms": INTEGER.or_none(),
-    "finished_ms": INTEGER.or_none(),
-    "location": TEXT.or_none(),
-    "error": object_with(_ERROR_MEMBERS).or_none(),
-    "contract_version": INTEGER,
-}
-#: Those that a writer must state. ``contract_version`` is required in both.
-REQUIRED_IN_SPEC = ("operation", "table", "run_id")
-REQUIRED_IN_REPORT = ("operation", "table", "status")
-
-
-def _members(
-    what: str, raw: Mapping[str, Any], kinds: Mapping[str, Kind], required: Sequence[str]
-) -> dict[str, Any]:
-    """The members that this release knows, as the constructor of a spec or report takes them."""
+def _require_version(what: str, raw: Mapping[str, Any]) -> None:
     version = raw.get("contract_version")
-    if not INTEGER.fits(version) or version not in (CONTRACT_VERSION, CONTRACT_VERSION - 1):
+    if type(version) is not int or version not in (CONTRACT_VERSION, CONTRACT_VERSION - 1):
         raise ContractError(
             f"This {what} has contract version {reprlib.repr(version)}, but this release of airflow-provider-delta reads "
             f"{CONTRACT_VERSION - 1} and {CONTRACT_VERSION}. Install the same release on both sides."
         )
-    known = checked_members(what, raw, kinds, required)
-    if known.get("transaction") is not None:
-        known["transaction"] = TransactionId(**known["transaction"])
-    if known.get("error") is not None:
-        known["error"] = ErrorReport.from_dict(known["error"])
-    return known

@@ -30,7 +30,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     ├── LiveFilesMissing          files of the latest version are missing after a vacuum
     └── LogCleanupIncomplete      a log cleanup deleted some files and not others
 
-Two errors stand outside of this tree: :class:`~delta_maintenance.checked_json.ContractError`, which the standard library
+Two errors stand outside of this tree: :class:`~delta_maintenance.job_interface.ContractError`, which the standard library
 has to suffice for, and the ``UsageError`` of the command line.
 
 :func:`error_report` turns any exception into the :class:`~delta_maintenance.contract.ErrorReport` of a job report.
@@ -40,12 +40,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from delta_log.errors import DeltaLogError, InvalidRequest, TableError
 from delta_log.printable import printable, printable_logger
-from delta_maintenance.contract import ContractError, ErrorReport
+from delta_maintenance.contract import ErrorReport
+from delta_maintenance.job_interface import ContractError
 from delta_maintenance.units import counted, format_bytes, format_duration
 
 _EXAMPLES = 5

@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 #: Set to 1 in the Python workers of a Spark application that is ours.
 OWN_WORKERS_VARIABLE = "DELTA_MAINTENANCE_OWN_WORKERS"
@@ -24,8 +25,8 @@ _SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
 def start_fast() -> None:
-    """Import pyarrow, and make its first conversion. Do nothing if pyarrow is loaded already."""
-    if "pyarrow" not in sys.modules:
+    """Import pyarrow, and make its first conversion. Do nothing if pyarrow is loaded already, or missing."""
+    if "pyarrow" not in sys.modules and find_spec("pyarrow") is not None:
         with _environment(_SETTINGS):
             convert_without_pandas()
 

@@ -6,10 +6,12 @@ The entry point of a job (:mod:`delta_maintenance.entrypoint.run_job`) and the c
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from delta_log.catalog.lookup import locate, without_catalogs
 from delta_log.errors import DeltaLogError, StorageError
@@ -18,10 +20,11 @@ from delta_log.runtime import Runtime
 from delta_log.snapshot.table_identity import noticing_a_drop
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
-from delta_maintenance.contract import ContractError, JobReport, JobSpec
+from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engines import EngineFactory
 from delta_maintenance.errors import error_report, log_failure
 from delta_maintenance.job_context import JobContext
+from delta_maintenance.job_interface import ContractError
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class JobSite:
     """Where a job runs.
 
@@ -44,10 +47,10 @@ class JobSite:
     :param ends_with_reading: say in the report what the table needs after the run, as far as the job knows it.
     """
 
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     spark_master: str | None = None
     can_use_spark: bool = False
-    runtime: Runtime = field(default_factory=Runtime)
+    runtime: Runtime = dataclasses.field(default_factory=Runtime)
     run_key: RunKey | None = None
     begins: DetachedRewrite | None = None
     finishes: DetachedRewrite | None = None
@@ -62,7 +65,7 @@ class JobSite:
             self.can_use_spark,
             self.begins,
             self.finishes,
-            applications=[] if begun_by is None else [dict(begun_by)],
+            applications=[] if begun_by is None else [begun_by],
         )
 
 
@@ -88,7 +91,7 @@ def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobRepo
     started_ms, given = site.runtime.now_ms(), spec.table
     try:
         spec = replace(spec, table=locate(given, site.storage_options))
-        site = replace(site, storage_options=without_catalogs(site.storage_options))
+        site = dataclasses.replace(site, storage_options=without_catalogs(site.storage_options))
         if spec.table != given:
             progress.message(f"{given} is at {spec.table}")
         # The operator has checked the addresses, too, but earlier, and perhaps on another machine.

@@ -22,9 +22,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from decimal import Decimal
 from typing import Any, ClassVar, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from delta_log.errors import InvalidRequest, brief
 from delta_log.storage.table_uri import is_name, require_absolute
@@ -415,8 +418,7 @@ class SafetySwitch(Switch):
 _DERIVED: Any = object()
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Struct, frozen=True):
     """One row of a table: an option, and the names that it goes by.
 
     :param name: in the job spec.
@@ -461,9 +463,9 @@ class Option:
         if self.argument_default is _DERIVED:
             derived["argument_default"] = self.default if isinstance(self.kind, Switch) else None
         for name, value in derived.items():
-            object.__setattr__(self, name, value)
+            force_setattr(self, name, value)
         if self.required is None:
-            object.__setattr__(self, "required", self.argument_default is not None)
+            force_setattr(self, "required", self.argument_default is not None)
 
     @property
     def default_words(self) -> str:
@@ -568,8 +570,7 @@ MEMORY_LIMIT = Option(
 )
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """An operation as its callers see it.
 
     :param name: in job specs, and as a command.

@@ -14,13 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import replace
 
 from delta_log.printable import printable
 from delta_log.redaction import redact
-from delta_maintenance.checked_json import FLAG, INTEGER, NAMES, TEXT, Kind, checked_members
-from delta_maintenance.contract import PROGRESS_PREFIX, SPARK_APPLICATION, line_prefix
+from delta_maintenance.contract import SparkApplication
+from delta_maintenance.contract_json import converted
+from delta_maintenance.job_interface import PROGRESS_PREFIX, line_prefix
 from delta_maintenance.units import counted, format_bytes, format_duration
 
 #: The message of a line that counts finished work. Every other message is a new stage.
@@ -29,27 +32,11 @@ REWRITING = "rewriting"
 #: How many of the last stages a progress that is kept repeats, so that a reader who looks now and then misses none.
 KEPT_STAGES = 20
 
-_COUNT = Kind(
-    "an integer from 0 on",
-    lambda value: INTEGER.fits(value) and value >= 0,
-    {**INTEGER.schema, "minimum": 0},
-)
+Count = Annotated[int, Meta(ge=0)]
 _LINE_MEMBERS = ("done_bins", "total_bins", "done_bytes", "total_bytes", "message")
-_PROGRESS_MEMBERS: Mapping[str, Kind] = {
-    "done_bins": _COUNT,
-    "total_bins": _COUNT,
-    "done_bytes": _COUNT,
-    "total_bytes": _COUNT,
-    "message": TEXT,
-    "stages": NAMES,
-    "num_stages": _COUNT,
-    "is_step": FLAG,
-    "spark": SPARK_APPLICATION.or_none(),
-}
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgress:
+class JobProgress(Struct, frozen=True):
     """How far this try of a job is.
 
     :param message: :data:`REWRITING`, or what the job has just begun or found.
@@ -60,27 +47,26 @@ class JobProgress:
         is kept.
     """
 
-    done_bins: int = 0
-    total_bins: int = 0
-    done_bytes: int = 0
-    total_bytes: int = 0
+    done_bins: Count = 0
+    total_bins: Count = 0
+    done_bytes: Count = 0
+    total_bytes: Count = 0
     message: str = ""
     stages: tuple[str, ...] = ()
-    num_stages: int = 0
+    num_stages: Count = 0
     is_step: bool = False
-    spark: Mapping[str, Any] | None = None
+    spark: SparkApplication | None = None
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> JobProgress:
         """
-        :raises ContractError: a member is not what it has to be.
+        :raises ContractError: a member is not of its type.
         """
-        members = checked_members("progress", raw, _PROGRESS_MEMBERS, ())
-        return cls(**{**members, "stages": tuple(members.get("stages", ()))})
+        return converted("progress", raw, cls)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of a line; members that only some lines need are left out of the others."""
-        return {name: value for name, value in asdict(self).items() if name in _LINE_MEMBERS or value}
+        return {name: value for name, value in to_builtins(self).items() if name in _LINE_MEMBERS or value}
 
     def after(self, earlier: JobProgress) -> JobProgress:
         """This progress with the stages of an earlier one, to be kept in its place."""
@@ -113,8 +99,7 @@ class JobProgress:
         return "; ".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressThrottle:
+class ProgressThrottle(Struct, frozen=True):
     """Decides which progress becomes a line for people, and writes the line.
 
     A new stage is shown at once. Counts are shown at the beginning, at the end, and in between once per interval, with the rate
@@ -238,7 +223,7 @@ class ProgressReporter(Protocol):
     def step(self, text: str) -> None:
         """How far the stage is; shown now and then."""
 
-    def application(self, text: str, spark: Mapping[str, Any]) -> None:
+    def application(self, text: str, spark: SparkApplication) -> None:
         """The Spark application of the job is ready; a new stage."""
 
 
@@ -255,7 +240,7 @@ class SilentProgress:
 
     def step(self, text: str) -> None: ...
 
-    def application(self, text: str, spark: Mapping[str, Any]) -> None: ...
+    def application(self, text: str, spark: SparkApplication) -> None: ...
 
 
 class _Counting:
@@ -303,7 +288,7 @@ class _Counting:
         with self._lock:
             self._show(text, is_step=True)
 
-    def application(self, text: str, spark: Mapping[str, Any]) -> None:
+    def application(self, text: str, spark: SparkApplication) -> None:
         with self._lock:
             self._show(text, due=True, spark=spark)
 
@@ -312,7 +297,7 @@ class _Counting:
         message: str,
         due: bool = False,
         is_step: bool = False,
-        spark: Mapping[str, Any] | None = None,
+        spark: SparkApplication | None = None,
     ) -> None:
         now = self._clock()
         if due or now >= self._next_line:

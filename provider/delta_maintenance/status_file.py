@@ -20,7 +20,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from delta_log.errors import StorageError
-from delta_maintenance.contract import PROGRESS_PREFIX, ContractError, JobReport
+from delta_maintenance.contract import JobReport
+from delta_maintenance.job_interface import PROGRESS_PREFIX, ContractError
 from delta_maintenance.progress import JobProgress
 from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY
 

@@ -13,11 +13,12 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 from tests.support.runs.tail_runs import TailedTable
 
 from delta_log import Table

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from delta_log import Table
-from delta_maintenance.contract import REPORT_PREFIX, RUN_KEY_VARIABLE, JobSpec, TransactionId
+from delta_maintenance.contract import JobSpec, TransactionId
+from delta_maintenance.job_interface import REPORT_PREFIX, RUN_KEY_VARIABLE
 
 KILLS, BINS, BINS_OF_A_BATCH, BINS_AT_ONCE = 10, 24, 4, 2
 

@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from tests.support.tables.busy_logs import write_statements
 
 from delta_log import Table
-from delta_maintenance.contract import REPORT_PREFIX, RUN_KEY_VARIABLE, JobSpec, TransactionId
+from delta_maintenance.contract import JobSpec, TransactionId
+from delta_maintenance.job_interface import REPORT_PREFIX, RUN_KEY_VARIABLE
 
 #: A job that kills itself at the first put of a commit: before it takes effect, or right after.
 DIES = """

@@ -38,7 +38,7 @@ from airflow_delta.sensors import (
     DeltaTableVersionSensor,
 )
 from delta_log import Table
-from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE
+from delta_maintenance.job_interface import STORAGE_OPTIONS_VARIABLE
 
 _FIRST_DAY = "day = '2024-01-01'"
 

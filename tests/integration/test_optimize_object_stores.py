@@ -23,7 +23,8 @@ from tests.support.tables.planted_manifests import forged
 from delta_log import Table
 from delta_log.storage.opening import open_storage
 from delta_maintenance.cli import main as cli
-from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, JobSpec
+from delta_maintenance.contract import JobSpec
+from delta_maintenance.job_interface import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.tasks import tasks_of

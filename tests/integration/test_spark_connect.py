@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.support.servers.gate import Gate
 from tests.support.servers.spark_connect import TOKEN, SparkConnect, running_spark_connect
 from tests.support.tables.small_tables import write_parts

@@ -22,11 +22,12 @@ from tests.support.tables.small_tables import write_days
 import delta_maintenance
 from delta_log import Table
 from delta_maintenance.bundle import build_bundle
-from delta_maintenance.contract import REPORT_PREFIX, JobReport, JobSpec
+from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.spark import cluster_check
 from delta_maintenance.engine.spark.cluster_check import check_cluster
 from delta_maintenance.engine.spark.spark_engine import SparkEngine
 from delta_maintenance.errors import ClusterIncomplete, TaskFailed
+from delta_maintenance.job_interface import REPORT_PREFIX
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.tasks import tasks_of
@@ -259,7 +260,7 @@ def test_spark_submit_runs_the_job_from_the_bundle_alone(tmp_path: Path) -> None
     assert report.error is None, json.dumps(report.to_dict())
     assert (result.returncode, report.status, report.engine) == (0, "committed", "spark")
     assert report.spark is not None
-    assert report.spark["application_id"].startswith("local-")
+    assert (report.spark["application_id"] or "").startswith("local-")
     assert '"spark": {"application_id": "local-' in result.stdout, (
         "the caller learns of it while the job runs"
     )

@@ -16,17 +16,15 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.support import ROOT
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
 from tests.support.repetition import FACTOR
+from tests.support.schemas import published_schema
 from tests.support.tables.neglected_tables import write_neglected
 
 from delta_maintenance.cli.main import main
 
 #: Made once: `jsonschema.validate` would check the schema itself with each of a thousand documents.
-VALIDATOR = jsonschema.Draft202012Validator(
-    json.loads((ROOT / "docs" / "reference" / "health.schema.json").read_text())
-)
+VALIDATOR = jsonschema.Draft202012Validator(published_schema("health"))
 #: The smallest limits, so that whatever an operation would do is a finding.
 STRICT = ("--small-files=1", "--deleted-rows-ratio=0.02", "--reclaimable-size=0", "--expired-log-files=1")
 DONE = {"committed", "written", "cleaned"}

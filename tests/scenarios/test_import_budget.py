@@ -73,10 +73,12 @@ PREDICATES = {"delta_maintenance.partitions.predicate", "sqlglot", "pyarrow.data
 #: Python runs a module of this name when it starts. It has every process write down what it has loaded at its end.
 _RECORDER = """
 import atexit, os, pathlib, sys
+end = os._exit
 @atexit.register
 def record():
     path = pathlib.Path(os.environ["LOADED_MODULES"], str(os.getpid()))
     path.write_text(chr(10).join(sorted(sys.modules)))
+os._exit = lambda code: (record(), end(code))
 """
 
 Loaded = Callable[[], list[set[str]]]

@@ -22,10 +22,10 @@ from tests.support.tables.small_tables import write_parts
 from delta_log import Table
 from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.cli.main import main
-from delta_maintenance.contract import RUN_KEY_VARIABLE
 from delta_maintenance.engine.engine import BinResult
 from delta_maintenance.engine.local import LocalEngine
 from delta_maintenance.errors import BadManifest
+from delta_maintenance.job_interface import RUN_KEY_VARIABLE
 from delta_maintenance.optimize.commit.resume import find_earlier_tries
 from delta_maintenance.progress import ProgressReporter, SilentProgress
 from delta_maintenance.rewrite.bin import rewrite_bin

@@ -13,7 +13,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.support import ROOT
 from tests.support.recorded_files import (
     CLUSTER_RUNNER,
     FINISHED_RUN,
@@ -30,6 +29,7 @@ from tests.support.recorded_files import (
 )
 from tests.support.runs.maintenance_runs import RUN_KEY, WatchedEngine, keys, manifests, run
 from tests.support.runs.triggerer import Triggerer, in_a_loop
+from tests.support.schemas import published_schema
 from tests.support.tables.written_log import add, deletion_vector, write_log
 
 from airflow_delta import watch_memory
@@ -53,7 +53,6 @@ from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import plan_within
-from delta_maintenance.published_schemas import published_schemas
 from delta_maintenance.status_file import StatusFile
 
 RELEASES = pytest.mark.parametrize("release", releases(), ids=lambda path: path.name)
@@ -86,7 +85,7 @@ def test_a_report_is_read_shown_and_counted(release: Path, capsys: pytest.Captur
     assert {report.operation for report in found} == set(OPERATIONS)
     for text, report in zip(lines(release / "reports.jsonl"), found, strict=True):
         assert json.loads(text).items() <= report.to_dict().items()
-        jsonschema.validate(json.loads(text), published_schemas()["job-report.schema.json"])
+        jsonschema.validate(json.loads(text), published_schema("job-report"))
         assert counts_of(report)[report.status] == 1
         if report.error is None:
             tell_report(DeltaOptimizeOperator(task_id="t", table="/t").log, report)
@@ -240,8 +239,7 @@ def test_which_versions_watchers_have_seen_is_read_from_what_they_kept(release: 
 
 @RELEASES
 def test_the_health_of_a_table_is_as_it_was_published(release: Path) -> None:
-    schema = content(ROOT / "docs" / "reference" / "health.schema.json")
-    jsonschema.validate(content(release / "health.json"), schema)
+    jsonschema.validate(content(release / "health.json"), published_schema("health"))
 
 
 def kept(release: Path, watcher: str, table: Path) -> FakeAssetStateStore:

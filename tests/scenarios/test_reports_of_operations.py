@@ -8,23 +8,21 @@ from typing import Any
 
 import jsonschema
 import pytest
+from tests.support.schemas import published_schema
 from tests.support.tables.small_tables import write_days
 
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.progress import SilentProgress
-from delta_maintenance.published_schemas import published_schemas
-
-SCHEMAS = published_schemas()
 
 
 def run(operation: str, table: Path, **more: Any) -> JobReport:
     spec = JobSpec(operation, str(table), f"{operation}-1", engine="local", **more)
-    jsonschema.validate(json.loads(spec.to_json()), SCHEMAS["job-spec.schema.json"])
+    jsonschema.validate(json.loads(spec.to_json()), published_schema("job-spec"))
     report = run_job(spec, JobSite(), SilentProgress())
     # As the next process reads it: through JSON.
-    jsonschema.validate(json.loads(report.to_json()), SCHEMAS["job-report.schema.json"])
+    jsonschema.validate(json.loads(report.to_json()), published_schema("job-report"))
     return report
 
 

@@ -15,8 +15,9 @@ from tests.support.tables.small_tables import write_days
 from tests.support.tables.written_log import add, write_log
 
 from delta_maintenance.cli.main import main
-from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobReport, JobSpec
+from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, places, run_job
+from delta_maintenance.job_interface import STORAGE_OPTIONS_VARIABLE, ContractError
 from delta_maintenance.progress import HumanProgress, ProgressLines, SilentProgress
 
 SECRET = "wJalrXUtnFEMI"

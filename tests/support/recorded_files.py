@@ -25,13 +25,13 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from msgspec.structs import replace
 
 from airflow_delta.run_identity import mark_succeeded, recall_or_begin
 from airflow_delta.runners.drivers.cluster import ClusterJobRunner

@@ -7,9 +7,10 @@ or for a connection without one that of the table's address.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from airflow_delta.connections.fields import ConnectionFields
 
@@ -19,8 +20,7 @@ _PUBLIC_CLOUD = "AzurePublicCloud"
 _SERVICE_PRINCIPAL = ("tenant_id", "client_id", "client_secret")
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """A storage account.
 
     :param host: of its Blob endpoint; ``None``: the usual one of the public cloud.

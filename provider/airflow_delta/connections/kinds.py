@@ -7,10 +7,11 @@ A function is loaded when the first connection of its type is read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from airflow_delta.connections.fields import ConnectionFields, UnusableConnection
 from delta_log.storage.schemes import AZURE, GCS, S3, StoreKind, family_of, scheme_of
@@ -18,8 +19,7 @@ from delta_log.storage.schemes import AZURE, GCS, S3, StoreKind, family_of, sche
 _PACKAGE = "airflow_delta.connections"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionKind:
+class ConnectionKind(Struct, frozen=True):
     """One type of connection.
 
     :param store: the only one whose tables it opens; ``None``: any.

@@ -6,8 +6,10 @@ Pure functions of records. A member that a record lacks, or that is not of its k
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from airflow_delta.monitoring.failures import GONE, could_not_open, error_type, is_open
 from airflow_delta.monitoring.readings import WITHOUT_CHANGE, newest_reading
@@ -30,8 +32,7 @@ class TrendPoint(NamedTuple):
     small_files: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(Struct, frozen=True):
     """What a watcher of an asset remembers of a table.
 
     :param asset: name of the asset.
@@ -42,8 +43,7 @@ class Watch:
     version: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TableRecords:
+class TableRecords(Struct, frozen=True, eq=False):
     """The newest records of one table, by operation and DAG. It never changes; with news comes another one.
 
     A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG. What a watcher remembers belongs to no DAG:
@@ -53,8 +53,8 @@ class TableRecords:
     :param trend: the newest readings of any DAG, oldest first.
     """
 
-    newest: Mapping[tuple[str, str], Record] = field(default_factory=dict)
-    failed: Mapping[tuple[str, str], Record] = field(default_factory=dict)
+    newest: Mapping[tuple[str, str], Record] = {}
+    failed: Mapping[tuple[str, str], Record] = {}
     trend: Sequence[TrendPoint] = ()
     watch: Watch | None = None
 
@@ -274,8 +274,7 @@ def source_of(source: Source) -> dict[str, Any]:
 # -- choice, order and page ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """Which rows a reader asked for.
 
     :param status: one of :data:`STATUSES`, or ``failing`` for tables whose newest run of an operation failed.

@@ -7,8 +7,9 @@ reading found them, until a run has done what that reading recommended against t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from airflow_delta.monitoring.record import HEALTH, Record
 

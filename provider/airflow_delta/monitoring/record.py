@@ -4,20 +4,21 @@ A record is the ``extra`` of an event of the asset ``delta-monitoring:tables``. 
 registers the events of tasks that succeed; its record is an XCom of the key :data:`FAILURE_KEY`.
 
 A record holds at most :data:`MAX_RECORD_BYTES` as JSON. A report or document that is larger loses its longest members, and
-``left_out`` names them; the facts of a reading lose their lists first. Standard library only, since DAG files import it.
+``left_out`` names them; the facts of a reading lose their lists first. DAG files import this module.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
+
 from delta_log.storage.table_uri import one_spelling
-from delta_maintenance.checked_json import storable
 from delta_maintenance.contract import JobReport
+from delta_maintenance.contract_json import storable
 
 RECORD_VERSION = 1
 #: The JSON of one record may have so many bytes. A reading of a table with findings takes about 5 kB, a report about 2 kB.
@@ -37,8 +38,7 @@ class ForeignRecord(ValueError):
     """An event or XCom that is no record: another program made it, or another release."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The task instance that left a record."""
 
     dag_id: str
@@ -47,8 +47,7 @@ class Source:
     map_index: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """What a task has told of a table.
 
     :param number: of the event; ``None``: it was an XCom.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from airflow_delta.monitoring.fleet import TableRecords, Wish, counts_of, matching, ordered, row_for
 from airflow_delta.monitoring.told import Told
@@ -18,13 +19,12 @@ from airflow_delta.monitoring.told import Told
 _MOST = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fleet:
+class Fleet(Struct, frozen=True, eq=False):
     """The rows of a reader by table, and their counts. Callers must not change them."""
 
     rows: Mapping[str, dict[str, Any]]
     counts: Mapping[str, int]
-    _orders: dict[tuple[str, bool], Sequence[dict[str, Any]]] = field(default_factory=dict)
+    _orders: dict[tuple[str, bool], Sequence[dict[str, Any]]] = {}
 
     @classmethod
     def of(cls, rows: Mapping[str, dict[str, Any]]) -> Fleet:

@@ -6,9 +6,11 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from airflow_delta.monitoring.fleet import TableRecords, TrendPoint, Watch, newest_of
 from airflow_delta.monitoring.record import Record, Source, table_id
@@ -20,8 +22,7 @@ MAX_TREND = 20
 _MAX_BROKEN = 20
 
 
-@dataclass(slots=True)
-class Broken:
+class Broken(Struct):
     """An event that is no record."""
 
     time_ms: int
@@ -29,8 +30,7 @@ class Broken:
     why: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Told:
+class Told(Struct, frozen=True, eq=False):
     """What tasks have told so far. It never changes; with news comes another one, whose tables without news are the same objects.
 
     :param failures: runs that failed, the newest first.
@@ -38,15 +38,14 @@ class Told:
     :param addresses: of the tables, by :func:`~airflow_delta.monitoring.record.table_id`.
     """
 
-    tables: Mapping[str, TableRecords] = field(default_factory=dict)
-    addresses: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, TableRecords] = {}
+    addresses: Mapping[str, str] = {}
     failures: Sequence[Record] = ()
     broken: Sequence[Broken] = ()
     dags: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Struct):
     """What a process of the API server has read so far.
 
     :param asset_id: of the monitoring asset; another one means another database.
@@ -58,13 +57,13 @@ class Known:
 
     asset_id: int | None = None
     until: datetime | None = None
-    tables: dict[str, TableRecords] = field(default_factory=dict)
-    numbers: dict[str, array[int]] = field(default_factory=dict)
+    tables: dict[str, TableRecords] = {}
+    numbers: dict[str, array[int]] = {}
     broken: deque[Broken] = field(default_factory=lambda: deque(maxlen=_MAX_BROKEN))
-    recent: set[int] = field(default_factory=set)
+    recent: set[int] = set()
     mark: tuple[Any, ...] = ()
     failures: Sequence[Record] = ()
-    addresses: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = {}
     oldest_ms: float = math.inf
     told: Told | None = None
 

@@ -8,19 +8,19 @@ only for the tables that a watcher of the asset has among its arguments today.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from airflow.models.asset import AssetModel, AssetWatcherModel
 from airflow.models.asset_state_store import AssetStateStoreModel
 from airflow.models.trigger import Trigger
+from msgspec import Struct
 from sqlalchemy import or_, select
 
 from airflow_delta import watch_memory
 from airflow_delta.monitoring.fleet import Watch
 from delta_log.storage.table_uri import one_spelling
-from delta_maintenance.checked_json import storable
+from delta_maintenance.contract_json import storable
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -30,8 +30,7 @@ _WATCHER = "watcher"
 _TRIGGERS_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Watcher:
+class Watcher(Struct, frozen=True):
     """What a watcher looks at.
 
     :param prefix: of its keys; ``None``: it is of a class that is not ours, such as one derived from ours.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralTimeout
 from airflow.sdk.log import mask_secret
+from msgspec.structs import replace
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink, leading_links
@@ -43,8 +43,9 @@ from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobRunner
 from airflow_delta.runners.task_log import ProgressLog, tell_report
 from delta_log.errors import DeltaLogError
 from delta_log.printable import printable
-from delta_maintenance.contract import ContractError, ErrorReport, JobReport, JobSpec
+from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
 from delta_maintenance.errors import error_report
+from delta_maintenance.job_interface import ContractError
 from delta_maintenance.options import (
     DRY_RUN,
     ENGINE,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from airflow_delta.operators.arguments import by_attribute
 from airflow_delta.operators.base import JOB_ARGUMENTS, DeltaJobOperator

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import TaskInstanceState
 from airflow.sdk.exceptions import AirflowRuntimeError, AirflowTaskTimeout
+from msgspec import Struct
 
 from airflow_delta.runners.detached import DetachedRunner, JobHandle
 from airflow_delta.runners.job_runner import JobError, JobLost, ProgressListener, TaskLog
@@ -31,8 +31,7 @@ class _Interrupted(BaseException):
     """Passes through code that handles every Exception."""
 
 
-@dataclass(slots=True)
-class DetachedRun:
+class DetachedRun(Struct):
     """The run of one try.
 
     :param defer: releases the worker slot until the job is over, at most for so many seconds; ``None``: wait in the slot.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
+from msgspec.structs import replace
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, TablePageLink, leading_links

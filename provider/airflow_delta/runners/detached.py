@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import ProgressListener
@@ -20,8 +21,7 @@ from delta_maintenance.contract import JobReport, JobSpec
 JobHandle = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class JobState:
+class JobState(Struct, frozen=True):
     """What a look at a job has found.
 
     :param is_over: it does not run any more, well or not; :meth:`DetachedRunner.collect` tells.

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from delta_maintenance.contract import OUTPUT_NONCE_VARIABLE, RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
 from delta_maintenance.entrypoint.run_job import PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE
+from delta_maintenance.job_interface import OUTPUT_NONCE_VARIABLE, RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
 
 
 def job_environment(

@@ -4,10 +4,10 @@ Lines arrive through Spark's launcher, merged with the log of the JVM, so a pref
 also quote what the table holds: paths, partition values, messages of other writers.
 
 1. A line is for a program only behind a prefix with the nonce of this run, which the job was given and the table cannot know
-   (:func:`~delta_maintenance.contract.line_prefix`). The first one on a line counts; all else on the line is text.
+   (:func:`~delta_maintenance.job_interface.line_prefix`). The first one on a line counts; all else on the line is text.
 2. A job reports once. A report that cannot be read, or a second one, raises
-   :class:`~delta_maintenance.contract.ContractError`. Nothing else that a job writes raises an error.
-3. The job's own log has a level (:data:`~delta_maintenance.contract.LOG_PREFIX`). All other text is chatter: Spark's log, Java
+   :class:`~delta_maintenance.job_interface.ContractError`. Nothing else that a job writes raises an error.
+3. The job's own log has a level (:data:`~delta_maintenance.job_interface.LOG_PREFIX`). All other text is chatter: Spark's log, Java
    traces, warnings of Python. It goes to the task's log at debug level, unless somebody asked for it.
 4. Progress and log lines that cannot be read are chatter.
 5. Text is made printable (:mod:`delta_log.printable`) and, where it is very long, cut with a note. No more than
@@ -19,19 +19,20 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import IO, Any, Protocol
+
+from msgspec import Struct
 
 from delta_log.printable import printable
 from delta_log.redaction import redact
-from delta_maintenance.checked_json import TEXT, Kind, checked_members, first_object, one_of
-from delta_maintenance.contract import (
-    LOG_LEVELS,
+from delta_maintenance.contract import JobReport
+from delta_maintenance.contract_json import converted, first_object
+from delta_maintenance.job_interface import (
     LOG_PREFIX,
     PROGRESS_PREFIX,
     REPORT_PREFIX,
     ContractError,
-    JobReport,
+    LogLevel,
     line_prefix,
 )
 from delta_maintenance.progress import JobProgress as JobProgress  # noqa: PLC0414 - part of a job's output
@@ -41,7 +42,6 @@ LONGEST_LINE = 16 << 20
 _LONGEST_TEXT = 16 << 10
 _PIECE = 1 << 16
 _REMEMBERED_LINES = 20
-_LOG_MEMBERS: Mapping[str, Kind] = {"level": one_of(LOG_LEVELS), "message": TEXT}
 #: Lines that say nothing about why a job was lost: frames of a Java trace, what Spark always says when it starts, its INFO.
 _SAYS_NOTHING = re.compile(
     r"\s+at [^(]+\([^)]*\)|\s+\.\.\. \d+ more|WARNING: Using incubator modules.*|Using Spark's default log4j profile.*"
@@ -61,22 +61,20 @@ class TaskLog(Protocol):
     def error(self, message: str, /, *arguments: Any) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """A line for the task's log.
 
-    :param level: one of :data:`~delta_maintenance.contract.LOG_LEVELS`.
+    :param level: one of :data:`~delta_maintenance.job_interface.LOG_LEVELS`.
     """
 
-    level: str
-    text: str
+    level: LogLevel
+    message: str
 
     def __str__(self) -> str:
-        return self.text
+        return self.message
 
     def tell(self, log: TaskLog) -> None:
-        tell = {"debug": log.debug, "info": log.info, "warning": log.warning}.get(self.level, log.error)
-        tell("%s", self.text)
+        getattr(log, self.level)("%s", self.message)
 
 
 class JobOutput:
@@ -89,7 +87,7 @@ class JobOutput:
     :ivar last_lines: the end of what it and its libraries wrote, without lines that say nothing about its end.
     """
 
-    def __init__(self, nonce: str, chatter_level: str = "debug") -> None:
+    def __init__(self, nonce: str, chatter_level: LogLevel = "debug") -> None:
         self.report: JobReport | None = None
         self.has_begun = False
         self._nonce, self._chatter_level = nonce, chatter_level
@@ -149,13 +147,13 @@ class JobOutput:
 
     def _log_line(self, raw: Mapping[str, Any]) -> LogLine:
         """
-        :raises ContractError: a member is not what it has to be.
+        :raises ContractError: a member is not of its type.
         """
-        members = checked_members("log line", raw, _LOG_MEMBERS, tuple(_LOG_MEMBERS))
-        text = self._shown(members["message"])
-        if members["level"] != "debug":
-            self._lines.append(text)
-        return LogLine(members["level"], text)
+        line = converted("log line", raw, LogLine)
+        line = LogLine(line.level, self._shown(line.message))
+        if line.level != "debug":
+            self._lines.append(line.message)
+        return line
 
     def _text(self, text: str) -> Iterator[LogLine]:
         text = text.rstrip("\r\n ").expandtabs(4)

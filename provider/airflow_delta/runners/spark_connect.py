@@ -14,12 +14,12 @@ The address of the server with its token is in the environment of these jobs onl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk.log import mask_secret
+from msgspec.structs import replace
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.runners.detached import DetachedRunner, JobHandle, JobState

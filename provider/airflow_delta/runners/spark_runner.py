@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from airflow_delta.runners.drivers.cluster import ClusterJobRunner
 from airflow_delta.runners.drivers.driver import DriverLauncher
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from airflow_delta.runners.detached import DetachedRunner
 
 
-@dataclass(frozen=True, slots=True)
-class SparkChoice:
+class SparkChoice(Struct, frozen=True):
     """What an operator says about its Spark.
 
     :param operation: what it does.
@@ -40,7 +40,7 @@ class SparkChoice:
     operation: str
     spark_conn_id: str
     deploy_mode: str | None = None
-    spark_conf: Mapping[str, Any] = field(default_factory=dict)
+    spark_conf: Mapping[str, Any] = {}
     spark_binary: str | None = None
     delta_conn_id: str | None = None
     launcher: DriverLauncher | None = None

@@ -19,6 +19,7 @@ from pathlib import Path
 from airflow_delta.runners.job_environment import python_programs
 from airflow_delta.runners.job_runner import JobCannotStart
 from delta_maintenance.engine.spark.application import EMBEDDED_JAVA_OPTIONS
+from delta_maintenance.job_interface import LogLevel
 
 _KNOWN_MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|yarn|(spark|k8s|mesos)://.+")
 
@@ -152,7 +153,7 @@ def _has_spark_env(environment: Mapping[str, str]) -> bool:
     return any(Path(directory, "spark-env.sh").exists() for directory in directories)
 
 
-def chatter_level(spark_conf: Mapping[str, object]) -> str:
+def chatter_level(spark_conf: Mapping[str, object]) -> LogLevel:
     """The level in the task's log of what Spark writes. A user who sets Spark's log level wants to read it."""
     return "info" if "spark.log.level" in spark_conf else "debug"
 

@@ -16,10 +16,10 @@ import heapq
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
+from msgspec import Struct
 
 from airflow_delta.hooks.watched_store import WatchedStore, watched_store
 from delta_log.printable import printable_logger
@@ -45,8 +45,7 @@ _MAX_RECENT = 500
 Save = Callable[[], Awaitable[None]]
 
 
-@dataclass(slots=True, eq=False)
-class Round:
+class Round(Struct, eq=False):
     """Some tables, and the versions that they have reached.
 
     :param latest: -1: there is no table (yet).
@@ -54,11 +53,10 @@ class Round:
     """
 
     latest: dict[str, int]
-    saves: list[Save] = field(default_factory=list)
+    saves: list[Save] = []
 
 
-@dataclass(slots=True, eq=False)
-class WatchedTable:
+class WatchedTable(Struct, eq=False):
     """One table of a stream; polled by one thread at a time."""
 
     uri: str

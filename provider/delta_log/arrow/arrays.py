@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-from collections.abc import Iterable, Iterator
 
 
 def arrow_array(values: npt.NDArray[Any]) -> pa.Array:

@@ -10,15 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _ONES, _ZEROS = np.ones(1 << 16, np.uint8), np.zeros(1 << 16, np.uint8)
 

@@ -8,16 +8,13 @@ compares the keys that :meth:`KeyMarks.possible_matches` returns; no other key m
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-_Rows: TypeAlias = "npt.NDArray[np.int64]"
+_Rows = npt.NDArray[np.int64]
 _WORD_BYTES = 8
 #: Where the eight bytes begin, counted from the end. With the suffix `-c000.snappy.parquet` they are the last digits of the
 #: UUID in the name; with a shorter suffix (`-c000.zstd.parquet`, `.parquet`) they are other digits of it.

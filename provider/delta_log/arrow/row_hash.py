@@ -10,18 +10,15 @@ Whole columns are hashed at once. Integers, floats, dates and decimals are hashe
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-_Hashes: TypeAlias = "npt.NDArray[np.uint64]"
-_Int64s: TypeAlias = "npt.NDArray[np.int64]"
+_Hashes = npt.NDArray[np.uint64]
+_Int64s = npt.NDArray[np.int64]
 _WORD = 8
 _MODULUS = 1 << 64
 _NULL, _ROW, _TEXT, _PAIR, _STEP, _LENGTH = (

@@ -12,18 +12,15 @@ Where the order has to be made, all files are read several times, and each pass 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from delta_log.errors import CommitFailed
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 Read = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
-_Ranks: TypeAlias = "npt.NDArray[np.int64]"
+_Ranks = npt.NDArray[np.int64]
 
 #: The size of the files that one pass takes.
 _HELD_BYTES = 256 << 20

@@ -8,24 +8,21 @@ Sorted hashes are stored as differences. Their upper halves hardly vary and comp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
 from delta_log.arrow.row_hash import hashes_of_texts
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _HIGH, _LOW = np.uint64(32), 0xFFFF
 _CODEC = "zstd"
 #: Precedes the compressed part: the number of hashes, and the CRC-32 of that part.
 _HEAD = np.dtype([("hashes", "<u4"), ("crc", "<u4")])
 
-_Hashes: TypeAlias = "npt.NDArray[np.uint32]"
+_Hashes = npt.NDArray[np.uint32]
 
 
 def short_hashes(keys: pa.Array | pa.ChunkedArray) -> _Hashes:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
@@ -33,9 +33,6 @@ from delta_log.snapshot.replayed_log import complete_adds
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import log_retention_ms, readable
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class SidecarReuse(Struct, frozen=True):

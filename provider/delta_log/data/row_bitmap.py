@@ -12,16 +12,14 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-Rows: TypeAlias = "npt.NDArray[np.int64]"
-KeepMask: TypeAlias = "npt.NDArray[np.bool_]"
+Rows = npt.NDArray[np.int64]
+KeepMask = npt.NDArray[np.bool_]
 
 PORTABLE_MAGIC = 1681511377
 NATIVE_MAGIC = 1681511376

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 from typing import Protocol as TypingProtocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
@@ -25,9 +25,6 @@ from delta_log.log.data_path import decode_paths
 from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, shared_nulls
 from delta_log.log.log_replay import ReplayedCommits
 from delta_log.snapshot.counts import COUNTED_COLUMNS, Counts
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _NEVER_KEPT = "stats"
 #: The columns that carrying counts over to a newer version takes.

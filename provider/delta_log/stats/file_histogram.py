@@ -6,17 +6,13 @@ writer can add to the histogram of another and carry it from one version to the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-_Numbers: TypeAlias = "npt.NDArray[np.int64]"
+_Numbers = npt.NDArray[np.int64]
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 #: The start of each bin of file sizes, in bytes; the last bin has no end.

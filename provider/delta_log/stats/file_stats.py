@@ -21,9 +21,10 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
@@ -31,9 +32,6 @@ from msgspec import Struct, field
 from delta_log.errors import CorruptLog, InvalidPartitionValue, InvalidProperty
 from delta_log.table_config.partition_values import parse
 from delta_log.table_config.schema import DataType, PrimitiveType, StructType
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 NUM_INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"

@@ -4,19 +4,19 @@ To add a store, write its module and add one entry to :data:`STORES`; all that c
 ``setup.cfg`` lists the module in its layer, and ``pyproject.toml`` has the extra. A scheme without an entry is opened by
 fsspec and can only be read (:mod:`delta_log.storage.remote`).
 
-Standard library only: operators compare addresses while a DAG is parsed.
+Loads no client library: operators compare addresses while a DAG is parsed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
 
 
-@dataclass(frozen=True, slots=True)
-class StoreKind:
+class StoreKind(Struct, frozen=True):
     """One kind of store that can be written to.
 
     :param family: stands for all schemes of this store when addresses are compared.

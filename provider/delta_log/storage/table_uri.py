@@ -9,7 +9,7 @@ An address is a path, a ``file`` URI or a URI of a store, as :func:`~delta_log.s
    :class:`TableUri`, segment by segment, so that ``s3://lake/a`` does not allow ``s3://lake/ab``. An address that client
    libraries may read in two ways is refused. On a disk, the place to which symbolic links lead must be below a root, too.
 
-Standard library only: operators use it while a DAG is parsed.
+Loads no client library: operators use this module while a DAG is parsed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from delta_log.errors import InvalidRequest, OutsideAllowedRoots
 from delta_log.redaction import has_credentials, redact_uri
@@ -33,8 +34,7 @@ _ONE_SLASH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
-class TableUri:
+class TableUri(Struct, frozen=True):
     """A parsed address; two addresses of one place are equal.
 
     :param scheme: of the store, the same for all aliases; empty for a disk of this machine.

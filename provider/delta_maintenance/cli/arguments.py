@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from delta_log.errors import brief
 from delta_log.version import VERSION
-from delta_maintenance.contract import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, TransactionId
+from delta_maintenance.contract import TransactionId
+from delta_maintenance.job_interface import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
 from delta_maintenance.operations import OPERATIONS, READINGS
 from delta_maintenance.options import (
     ENGINE,

@@ -19,8 +19,9 @@ from typing import Any, TextIO
 from delta_log.printable import print_traceback, printable, printable_lines
 from delta_log.redaction import redact, redacted
 from delta_maintenance.cli.arguments import UsageError, make_parser, storage_options
-from delta_maintenance.contract import EXIT_DONE, EXIT_FAILED, ContractError, ErrorReport, JobSpec
+from delta_maintenance.contract import ErrorReport, JobSpec
 from delta_maintenance.fast_start import start_fast
+from delta_maintenance.job_interface import EXIT_DONE, EXIT_FAILED, ContractError, exit_code_of
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import ENGINE
 
@@ -51,7 +52,7 @@ def _end(output: TextIO, as_json: bool, result: Mapping[str, Any], text: str, co
     # The text of a log, an argument or a client library may hold an address with credentials.
     result, text = redacted(result), redact(text)
     error = result.get("error")
-    code = code if error is None else ErrorReport.from_dict(error).exit_code
+    code = code if error is None else exit_code_of(error["kind"])
     try:
         if as_json:
             print(json.dumps(result, sort_keys=True), file=output, flush=True)

@@ -7,8 +7,9 @@ removes a member or changes its meaning raises :data:`DOCTOR_VERSION`; new check
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from delta_log.errors import DeltaLogError
 from delta_log.redaction import redact
@@ -19,8 +20,7 @@ OK, WARNING, FAILURE, SKIPPED = "ok", "warning", "failure", "skipped"
 _BY_GRAVITY = (FAILURE, WARNING, OK)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """The result of one check.
 
     :param name: what was looked at, such as ``store.list``; stable.
@@ -35,7 +35,7 @@ class Check:
     status: str
     message: str
     remedy: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {"name": self.name, "status": self.status, "message": redact(self.message)}

@@ -1,4 +1,4 @@
-"""Checks of what is installed here. Needs the standard library only, since it has to run where libraries are missing."""
+"""Checks of what is installed here. Loads none of the libraries, since one may be missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from delta_log.storage.schemes import opened_kind, scheme_of
 from delta_log.version import VERSION
 from delta_maintenance.doctor.check import FAILURE, OK, Check, Examination
-from delta_maintenance.engine.spark.cluster_check import REQUIRED, missing_here
+from delta_maintenance.requirements import REQUIRED, missing_here
 
 #: By extra, the package that its storage needs.
 _CLIENTS = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from delta_maintenance.doctor.check import OK, WARNING, Check, Examination, failed
-from delta_maintenance.engine.spark.cluster_check import REQUIRED, ClusterVersions
+from delta_maintenance.engine.spark.cluster_check import ClusterVersions
 from delta_maintenance.engine.spark.examination import SparkFacts, examine_session
 from delta_maintenance.errors import ClusterIncomplete
 from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.requirements import REQUIRED
 
 _ANSWER, _MACHINES, _ENCRYPTION = "spark.answer", "spark.machines", "spark.encryption"
 

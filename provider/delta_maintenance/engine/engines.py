@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from delta_log.errors import InvalidRequest
 from delta_log.storage.ambient_options import AmbientOptions, ambient_options
-from delta_maintenance.contract import JobSpec
+from delta_maintenance.contract import JobSpec, SparkApplication
 from delta_maintenance.engine.choice import EngineChoice, choose_engine, choose_lister
 from delta_maintenance.engine.connect.sessions import end_connect_sessions
 from delta_maintenance.engine.engine import Engine
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from delta_maintenance.rewrite.task import RewriteTask
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class EngineFactory:
     """Chooses and makes the engines of one job.
 
@@ -37,12 +39,12 @@ class EngineFactory:
     """
 
     spec: JobSpec
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     spark_master: str | None = None
     can_use_spark: bool = False
     begins: DetachedRewrite | None = None
     finishes: DetachedRewrite | None = None
-    applications: list[dict[str, str | None]] = field(default_factory=list)
+    applications: list[SparkApplication] = dataclasses.field(default_factory=list)
 
     def choose(self, planned_bytes: int) -> EngineChoice:
         """Choose the engine for a rewrite of so many bytes."""
@@ -92,8 +94,7 @@ class EngineFactory:
         return replace(begun, spark=engine.application)
 
     def instead_of_lost(self) -> EngineFactory:
-        """The engines of a job that begins a rewrite anew, since the server has lost the one that this job was to finish."""
-        return replace(
+        return dataclasses.replace(
             self, begins=self.finishes.next() if self.finishes is not None else None, finishes=None
         )
 
@@ -157,7 +158,7 @@ class EngineFactory:
         return session
 
     @property
-    def application(self) -> dict[str, str | None] | None:
+    def application(self) -> SparkApplication | None:
         """The Spark application that this job has used."""
         return self.applications[-1] if self.applications else None
 

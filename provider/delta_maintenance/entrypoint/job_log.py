@@ -10,7 +10,7 @@ import json
 import logging
 from typing import TextIO
 
-from delta_maintenance.contract import LOG_LEVELS, LOG_PREFIX, line_prefix
+from delta_maintenance.job_interface import LOG_LEVELS, LOG_PREFIX, line_prefix
 
 _PACKAGES = ("delta_log", "delta_maintenance")
 

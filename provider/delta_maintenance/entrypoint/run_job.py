@@ -33,7 +33,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
+    from collections.abc import Mapping
+
+    from delta_maintenance.contract import JobSpec
     from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
     from delta_maintenance.job import JobSite
 
@@ -51,7 +53,6 @@ class Terminated(BaseException):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    _find_library()
     nonce = _take_nonce()
     parser = argparse.ArgumentParser(prog="run_job", description="Run one maintenance job on a Delta table.")
     parser.add_argument("--spec", required=True, help="the job spec as JSON, base64:JSON, or @FILE")
@@ -68,42 +69,48 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     text: str = parsed.spec
     _watch_parent(parsed.status_id is not None)
-    from delta_maintenance.contract import ErrorReport
-    from delta_maintenance.engine.spark.application import is_spark_driver
-    from delta_maintenance.entrypoint.job_log import log_to
-    from delta_maintenance.fast_start import start_fast
-
+    missing = _missing()
     try:
-        missing = _missing()
         if missing:
-            return _print_report(_failed(text, _dependency_missing(missing)), nonce)
-        signal.signal(signal.SIGTERM, _terminate)
-        log_to(sys.stdout, nonce)
-        if arguments is None and not is_spark_driver():  # this process is ours alone
-            start_fast()
-        report = _run(text, nonce, parsed)
+            report = _failed(text, _dependency_missing(missing))
+        else:
+            _prepare(nonce, is_ours=arguments is None)
+            report = _run(text, nonce, parsed)
     except Terminated:
-        report = _failed(text, ErrorReport("Terminated", "The job was told to end."))
+        report = _failed(text, _error("Terminated", "The job was told to end."))
     except Exception as error:  # noqa: BLE001 - even a broken installation must not end without a report
-        from delta_maintenance.errors import error_report, log_failure
-
-        log_failure(error)
-        report = _failed(text, error_report(error))
+        report = _failed(text, _described(error))
     return _print_report(report, nonce)
 
 
 def _take_nonce() -> str | None:
-    from delta_maintenance.contract import OUTPUT_NONCE_VARIABLE
+    from delta_maintenance.job_interface import OUTPUT_NONCE_VARIABLE
 
     return os.environ.pop(OUTPUT_NONCE_VARIABLE, None)
 
 
-def _run(text: str, nonce: str | None, parsed: argparse.Namespace) -> JobReport:
+def _prepare(nonce: str | None, *, is_ours: bool) -> None:
+    """Prepare the process for the job.
+
+    :param is_ours: the process does nothing else.
+    """
+    from delta_maintenance.engine.spark.application import is_spark_driver
+    from delta_maintenance.entrypoint.job_log import log_to
+    from delta_maintenance.fast_start import start_fast
+
+    signal.signal(signal.SIGTERM, _terminate)
+    log_to(sys.stdout, nonce)
+    if is_ours and not is_spark_driver():
+        start_fast()
+
+
+def _run(text: str, nonce: str | None, parsed: argparse.Namespace) -> dict[str, Any]:
     from delta_log.errors import InvalidRequest
-    from delta_maintenance.contract import STORAGE_OPTIONS_VARIABLE, ContractError, JobSpec
+    from delta_maintenance.contract import JobSpec
     from delta_maintenance.engine.spark.application import is_spark_driver
     from delta_maintenance.errors import refusal_report
     from delta_maintenance.job import JobSite, run_job
+    from delta_maintenance.job_interface import STORAGE_OPTIONS_VARIABLE, ContractError
     from delta_maintenance.progress import ProgressLines
     from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 
@@ -113,7 +120,7 @@ def _run(text: str, nonce: str | None, parsed: argparse.Namespace) -> JobReport:
         run_key = RunKey.from_environment(os.environ)
         rewrite = _detached_rewrite() if parsed.begin or parsed.finish else None
     except (ContractError, InvalidRequest, OSError) as error:
-        return _failed(text, refusal_report(error))
+        return _failed(text, refusal_report(error).to_dict())
     master = os.environ.get(SPARK_MASTER_VARIABLE)
     site = JobSite(
         options,
@@ -126,17 +133,17 @@ def _run(text: str, nonce: str | None, parsed: argparse.Namespace) -> JobReport:
     )
     if parsed.status_id is not None:
         return _run_with_status(spec, site, parsed.status_id)
-    return run_job(spec, site, ProgressLines(sys.stdout, nonce=nonce))
+    return run_job(spec, site, ProgressLines(sys.stdout, nonce=nonce)).to_dict()
 
 
-def _run_with_status(spec: JobSpec, site: JobSite, status_id: str) -> JobReport:
+def _run_with_status(spec: JobSpec, site: JobSite, status_id: str) -> dict[str, Any]:
     """Run a job that keeps a status file. An address outside of the allowed roots gets none."""
     from delta_log.redaction import redacted
     from delta_log.storage.opening import open_storage
     from delta_log.storage.table_uri import require_within
-    from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError
     from delta_maintenance.errors import refusal_report
     from delta_maintenance.job import run_job
+    from delta_maintenance.job_interface import RUN_KEY_VARIABLE, ContractError
     from delta_maintenance.progress import ProgressLines
     from delta_maintenance.status_file import StatusFile, StatusLines
 
@@ -147,9 +154,10 @@ def _run_with_status(spec: JobSpec, site: JobSite, status_id: str) -> JobReport:
         require_within(spec.table, spec.allowed_roots)
         status_file = StatusFile(open_storage(spec.table, site.storage_options), spec.run_id, status_id)
     except Exception as error:  # noqa: BLE001 - there is no place for a report but the output
-        return _failed(spec.to_json(), refusal_report(error))
-    report = run_job(spec, site, ProgressLines(StatusLines(status_file, key), _SECONDS_BETWEEN_STATUSES))
-    status_file.write(key, report=redacted(report.to_dict()))
+        return _failed(spec.to_json(), refusal_report(error).to_dict())
+    lines = StatusLines(status_file, key)
+    report = run_job(spec, site, ProgressLines(lines, _SECONDS_BETWEEN_STATUSES)).to_dict()
+    status_file.write(key, report=redacted(report))
     return report
 
 
@@ -157,8 +165,8 @@ def _detached_rewrite() -> DetachedRewrite:
     """
     :raises ContractError: the environment names no rewrite.
     """
-    from delta_maintenance.contract import ContractError
     from delta_maintenance.engine.connect.detached_rewrite import DETACHED_REWRITE_VARIABLE, DetachedRewrite
+    from delta_maintenance.job_interface import ContractError
 
     text = os.environ.get(DETACHED_REWRITE_VARIABLE)
     if text is None:
@@ -169,7 +177,7 @@ def _detached_rewrite() -> DetachedRewrite:
 
 
 def _storage_options(text: str | None, name: str) -> dict[str, Any]:
-    from delta_maintenance.contract import ContractError, json_of_argument
+    from delta_maintenance.job_interface import ContractError, json_of_argument
 
     try:
         options = json.loads(json_of_argument(text)) if text else {}
@@ -184,51 +192,69 @@ def _read(text: str) -> str:
     return Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
 
 
-def _print_report(report: JobReport, nonce: str | None) -> int:
+def _print_report(report: Mapping[str, Any], nonce: str | None) -> int:
+    """Print the report; returns the exit code."""
     from delta_log.redaction import redacted
-    from delta_maintenance.contract import REPORT_PREFIX, line_prefix
+    from delta_maintenance.job_interface import EXIT_DONE, REPORT_PREFIX, exit_code_of, line_prefix
 
-    line = json.dumps(redacted(report.to_dict()), sort_keys=True)
+    line = json.dumps(redacted(report), sort_keys=True)
     print(line_prefix(REPORT_PREFIX, nonce) + line, flush=True)
-    return report.exit_code
+    return exit_code_of(report["error"]["kind"]) if "error" in report else EXIT_DONE
 
 
 def _missing() -> list[str]:
     if sys.version_info < (3, 10):  # noqa: UP036 - a cluster may have any
         return ["Python 3.10 or newer"]
-    from delta_maintenance.engine.spark.cluster_check import missing_here
+    from delta_maintenance.requirements import missing_here
 
     return missing_here()
 
 
-def _dependency_missing(names: list[str]) -> ErrorReport:
-    from delta_maintenance.contract import ErrorReport
+# These errors and reports are JSON objects, since the contract's classes may be what cannot be imported.
 
+
+def _error(kind_of_error: str, message: str, **members: Any) -> dict[str, Any]:
+    return {"type": kind_of_error, "message": message, "kind": "failed", "retryable": True, **members}
+
+
+def _dependency_missing(names: list[str]) -> dict[str, Any]:
     version = ".".join(map(str, sys.version_info[:3]))
     message = (
         f"This job needs {', '.join(names)}, not installed in {sys.executable} (Python {version}). Install "
         "airflow-provider-delta there, or name another Python (spark.pyspark.driver.python)."
     )
-    return ErrorReport("DependencyMissing", message, "refused", retryable=False, facts={"missing": names})
+    return _error("DependencyMissing", message, kind="refused", retryable=False, missing=names)
 
 
-def _failed(text: str, error: ErrorReport) -> JobReport:
+def _described(error: Exception) -> dict[str, Any]:
+    try:
+        from delta_maintenance.errors import error_report, log_failure
+    except Exception:  # noqa: BLE001 - the installation is broken
+        from delta_log.printable import print_traceback
+
+        print_traceback(error)
+        return _error(type(error).__name__, str(error))
+    log_failure(error)
+    return error_report(error).to_dict()
+
+
+def _failed(text: str, error: Mapping[str, Any]) -> dict[str, Any]:
     """The report of a job that could not begin.
 
     :param text: the spec, which may be unreadable; its members are told where they are texts.
     """
-    from delta_maintenance.contract import JobReport, json_of_argument
+    from delta_maintenance.job_interface import CONTRACT_VERSION, json_of_argument
 
     try:
         spec = json.loads(json_of_argument(_read(text)))
     except (OSError, ValueError, RecursionError):
         spec = {}
-    names = ("operation", "table", "run_id")
-    known = {name: spec.get(name) for name in names} if isinstance(spec, dict) else {}
-    operation, table, run_id = (
-        value if isinstance(value, str) else "" for value in (known.get(name) for name in names)
-    )
-    return JobReport(operation, table, "failed", run_id, error=error)
+    given = spec if isinstance(spec, dict) else {}
+    names = {
+        name: given[name] if isinstance(given.get(name), str) else ""
+        for name in ("operation", "table", "run_id")
+    }
+    return {**names, "status": "failed", "error": error, "contract_version": CONTRACT_VERSION}
 
 
 def _find_library() -> None:
@@ -291,7 +317,7 @@ def _started(pid: int) -> str | None:
 
 
 if __name__ == "__main__":
-    code = main()
-    from delta_maintenance.program_end import end_program
+    _find_library()
+    from delta_maintenance.process_exit import run_and_exit
 
-    end_program(code)
+    run_and_exit(main)

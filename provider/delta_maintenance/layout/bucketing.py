@@ -7,9 +7,9 @@ groups and pages have narrow bounds as well as files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
@@ -18,11 +18,8 @@ from delta_maintenance.layout.kd_tree import KdTree
 from delta_maintenance.layout.layout import KD, ZORDER
 from delta_maintenance.layout.ranks import Ranks, Uint64s
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-_Int64s: TypeAlias = "npt.NDArray[np.int64]"
-Noise: TypeAlias = "npt.NDArray[np.uint32]"
+_Int64s = npt.NDArray[np.int64]
+Noise = npt.NDArray[np.uint32]
 
 #: Bits of the rank of one column alone, and the most bits of a rank where a curve needs them for each of several columns.
 _BITS_ALONE, _BITS_OF_A_RANK = 20, 12

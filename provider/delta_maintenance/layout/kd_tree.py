@@ -7,17 +7,14 @@ value of any column then reads about a third of the files. That is near the best
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from delta_maintenance.layout.ranks import Uint64s
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-_Int64s: TypeAlias = "npt.NDArray[np.int64]"
+_Int64s = npt.NDArray[np.int64]
 _NOISE_BITS = 32
 
 

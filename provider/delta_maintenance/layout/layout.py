@@ -1,14 +1,12 @@
-"""A layout as a plain value: how the rows of a bin are divided between its new files.
-
-The module uses the standard library only, since a layout is part of a task that crosses process boundaries.
-"""
+"""A layout as a plain value: how the rows of a bin are divided between its new files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 #: The kinds of layouts. ``zorder`` and ``hilbert`` follow a space-filling curve; ``kd`` splits column by column.
 KINDS = ZORDER, HILBERT, KD = "zorder", "hilbert", "kd"
@@ -18,8 +16,7 @@ MAX_COLUMNS = 32
 MAX_HILBERT_COLUMNS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Rows are divided by these columns.
 
     :param columns: physical names from the top down.
@@ -29,7 +26,7 @@ class Layout:
     columns: tuple[tuple[str, ...], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(to_builtins(self))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Layout:

@@ -5,17 +5,15 @@ Null comes first, and NaN after all numbers. Texts are compared by their bytes, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-Uint64s: TypeAlias = "npt.NDArray[np.uint64]"
+Uint64s = npt.NDArray[np.uint64]
 
 
 class Ranks(Struct, frozen=True, eq=False):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Characters whose UTF-8 spellings together use every byte of UTF-8 except the slash.
 _NO_SLASH = "".join(

@@ -16,9 +16,10 @@ import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -31,9 +32,6 @@ from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.listing.listing import LISTING_SCHEMA, ListingCollector
 from delta_maintenance.listing.sorted_keys import SortedKeys
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: The answer for one part: rows of files, then one row with the facts. ``seen`` has one bit for each protected key, from
 #: the row ``seen_from`` on.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -17,14 +17,10 @@ from msgspec import Struct
 from delta_log.arrow.arrays import arrow_array
 from delta_log.arrow.row_hash import hashes_of_texts
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-
 #: Rows that are hashed together, so that intermediate results fit into the cache of a core.
 _HASHED_ROWS = 1 << 13
 
-_Hashes: TypeAlias = "npt.NDArray[np.uint64]"
+_Hashes = npt.NDArray[np.uint64]
 
 
 class KeyHashes(Struct, frozen=True, eq=False):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage

@@ -12,9 +12,9 @@ one date or one instant make one partition. These are compared as text:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,10 +23,7 @@ from delta_log.errors import InvalidPartitionValue
 from delta_log.table_config.partition_values import physical_value
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-Int64s: TypeAlias = "npt.NDArray[np.int64]"
+Int64s = npt.NDArray[np.int64]
 
 _ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 #: The end of a timestamp that names its zone.

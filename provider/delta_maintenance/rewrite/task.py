@@ -3,7 +3,7 @@
 Both are plain values with a JSON form: they cross process and machine boundaries, and the manifest is kept in storage
 (``_maintenance/<run id>/<bin id>.json``), where a later release may read it. Therefore
 
-1. the module uses the standard library only, and our own formula of a deletion vector's id;
+1. their members are JSON values, and the id of a deletion vector follows from our own formula;
 2. names and numbers are those of the log: ``path`` is the log's spelling, ``key`` the decoded storage key, partition values are
    the raw map with physical names, a deletion vector is its descriptor in log JSON;
 3. a reader ignores unknown members and fills in defaults for absent ones. A change that an older reader must not ignore, say

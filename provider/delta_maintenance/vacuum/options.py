@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from delta_log.errors import InvalidRequest
 from delta_maintenance.options import (
     DRY_RUN,
@@ -35,8 +37,7 @@ _WHAT = "what to delete"
 REFUSE, KEEP = NEIGHBOURS = ("refuse", "keep")
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovedPlan:
+class ApprovedPlan(Struct, frozen=True):
     """A plan that was approved: a run deletes no more than it says.
 
     :param cutoff_ms: the cutoff of that plan; a later run goes no further, however much has expired since.

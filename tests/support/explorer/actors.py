@@ -6,7 +6,6 @@ Rows are names; the rows of a new file are named after its actor.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -299,7 +298,7 @@ def waiting(context: Context) -> int | None:
         nonlocal now_ms
         now_ms += max(1, round(1000 * seconds))
 
-    runtime = dataclasses.replace(context.runtime, now_ms=lambda: now_ms, sleep=sleep)
+    runtime = replace(context.runtime, now_ms=lambda: now_ms, sleep=sleep)
     transaction = Transaction(storage, snapshot, GATE, runtime)
     gap = GapWait(transaction, storage, snapshot, _LONGEST_WAIT_MS, "commit", SilentProgress(), runtime)
     details = CommitDetails("OPTIMIZE", {}, context.name, {"actor": context.name}, None)

@@ -11,7 +11,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 
 import msgspec
 from airflow.sdk.exceptions import AirflowException
@@ -20,16 +19,8 @@ from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.operators.reporting.failure import raise_for
 from airflow_delta.runners.job_output import JobOutput, JobProgress
 from airflow_delta.runners.task_log import tell_report
-from delta_maintenance.contract import (
-    PROGRESS_PREFIX,
-    REPORT_PREFIX,
-    ContractError,
-    ErrorReport,
-    JobReport,
-    JobSpec,
-    TransactionId,
-    line_prefix,
-)
+from delta_maintenance.contract import ErrorReport, JobReport, JobSpec, TransactionId
+from delta_maintenance.job_interface import PROGRESS_PREFIX, REPORT_PREFIX, ContractError, line_prefix
 
 _NONCE = "6e6f6e63652d6f662d612d72756e2d21"
 _REPORTS = (
@@ -209,7 +200,7 @@ def _use(report: JobReport) -> None:
     assert "\\u0000" not in text
     assert report.exit_code in (0, 1, 2, 3)
     assert JobReport.from_json(report.to_json()) == report
-    assert asdict(report)
+    assert msgspec.to_builtins(report)
     with contextlib.redirect_stdout(io.StringIO()):
         tell_report(DeltaOptimizeOperator(task_id="t", table="/t").log, report)
     problem = ""

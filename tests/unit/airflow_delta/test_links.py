@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException
+from msgspec.structs import replace
 
 from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink, spark_url
 from airflow_delta.monitoring.record import table_id
@@ -14,9 +14,9 @@ from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobLost, JobRunner
 from airflow_delta.testing import FakeJobRunner
-from delta_maintenance.contract import JobReport
+from delta_maintenance.contract import JobReport, SparkApplication
 
-SPARK = {"application_id": "app-2026/1", "ui_url": "http://worker:4040", "version": "4.2.0"}
+SPARK: SparkApplication = {"application_id": "app-2026/1", "ui_url": "http://worker:4040", "version": "4.2.0"}
 HISTORY = "https://history.example.org/history/{application_id}/jobs/"
 REPORT = JobReport("optimize", "s3://lake/events", "committed", spark=SPARK)
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import json
 
 from delta_log.errors import CorruptLog
-from delta_maintenance.contract import ContractError, ErrorReport
+from delta_maintenance.contract import ErrorReport
 from delta_maintenance.errors import TaskFailed, VacuumIncomplete, error_report, refusal_report
+from delta_maintenance.job_interface import ContractError
 
 
 def test_an_error_of_ours_is_reported_with_its_facts() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from delta_maintenance.contract import PROGRESS_PREFIX
+from delta_maintenance.contract import SparkApplication
+from delta_maintenance.job_interface import PROGRESS_PREFIX
 from delta_maintenance.progress import REWRITING, HumanProgress, JobProgress, ProgressLines, ProgressThrottle
 
 
@@ -185,7 +186,7 @@ def test_progress_reads_well(progress: JobProgress, text: str) -> None:
 
 
 def test_a_progress_that_is_kept_names_the_spark_application_from_then_on() -> None:
-    spark = {"application_id": "app-1", "ui_url": None, "version": "4.2.0"}
+    spark: SparkApplication = {"application_id": "app-1", "ui_url": None, "version": "4.2.0"}
     stream = io.StringIO()
     progress = ProgressLines(stream, interval_seconds=0)
     progress.application("Spark is ready", spark)

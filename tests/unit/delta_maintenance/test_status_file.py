@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from delta_log.storage.local.local_storage import LocalStorage
-from delta_maintenance.contract import ContractError, JobReport
+from delta_maintenance.contract import JobReport
+from delta_maintenance.job_interface import ContractError
 from delta_maintenance.optimize.commit.orphans import _MANIFEST
 from delta_maintenance.progress import ProgressLines
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey

@@ -9,10 +9,10 @@ A job knows its storage options and its Spark, and not from which connections of
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from msgspec.structs import replace
 
 from airflow_delta.runners.job_runner import JobError
 from delta_log.errors import CREDENTIALS

@@ -12,12 +12,12 @@ Two kinds of events, each through an alias (:mod:`airflow_delta.assets`):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
+from msgspec import Struct
 
 from airflow_delta.assets import (
     DATA_ALIAS,
@@ -67,8 +67,7 @@ ARGUMENTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AssetEvent:
+class AssetEvent(Struct, frozen=True):
     """One event.
 
     :param aliases: through which it is emitted; together they make one event.

@@ -20,8 +20,8 @@ from airflow.sdk.configuration import conf
 from airflow_delta.monitoring.record import HEALTH, table_id
 from airflow_delta.monitoring.urgency import STATUS_NUMBERS
 from delta_log.storage.table_uri import one_spelling
-from delta_maintenance.checked_json import storable
 from delta_maintenance.contract import JobReport
+from delta_maintenance.contract_json import storable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

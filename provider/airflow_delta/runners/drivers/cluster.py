@@ -25,15 +25,9 @@ from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from delta_log.errors import InvalidRequest
 from delta_log.printable import printable, printable_logger
 from delta_log.storage.ambient_options import ambient_options
-from delta_maintenance.contract import (
-    RUN_KEY_VARIABLE,
-    STORAGE_OPTIONS_VARIABLE,
-    ContractError,
-    JobReport,
-    JobSpec,
-    encoded,
-)
+from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.spark.application import application_name
+from delta_maintenance.job_interface import RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE, ContractError, encoded
 
 if TYPE_CHECKING:
     from delta_maintenance.status_file import StatusFile

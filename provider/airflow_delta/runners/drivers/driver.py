@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from msgspec import Struct
+
 from airflow_delta.runners.detached import JobHandle
 
 
@@ -54,8 +56,7 @@ class DriverPhase(Enum):
         return self in (DriverPhase.SUCCEEDED, DriverPhase.FAILED, DriverPhase.GONE)
 
 
-@dataclass(frozen=True, slots=True)
-class DriverState:
+class DriverState(Struct, frozen=True):
     """
     :param text: for people, as the cluster says it: ``FAILED: container killed``.
     """

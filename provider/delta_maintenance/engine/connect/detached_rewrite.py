@@ -6,8 +6,6 @@ One job plans, begins the rewrite and ends (``--begin``). Another job waits for 
 
 The ids are derived from a name that the caller has drawn and kept before the first job begins. So a caller that dies finds the
 rewrite again, and a job that begins it a second time is refused by the server.
-
-Standard library only: an operator keeps the name in Airflow's database.
 """
 
 from __future__ import annotations
@@ -16,30 +14,19 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from delta_maintenance.checked_json import INTEGER, OBJECT, TEXT, Kind, checked_members, whole_object
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from delta_maintenance.contract import SparkApplication
+from delta_maintenance.contract_json import converted, whole_object
 
 #: Environment variable with the rewrite that a job begins or finishes, as JSON.
 DETACHED_REWRITE_VARIABLE = "DELTA_MAINTENANCE_DETACHED_REWRITE"
 
-_COUNT = INTEGER.or_none()
-_MEMBERS: Mapping[str, Kind] = {
-    "session_id": TEXT,
-    "operation_id": TEXT,
-    "user_id": TEXT,
-    "bins": _COUNT,
-    "bytes_in": _COUNT,
-    "read_version": _COUNT,
-    "started_ms": _COUNT,
-    "spark": OBJECT.or_none(),
-    "facts": OBJECT.or_none(),
-}
 
-
-@dataclass(frozen=True, slots=True)
-class DetachedRewrite:
+class DetachedRewrite(Struct, frozen=True, omit_defaults=True):
     """A rewrite by its ids on the server. It holds no secrets.
 
     :param user_id: of the session; the server knows sessions by user and id.
@@ -59,7 +46,7 @@ class DetachedRewrite:
     bytes_in: int | None = None
     read_version: int | None = None
     started_ms: int | None = None
-    spark: Mapping[str, Any] | None = None
+    spark: SparkApplication | None = None
     facts: Mapping[str, Any] | None = None
 
     @classmethod
@@ -87,7 +74,7 @@ class DetachedRewrite:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return dict(to_builtins(self))
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), sort_keys=True)
@@ -95,11 +82,9 @@ class DetachedRewrite:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> DetachedRewrite:
         """
-        :raises ContractError: a member is missing or is not what it has to be.
+        :raises ContractError: a member is missing or is not of its type.
         """
-        return cls(
-            **checked_members("detached rewrite", raw, _MEMBERS, ("session_id", "operation_id", "user_id"))
-        )
+        return converted("detached rewrite", raw, cls)
 
     @classmethod
     def from_json(cls, text: str) -> DetachedRewrite:

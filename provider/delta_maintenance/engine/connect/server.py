@@ -19,8 +19,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
 from delta_log.printable import printable
@@ -49,8 +50,7 @@ _GONE = (
 _CONSUMED = ("POSITION_NOT_AVAILABLE", "POSITION_NOT_FOUND")
 
 
-@dataclass(frozen=True, slots=True)
-class OperationState:
+class OperationState(Struct, frozen=True):
     """What a look at an operation has found.
 
     :param is_over: it does not run any more; its result, or its error, can be fetched.

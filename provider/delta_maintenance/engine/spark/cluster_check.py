@@ -6,7 +6,6 @@ plain Python UDF, since pyarrow may be missing, too.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -14,32 +13,23 @@ import re
 import site
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from delta_maintenance.engine.connect.sessions import is_connect_address
 from delta_maintenance.errors import ClusterIncomplete
+from delta_maintenance.requirements import OLDEST, REQUIRED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Libraries of the rewriter, with the oldest release of each that fits, as in ``pyproject.toml``. They are compiled, so a bundle
-#: cannot bring them.
-OLDEST = {
-    "pyarrow": (18,),
-    "numpy": (1, 26),
-    "fsspec": (2024, 6),
-    "pyroaring": (1,),
-    "msgspec": (0, 19),
-}
-REQUIRED = tuple(OLDEST)
 _PYTHON = (3, 10)
 _PROBES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterVersions:
+class ClusterVersions(Struct, frozen=True):
     """Python and library versions by machine; ``driver`` is this process.
 
     :param has_library: every machine has the sources of this process; else the engine sends them.
@@ -164,8 +154,3 @@ def _have(versions: Mapping[str, str]) -> str:
     return ", ".join(
         f"{name} {version}" for name, version in versions.items() if not version.startswith("missing")
     )
-
-
-def missing_here() -> list[str]:
-    """Return what this process lacks. Needs the standard library only."""
-    return [name for name in REQUIRED if importlib.util.find_spec(name) is None]

@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from delta_log.errors import DeltaLogError, brief
 from delta_maintenance.errors import SparkFailed, SparkMisconfigured, SparkUnavailable
@@ -31,8 +32,7 @@ _PYTHON_TRACE = "Traceback (most recent call last):"
 _JVM_TRACE = "JVM stacktrace:"
 
 
-@dataclass(frozen=True, slots=True)
-class _Meaning:
+class _Meaning(Struct, frozen=True):
     """What a part of an error's text, or the name of its class, means.
 
     :param kind: of our error; its message is `problem`, Spark's own words, and `remedy`.

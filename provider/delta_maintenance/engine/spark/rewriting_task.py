@@ -17,11 +17,12 @@ import pyarrow as pa
 from delta_log.printable import print_traceback
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
-from delta_maintenance.checked_json import ContractError, first_object
 from delta_maintenance.contract import ErrorReport
+from delta_maintenance.contract_json import first_object
 from delta_maintenance.engine.engine import is_too_late
 from delta_maintenance.engine.spark.failure import spark_error
 from delta_maintenance.errors import TaskFailed, error_report
+from delta_maintenance.job_interface import ContractError
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool

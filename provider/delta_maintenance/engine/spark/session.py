@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from delta_log.errors import InvalidRequest
+from delta_maintenance.contract import SparkApplication
 from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.connect.server import ConnectServer
 from delta_maintenance.engine.connect.sessions import is_connect_address, note_session
@@ -112,7 +113,7 @@ def spark_session(master: str | None, app_name: str) -> SparkSession:
         return builder.getOrCreate()
 
 
-def application_of(session: SparkSession) -> dict[str, str | None]:
+def application_of(session: SparkSession) -> SparkApplication:
     """Return what a report says of a session's Spark application (`spark` of a :class:`~delta_maintenance.contract.JobReport`)."""
     # A Spark Connect client has no context, and the server does not tell it the address of its UI.
     context = getattr(session, "sparkContext", None)

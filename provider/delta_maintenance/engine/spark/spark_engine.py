@@ -33,7 +33,7 @@ from delta_log.storage.ambient_options import AmbientOptions
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import FileInfo, Storage
 from delta_maintenance.bundle import build_bundle
-from delta_maintenance.contract import ErrorReport
+from delta_maintenance.contract import ErrorReport, SparkApplication
 from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.connect.server import ConnectServer
 from delta_maintenance.engine.engine import BinResult
@@ -280,7 +280,7 @@ class DetachedSparkEngine(SparkEngine):
         )
         self._remote, self._rewrite = remote, rewrite
         #: What a report says of the server, once there is a session.
-        self.application: dict[str, str | None] = {}
+        self.application: SparkApplication = {}
 
     def begin(
         self, tasks: Sequence[RewriteTask], progress: ProgressReporter, run_key: RunKey

@@ -13,8 +13,9 @@ Times are rough estimates for a reader on an object store.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 #: Size of the commits after the newest checkpoint that costs every reader about a second.
 MAX_TAIL_BYTES = 64 << 20
@@ -24,8 +25,7 @@ MIN_TAIL_MS = 250
 _REQUEST_MS, _JSON_MS, _PARQUET_MS = 5, 20, 5
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCost:
+class ReplayCost(Struct, frozen=True):
     """What a reader of a version replays.
 
     :param checkpoint_version: of the newest checkpoint; ``None``: there is none.
@@ -55,8 +55,7 @@ class ReplayCost:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPlan:
+class CheckpointPlan(Struct, frozen=True):
     """``reasons`` say why it is due, or why not; for people."""
 
     tail: ReplayCost
@@ -67,7 +66,7 @@ class CheckpointPlan:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         costs = {"tailMs": self.tail.tail_ms, "checkpointMs": self.tail.checkpoint_ms}
-        return {**asdict(self), "reasons": list(self.reasons), "readerCost": costs}
+        return {**to_builtins(self), "reasons": list(self.reasons), "readerCost": costs}
 
 
 def plan_checkpoint(tail: ReplayCost, interval: int) -> CheckpointPlan:

@@ -10,15 +10,15 @@ logarithmic number of times, and readers find a logarithmic number of files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 #: The fewest files that are worth a compaction.
 MIN_PIECES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class LogPiece:
+class LogPiece(Struct, frozen=True):
     """A file that a reader reads after the checkpoint: a commit, or a compaction of several."""
 
     start: int
@@ -26,8 +26,7 @@ class LogPiece:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogCompactionPlan:
+class LogCompactionPlan(Struct, frozen=True):
     """
     :param start: the first version to compact; ``None``: there are fewer than two commits to put together.
     :param pieces: how many files become one, of ``size_bytes`` together.
@@ -42,7 +41,7 @@ class LogCompactionPlan:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(to_builtins(self))
 
 
 def plan_log_compaction(pieces: Sequence[LogPiece]) -> LogCompactionPlan:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
@@ -26,15 +26,12 @@ from delta_maintenance.optimize.plan.plan import OptimizePlan
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.table_layout import usable_column
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 #: More columns make each other worse.
 _MOST_COLUMNS = 4
 #: A column that lets queries skip less than this part of the files in addition is not worth its place.
 _LEAST_GAIN = 0.01
 _ROWS_ASKED = 256
-_Floats: TypeAlias = "npt.NDArray[np.float64]"
+_Floats = npt.NDArray[np.float64]
 
 #: The filters that a query combines with OR. Each has columns, with whether it asks for a range; without columns it reads everything.
 Query = Sequence[Mapping[str, bool]]

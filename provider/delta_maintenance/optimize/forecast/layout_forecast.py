@@ -8,9 +8,10 @@ would do it. So the forecast is good for columns that do not depend on each othe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
@@ -20,9 +21,6 @@ from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.optimize.plan.file_bounds import FileBounds
 from delta_maintenance.optimize.plan.plan import OptimizePlan, PlannedBin
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 #: The share of the rows that a query for a range asks for.
 RANGE_SHARE = 0.02
 #: The largest bins tell enough.
@@ -30,7 +28,7 @@ BINS = 8
 #: More files than these would be skipped to nearly the same part.
 _MOST_FILES = 512
 _ROWS_OF_A_FILE, _LEAST_ROWS, _QUERIES = 64, 1 << 12, 256
-_Floats: TypeAlias = "npt.NDArray[np.float64]"
+_Floats = npt.NDArray[np.float64]
 _Parts = tuple[float, float, float, float]
 
 

@@ -15,9 +15,9 @@ Files are handled by array operations; Python code runs per bin, never per file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
@@ -25,10 +25,7 @@ from msgspec import Struct, field
 from delta_log.arrow.arrays import arrow_array
 from delta_maintenance.optimize.plan.selection import ALONE, LEFT_OVER, TOO_LARGE_TOGETHER, UNMATCHED
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-Int64s: TypeAlias = "npt.NDArray[np.int64]"
+Int64s = npt.NDArray[np.int64]
 
 
 class MergeRule(Struct, frozen=True):

@@ -6,17 +6,14 @@ The bins that remove most files for their bytes come first. If none fits, the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.optimize.plan.plan import PlannedBin
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class PriorWork(Struct, frozen=True):

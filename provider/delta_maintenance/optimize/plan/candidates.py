@@ -8,10 +8,10 @@ otherwise be packed again by a second run, and by a third.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -54,9 +54,6 @@ from delta_maintenance.optimize.plan.selection import (
 from delta_maintenance.optimize.plan.table_layout import TableLayout, clustered_columns
 from delta_maintenance.partitions.partition_groups import partition_groups
 from delta_maintenance.rewrite.task import PLANNED_BYTES_TAG
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _SHOWN_FOREIGN_FILES = 3
 #: More than all stores hold together; sums of less fit into 64 bits.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -16,12 +15,9 @@ from delta_log.table_config.schema import DataType, StructType
 from delta_maintenance.layout.layout import Layout
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 #: Bytes of a text, behind the prefix that all bounds share, that make its number. More do not fit into a float.
 _BYTES_OF_A_TEXT = 6
-_Floats: TypeAlias = "npt.NDArray[np.float64]"
+_Floats = npt.NDArray[np.float64]
 
 
 class FileBounds(Struct, frozen=True, eq=False):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,9 +12,6 @@ from delta_log.storage.store_clock import CLOCK_MARGIN_MS
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.partitions.partition_groups import partition_groups
 from delta_maintenance.rewrite.task import REWRITE_TAG
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def hot_groups(

@@ -11,9 +11,8 @@ by other columns. If all that is left is one cube, there is nothing to do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -26,12 +25,9 @@ from delta_maintenance.optimize.plan.file_bounds import FileBounds
 from delta_maintenance.optimize.plan.table_layout import TableLayout
 from delta_maintenance.rewrite.task import LAYOUT_TAG
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 #: As in Spark: a cube of this size is sealed, and a new one has at most one and a half times of it.
 DEFAULT_SEAL_BYTES = 100 << 30
-_Mask: TypeAlias = "npt.NDArray[np.bool_]"
+_Mask = npt.NDArray[np.bool_]
 
 
 class Cubes(Struct, frozen=True, eq=False):

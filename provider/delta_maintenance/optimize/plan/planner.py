@@ -18,9 +18,9 @@ earlier try of the run has finished. Files stay rows of an Arrow table; Python o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -52,9 +52,6 @@ from delta_maintenance.optimize.plan.selection import (
     Selection,
 )
 from delta_maintenance.optimize.plan.table_layout import TableLayout, clustered_columns, table_layout
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _DEFAULT_MIN_SHARE = 0.75
 #: A file joins smaller ones if it is at most so many times as large as they are together. With a hundred files of 1 MB each

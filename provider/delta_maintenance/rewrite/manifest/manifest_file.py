@@ -30,8 +30,8 @@ from msgspec.structs import replace
 
 from delta_log.errors import InvalidRequest
 from delta_log.log.data_path import encode_path, escape_hive
-from delta_maintenance.contract import RUN_KEY_VARIABLE
 from delta_maintenance.errors import BadManifest, NewerManifest
+from delta_maintenance.job_interface import RUN_KEY_VARIABLE
 from delta_maintenance.rewrite.task import MANIFEST_VERSION, BinManifest, OutputFile, RowMap, SourceFile
 
 #: The id of a bin: a digest, see :mod:`delta_maintenance.optimize.plan.bin_id`.

@@ -12,36 +12,25 @@ uses nothing of a file with another digest. Writer and reader keep a few blocks 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import pairwise
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO
 
 import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
 
 from delta_log.arrow.prefetch import map_ordered
+from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import DeltaLogError
 from delta_log.storage.storage import Storage
 from delta_maintenance.rewrite.task import BinManifest, RowMap, row_map_key
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-from collections.abc import Callable
-from itertools import pairwise
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
-
-from delta_log.data.row_bitmap import RowBitmap
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-
 #: The places in the outputs, taken together, of live rows of the sources that are given by their numbers; both ascending.
-NewPlaces = Callable[["npt.NDArray[np.int64]"], "npt.NDArray[np.int64]"]
+NewPlaces = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 
 
 class NotRemappable(ValueError):
@@ -102,7 +91,7 @@ def remapped(
     return found
 
 
-_Int64s: TypeAlias = "npt.NDArray[np.int64]"
+_Int64s = npt.NDArray[np.int64]
 _SHORT, _LONG = np.dtype("<u4"), np.dtype("<u8")
 _BLOCK_BYTES = 8 << 20
 _READ_AT_ONCE = 4

@@ -7,9 +7,9 @@ the rule of all samples together. Random numbers come from a seed, so a repetiti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
@@ -19,9 +19,6 @@ from delta_maintenance.layout.layout import Layout
 from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.task import RewriteTask
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 #: Rows whose values decide the buckets. With a hundred files, sizes then differ by about two percent.
 SAMPLED_ROWS = 1 << 18
 _MAX_BUCKETS = 1 << 14
@@ -30,7 +27,7 @@ ORDER, NUMBER = "\0order", "\0number"
 #: And the bucket of each row, where rows are divided between files first.
 BUCKET = "\0bucket"
 
-_Int64s: TypeAlias = "npt.NDArray[np.int64]"
+_Int64s = npt.NDArray[np.int64]
 
 
 class Sample(Struct):

@@ -18,12 +18,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta, timezone
+from decimal import Context, Decimal
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, leaf_values, parse_stats, stats_columns
@@ -37,21 +41,7 @@ from parquet_parts.footer import END_BYTES, footer_length
 from parquet_parts.page_index import ColumnIndex, PageLocation
 from parquet_parts.thrift import CorruptThrift, Fields
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-from collections.abc import Iterator
-from datetime import date, datetime, timedelta, timezone
-from decimal import Context, Decimal
-from typing import TYPE_CHECKING
-
-import pyarrow.compute as pc
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-
-Rows: TypeAlias = "npt.NDArray[np.int64]"
+Rows = npt.NDArray[np.int64]
 
 _EXACT = Context(prec=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -155,7 +145,7 @@ def comparable(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-_Int64s: TypeAlias = "npt.NDArray[np.int64]"
+_Int64s = npt.NDArray[np.int64]
 
 #: Bytes of a file's end that are read at once; most footers and page indexes are smaller.
 _TAIL_BYTES = 256 << 10

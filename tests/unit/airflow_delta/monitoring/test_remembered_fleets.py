@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.support.records import HOUR_MS, NOW_MS, failure, health, run
 
 from airflow_delta.monitoring.fleet import SORTS, TableRecords, Wish, chosen, newest_of, row_for

@@ -8,7 +8,15 @@ from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE, is_harmless
 
 from airflow_delta.runners import job_output
 from airflow_delta.runners.job_output import JobOutput, JobProgress, LogLine, bounded_lines
-from delta_maintenance.contract import LOG_PREFIX, PROGRESS_PREFIX, REPORT_PREFIX, ContractError, JobReport
+from delta_maintenance.contract import JobReport
+from delta_maintenance.job_interface import (
+    LOG_LEVELS,
+    LOG_PREFIX,
+    PROGRESS_PREFIX,
+    REPORT_PREFIX,
+    ContractError,
+    LogLevel,
+)
 
 NONCE = "0123456789abcdef"
 REPORT = JobReport("optimize", "/t", "committed", version=3)
@@ -18,7 +26,7 @@ REPORT_LINE = f"{REPORT_PREFIX}{NONCE} {REPORT.to_json()}"
 def sort(*lines: str) -> tuple[list[JobProgress | str], JobReport | None]:
     """Returns progress, and the texts of other lines."""
     output = JobOutput(NONCE)
-    found = [item.text if isinstance(item, LogLine) else item for item in output.sort(lines)]
+    found = [item.message if isinstance(item, LogLine) else item for item in output.sort(lines)]
     return found, output.report
 
 
@@ -108,8 +116,8 @@ def test_progress_that_cannot_be_read_is_text(progress: str) -> None:
     assert report is None
 
 
-@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
-def test_the_jobs_own_log_keeps_its_level(level: str) -> None:
+@pytest.mark.parametrize("level", LOG_LEVELS)
+def test_the_jobs_own_log_keeps_its_level(level: LogLevel) -> None:
     output = JobOutput(NONCE)
     (line,) = output.sort([f'{LOG_PREFIX}{NONCE} {{"level": "{level}", "message": "told\\u001b[2J"}}'])
     assert line == LogLine(level, r"told\x1b[2J")

@@ -21,15 +21,14 @@ from airflow_delta.runners import job_output
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.local import LocalJobRunner, end_process_group
-from delta_maintenance.contract import (
+from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.entrypoint.run_job import PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE
+from delta_maintenance.job_interface import (
     OUTPUT_NONCE_VARIABLE,
     RUN_KEY_VARIABLE,
     STORAGE_OPTIONS_VARIABLE,
     ContractError,
-    JobReport,
-    JobSpec,
 )
-from delta_maintenance.entrypoint.run_job import PARENT_PID_VARIABLE, SPARK_MASTER_VARIABLE
 
 SPEC = JobSpec("optimize", "/t", "run-1", engine="local")
 

@@ -20,14 +20,8 @@ from airflow_delta.runners import spark_settings
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.spark_submit import LineSortingHook, SparkSubmitRunner
-from delta_maintenance.contract import (
-    OUTPUT_NONCE_VARIABLE,
-    RUN_KEY_VARIABLE,
-    STORAGE_OPTIONS_VARIABLE,
-    ErrorReport,
-    JobReport,
-    JobSpec,
-)
+from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
+from delta_maintenance.job_interface import OUTPUT_NONCE_VARIABLE, RUN_KEY_VARIABLE, STORAGE_OPTIONS_VARIABLE
 
 SPEC = JobSpec("optimize", "/t", "run-1", engine="spark")
 

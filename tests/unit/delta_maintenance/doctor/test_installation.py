@@ -21,8 +21,9 @@ class Finder(PathFinder):
             return None
         return super().find_spec(name, path, target)
 sys.meta_path = [Finder if finder is PathFinder else finder for finder in sys.meta_path]
-from delta_maintenance.cli.main import main
-sys.exit(main(sys.argv[2:]))
+del sys.argv[1]
+from delta_maintenance.__main__ import run
+run()
 """
 
 
@@ -33,7 +34,7 @@ def doctor(missing: str, *arguments: str) -> tuple[int, dict[str, dict[str, str]
     return done.returncode, {check["name"]: check for check in document["checks"]}
 
 
-@pytest.mark.parametrize("package", ["pyroaring", "pyarrow", "msgspec"])
+@pytest.mark.parametrize("package", ["pyroaring", "pyarrow"])
 def test_a_missing_library_is_named(tmp_path: Path, package: str) -> None:
     code, checks = doctor(package, "--table", str(tmp_path))
     assert code == 1
@@ -41,6 +42,15 @@ def test_a_missing_library_is_named(tmp_path: Path, package: str) -> None:
     assert package in checks["python.libraries"]["message"]
     assert "airflow-provider-delta" in checks["python.libraries"]["remedy"]
     assert checks["store.open"]["status"] == "skipped"
+
+
+def test_a_command_that_cannot_even_start_says_why() -> None:
+    command = [sys.executable, "-c", WITHOUT, "msgspec", "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "delta-maintenance: this Python lacks msgspec. Install airflow-provider-delta with its dependencies into it.\n"
+    )
 
 
 def test_a_missing_client_of_a_store_names_its_extra() -> None:

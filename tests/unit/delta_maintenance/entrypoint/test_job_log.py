@@ -9,9 +9,9 @@ import pytest
 
 from delta_log.errors import StorageError
 from delta_log.printable import printable_logger
-from delta_maintenance.contract import LOG_PREFIX
 from delta_maintenance.entrypoint.job_log import log_to
 from delta_maintenance.errors import log_failure
+from delta_maintenance.job_interface import LOG_PREFIX
 
 
 @pytest.fixture

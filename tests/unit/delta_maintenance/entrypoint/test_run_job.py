@@ -15,15 +15,8 @@ from tests.support.tables.small_tables import write_days
 
 import delta_maintenance
 from delta_log import Table
-from delta_maintenance.contract import (
-    LOG_PREFIX,
-    OUTPUT_NONCE_VARIABLE,
-    PROGRESS_PREFIX,
-    REPORT_PREFIX,
-    JobReport,
-    JobSpec,
-    TransactionId,
-)
+from delta_maintenance.contract import JobReport, JobSpec, TransactionId
+from delta_maintenance.job_interface import LOG_PREFIX, OUTPUT_NONCE_VARIABLE, PROGRESS_PREFIX, REPORT_PREFIX
 
 PROGRAM = Path(delta_maintenance.__file__).parent / "entrypoint" / "run_job.py"
 BY_MODULE = (sys.executable, "-m", "delta_maintenance.entrypoint.run_job")
@@ -79,7 +72,10 @@ def test_a_refusal_is_a_report_with_the_facts(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         ("[" * 5_000, "nested too deeply"),
-        ('{"contract_version": 1, "operation": 1, "table": "t", "run_id": "r"}', "operation is 1"),
+        (
+            '{"contract_version": 1, "operation": 1, "table": "t", "run_id": "r"}',
+            "got `int` - at `$.operation`",
+        ),
         ('{"contract_version": 99}', "Install the same release on both sides"),
         ('{"contract_version": 1}', "missing"),
         (

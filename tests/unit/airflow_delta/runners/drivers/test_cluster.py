@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.support.tables.small_tables import write_days
 
 from airflow_delta.runners.drivers.cluster import ClusterJobRunner, runner_of

@@ -28,7 +28,7 @@ from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.spark_runner import SparkChoice
 from airflow_delta.testing import DriverLauncherContract
 from airflow_delta.triggers.job import DeltaJobTrigger
-from delta_maintenance.contract import RUN_KEY_VARIABLE
+from delta_maintenance.job_interface import RUN_KEY_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("settled_deferrals")
 

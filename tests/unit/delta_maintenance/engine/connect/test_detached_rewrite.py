@@ -4,8 +4,8 @@ import uuid
 
 import pytest
 
-from delta_maintenance.contract import ContractError
 from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
+from delta_maintenance.job_interface import ContractError
 
 REWRITE = DetachedRewrite.named("0123456789abcdef", "me")
 

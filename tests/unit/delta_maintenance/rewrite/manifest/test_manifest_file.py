@@ -35,8 +35,9 @@ from delta_log.errors import InvalidRequest
 from delta_log.runtime import Runtime
 from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.testing import FaultyStorage
-from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError, JobSpec
+from delta_maintenance.contract import JobSpec
 from delta_maintenance.errors import BadManifest, ManifestReplaced
+from delta_maintenance.job_interface import RUN_KEY_VARIABLE, ContractError
 from delta_maintenance.optimize.commit.orphans import forget_old_manifests
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_id import bin_id_of

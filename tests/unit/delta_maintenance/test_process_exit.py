@@ -5,17 +5,20 @@ import sys
 
 PROGRAM = """
 import atexit, sys, threading, time
-from delta_maintenance.program_end import end_program
+from delta_maintenance.process_exit import run_and_exit
 
 def work():
     time.sleep(0.2)
     print("the thread is done", flush=True)
 
-threading.Thread(target=work).start()
-atexit.register(print, "registered")
-sys.stdout.write("written, ")
-{before}
-end_program({code})
+def main():
+    threading.Thread(target=work).start()
+    atexit.register(print, "registered")
+    sys.stdout.write("written, ")
+    {before}
+    return {code}
+
+run_and_exit(main)
 """
 
 
@@ -36,5 +39,17 @@ def test_a_closed_stream_does_not_change_the_exit_code() -> None:
 
 def test_what_libraries_do_when_they_are_taken_apart_does_not_change_the_exit_code() -> None:
     """An object that ends the process by a signal stands for Arrow's pool of threads."""
-    before = "import os\nclass Aborts:\n    def __del__(self): os.abort()\nkept = Aborts()"
+    before = "import os; sys.kept = type('Aborts', (), {'__del__': lambda _: os.abort()})()"
     assert ended(0, before).returncode == 0
+
+
+def test_an_idle_thread_of_an_executor_does_not_keep_the_process() -> None:
+    before = "from concurrent.futures import ThreadPoolExecutor; ThreadPoolExecutor().submit(print, 'worked').result()"
+    assert ended(0, before).returncode == 0
+
+
+def test_an_error_ends_the_process_as_ever() -> None:
+    done = ended(0, before="1 / 0")
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert ended(0, before="sys.exit(5)").returncode == 5
