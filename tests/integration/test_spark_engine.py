@@ -23,7 +23,6 @@ import delta_maintenance
 from delta_log import Table
 from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import JobReport, JobSpec
-from delta_maintenance.engine.spark import cluster_check
 from delta_maintenance.engine.spark.cluster_check import check_cluster
 from delta_maintenance.engine.spark.spark_engine import SparkEngine
 from delta_maintenance.errors import ClusterIncomplete, TaskFailed
@@ -191,12 +190,12 @@ def test_the_check_tells_versions(spark: SparkSession) -> None:
 def test_the_check_names_what_executors_lack(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import functions
 
-    monkeypatch.setattr(cluster_check, "_executors_are_here", lambda _: False)
-    monkeypatch.setattr(cluster_check, "REQUIRED", ("numpy", "no_such_library"))
+    # As for a later session whose workers have another Python, so that they are asked.
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/another-python")
     with pytest.raises(
         ClusterIncomplete, match=r"executor .* lacks no_such_library \(it has python 3"
     ) as caught:
-        check_cluster(spark, functions.udf)
+        check_cluster(spark, functions.udf, ("numpy", "no_such_library"))
     assert {tuple(names) for names in caught.value.missing.values()} == {("no_such_library",)}
     assert len(caught.value.missing) == 2
 

@@ -172,10 +172,13 @@ class JobOutput:
         return printable(redact(text)[:_LONGEST_TEXT]) + note
 
 
-def bounded_lines(stream: IO[str]) -> Iterator[str]:
-    """The lines of a stream; a line longer than :data:`LONGEST_LINE` is cut, with a note."""
-    while line := stream.readline(LONGEST_LINE):
-        if len(line) == LONGEST_LINE and not line.endswith("\n"):
+def bounded_lines(stream: IO[str], longest: int = LONGEST_LINE) -> Iterator[str]:
+    """The lines of a stream.
+
+    :param longest: characters; a longer line is cut, with a note.
+    """
+    while line := stream.readline(longest):
+        if len(line) == longest and not line.endswith("\n"):
             left_out = 0
             while piece := stream.readline(_PIECE):
                 left_out += len(piece.rstrip("\n"))

@@ -38,7 +38,7 @@ log = printable_logger(__name__)
 #: How long a watcher works at one round; the remaining tables are announced to it again. It is well below the time after which
 #: Airflow takes a watcher for dead ([triggerer] shared_stream_ack_timeout).
 _SECONDS_PER_ROUND = 60.0
-_SECONDS_BETWEEN_RECALLS = 5.0
+_MOST_SECONDS_BETWEEN_RECALLS = 5.0
 
 #: By event loop, what one watcher at a time holds while it reads and writes an entry.
 _writers: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -262,7 +262,7 @@ class TableEventTrigger(BaseEventTrigger):
                         self._take(await accessor.aget(shard_key(self.state_prefix, shard)) or {})
             except Exception as error:  # noqa: BLE001 - a state store may raise anything
                 self._complain("The place of a watcher is not there yet", error)
-                await asyncio.sleep(_SECONDS_BETWEEN_RECALLS)
+                await asyncio.sleep(min(self.poll_interval, _MOST_SECONDS_BETWEEN_RECALLS))
             else:
                 return
 

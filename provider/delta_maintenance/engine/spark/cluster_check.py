@@ -42,20 +42,23 @@ class ClusterVersions(Struct, frozen=True):
         return "; ".join(f"{where}: {_have(versions)}" for where, versions in self.found.items())
 
 
-def check_cluster(spark: SparkSession, make_udf: Callable[..., Any]) -> ClusterVersions:
+def check_cluster(
+    spark: SparkSession, make_udf: Callable[..., Any], required: Sequence[str] = REQUIRED
+) -> ClusterVersions:
     """Find out what the driver and some executors have.
 
     :param make_udf: ``pyspark.sql.functions.udf``.
+    :param required: libraries that every machine must have.
     :raises ClusterIncomplete: a machine lacks a library, or has a release that is too old.
     """
-    probe = _probe(REQUIRED)
+    probe = _probe(required)
     found: dict[str, dict[str, str]] = {"driver": json.loads(probe())}
     if not _executors_are_here(spark):
         found |= _ask_executors(spark, make_udf, probe)
     for versions in found.values():
         versions.pop("host", None)
     sources = {versions.pop("sources") for versions in found.values()}
-    missing = {where: lacking(versions) for where, versions in found.items() if lacking(versions)}
+    missing = {where: names for where, versions in found.items() if (names := lacking(versions))}
     if missing:
         raise ClusterIncomplete(missing, {where: _have(found[where]) for where in missing})
     return ClusterVersions(found, has_library=len(sources) == 1 and "" not in sources)
@@ -137,7 +140,7 @@ def _probe(required: Sequence[str]) -> Callable[[], str]:
 
 def lacking(versions: Mapping[str, str]) -> list[str]:
     """Return what a machine with these versions lacks, for people."""
-    names = [name for name in REQUIRED if versions[name].startswith("missing")]
+    names = [name for name, version in versions.items() if version.startswith("missing")]
     for name, oldest in (*OLDEST.items(), ("Python", _PYTHON)):
         if _release(versions.get(name.lower(), "")) < oldest:
             names.append(f"{name} {'.'.join(map(str, oldest))} or later")

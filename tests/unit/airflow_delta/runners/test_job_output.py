@@ -6,7 +6,6 @@ import pytest
 from tests.support.runs import mutated_reports
 from tests.support.tables.hostile_text import CONTROLS, FORGED_LINE, is_harmless
 
-from airflow_delta.runners import job_output
 from airflow_delta.runners.job_output import JobOutput, JobProgress, LogLine, bounded_lines
 from delta_maintenance.contract import JobReport
 from delta_maintenance.job_interface import (
@@ -176,12 +175,9 @@ def test_text_is_printable_and_a_very_long_one_is_cut_with_a_note() -> None:
     assert str(found[3]).endswith("x [… and 83,616 characters more]")
 
 
-def test_a_line_that_is_too_long_is_cut_with_a_note_and_the_next_is_whole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(job_output, "LONGEST_LINE", 10)
+def test_a_line_that_is_too_long_is_cut_with_a_note_and_the_next_is_whole() -> None:
     stream = io.StringIO(f"{'x' * 10}\n{'y' * 200_000}\nlast\n{'z' * 12}")
-    lines = list(bounded_lines(stream))
+    lines = list(bounded_lines(stream, longest=10))
     assert lines == [
         "x" * 10,
         f"{'y' * 10} [… and 199,990 characters more]",

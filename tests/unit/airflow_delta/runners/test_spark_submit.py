@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.environment.played_java import java_home
 
 from airflow_delta.runners import spark_settings
 from airflow_delta.runners.job_output import JobProgress
@@ -46,7 +47,7 @@ sys.exit(2)
 
 @pytest.fixture
 def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(spark_settings, "require_java", lambda _: None)
+    monkeypatch.setenv("JAVA_HOME", java_home(tmp_path / "java"))
     return program(tmp_path / "spark-submit")
 
 

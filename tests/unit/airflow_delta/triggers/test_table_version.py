@@ -201,10 +201,8 @@ async def test_a_state_store_that_fails_repeats_and_loses_nothing(
 
 @in_a_loop
 async def test_an_asset_that_airflow_does_not_know_yet_is_waited_for(
-    table: TailedTable, store: FakeAssetStateStore, monkeypatch: pytest.MonkeyPatch
+    table: TailedTable, store: FakeAssetStateStore
 ) -> None:
-    monkeypatch.setattr("airflow_delta.triggers.table_event_trigger._SECONDS_BETWEEN_RECALLS", FAST)
-
     async with Triggerer(watcher(table), store) as triggerer:
         await triggerer.wait_for(lambda: place(store, table) == [0, 0])
     table.append_by_delta_rs()
@@ -403,13 +401,14 @@ async def test_a_table_that_is_made_anew_is_told_from_its_beginning(
 
 @in_a_loop
 async def test_a_table_that_is_made_anew_under_the_eyes_of_its_watcher_is_told_from_its_beginning(
-    table: TailedTable, store: FakeAssetStateStore, monkeypatch: pytest.MonkeyPatch
+    table: TailedTable, store: FakeAssetStateStore
 ) -> None:
-    monkeypatch.setattr("delta_log.tail.commit_follower.POLLS_PER_LIST", 2)
     for _ in range(3):
         table.append_by_delta_rs()
 
-    async with Triggerer(watcher(table), store) as triggerer:
+    # It lists the log again after so many polls that found nothing.
+    often = DeltaTableVersionTrigger(table.uri, poll_interval=FAST / 10)
+    async with Triggerer(often, store) as triggerer:
         await triggerer.wait_for(lambda: place(store, table) == [3, 3])
         shutil.rmtree(table.uri)
         table.create()

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from tests.support.checks.command_lines import command_lines_with
+from tests.support.environment.played_java import java_home
 from tests.support.servers.process import free_port
 from tests.support.servers.yarn import Yarn, running_yarn
 
-from airflow_delta.runners import spark_settings
 from airflow_delta.runners.detached import JobHandle
 from airflow_delta.runners.drivers.cluster import ClusterJobRunner
 from airflow_delta.runners.drivers.driver import DriverPhase, DriverRequest
@@ -43,9 +43,9 @@ def yarn(tmp_path: Path) -> Iterator[Yarn]:
 
 
 @pytest.fixture
-def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
+def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
-    monkeypatch.setattr(spark_settings, "require_java", lambda _: None)
+    monkeypatch.setenv("JAVA_HOME", java_home(tmp_path / "java"))
 
     def connect(address: str | None, **fields: Any) -> None:
         extra = {"deploy-mode": "cluster", "yarn_resourcemanager_webapp_address": address}
