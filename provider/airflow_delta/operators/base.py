@@ -7,7 +7,7 @@ What an error becomes is decided in :mod:`~airflow_delta.operators.failure`, wha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -33,7 +33,7 @@ from airflow_delta.operators.failure import (
 from airflow_delta.operators.lineage import lineage_at_end, lineage_at_start
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_run
 from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
-from airflow_delta.operators.results import add_outlets, emit, which_events
+from airflow_delta.operators.results import add_outlets, aliases_of, emit, which_events
 from airflow_delta.operators.stats import count
 from airflow_delta.operators.table_stats import gauge_failure, gauge_report
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
@@ -151,6 +151,20 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             self.launcher = launcher
         if deferrable is not None:
             self._deferrable = deferrable
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Declare the aliases of mapped tasks in the DAG, as the aliases of other tasks are.
+
+        Airflow makes the row of a declared alias when it reads the DAG. Otherwise the first event makes it, and of several tasks that
+        end at that moment Airflow marks all but one as failed.
+        """
+        tasks = super().partial(**kwargs)
+        aliases = aliases_of(kwargs.get("asset_alias"), kwargs.get("emit_data_asset", False))
+        given = tasks.kwargs.get("outlets") or []
+        outlets = list(given) if isinstance(given, Collection) else [given]
+        tasks.kwargs["outlets"] = [*outlets, *(alias for alias in aliases if alias not in outlets)]
+        return tasks
 
     @property
     def must_defer(self) -> bool:
