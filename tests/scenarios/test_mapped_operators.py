@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, AssetAlias
 
-from airflow_delta.assets import DATA_ALIAS, MAINTENANCE_ALIAS, MONITORING_ALIAS
+from airflow_delta.assets import DATA_ALIAS, MAINTENANCE_ALIAS
 from airflow_delta.operators import DeltaOptimizeOperator, DeltaReorgPurgeOperator, DeltaVacuumOperator
 
 TABLES: list[dict[str, Any]] = [
@@ -31,7 +31,7 @@ def test_each_table_has_its_own_budgets_and_those_of_all(kind: Any) -> None:
     assert first.options() == {**shared, "max_bytes": 500 << 30, "quiet_minutes": 30}
     assert second.options() == {**shared, "max_files": 1000, "where": "day >= '2026-01-01'"}
     assert [operator.table for operator in (first, second)] == [one["table"] for one in TABLES]
-    assert first.outlets == second.outlets == [MAINTENANCE_ALIAS, AssetAlias("nightly"), MONITORING_ALIAS]
+    assert first.outlets == second.outlets == [MAINTENANCE_ALIAS, AssetAlias("nightly")]
 
 
 def test_the_dag_declares_the_aliases_of_mapped_tasks() -> None:

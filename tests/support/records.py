@@ -103,7 +103,7 @@ def run(
     operation: str = "optimize",
     at_ms: int = NOW_MS,
     dag_id: str = "nightly",
-    number: int | None = 1,
+    number: int = 1,
     **members: Any,
 ) -> Record:
     report = JobReport(operation, table, status, version=74, read_version=73, **members)
@@ -113,4 +113,4 @@ def run(
 
 
 def failure(table: str, message: str = "The store is away.", **arguments: Any) -> Record:
-    return run(table, "failed", number=None, error=ErrorReport("StorageError", message), **arguments)
+    return run(table, "failed", error=ErrorReport("StorageError", message), **arguments)

@@ -31,7 +31,7 @@ from airflow_delta.operators.failure import (
     with_spark_connection,
 )
 from airflow_delta.operators.lineage import lineage_at_end, lineage_at_start
-from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_run
+from airflow_delta.operators.monitoring import report_failure, report_run
 from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
 from airflow_delta.operators.results import add_outlets, aliases_of, emit, which_events
 from airflow_delta.operators.stats import count
@@ -205,7 +205,6 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     def arguments_given(self) -> None:
         super().arguments_given()
         add_outlets(self)
-        add_monitoring_outlet(self)
 
     def check_all(self) -> None:
         super().check_all()
@@ -281,7 +280,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             spec = self._spec(context, identity, location, hook.allowed_roots)
             report = self._run(context, spec, hook.storage_options, identity.secret, is_resumed)
         except (JobError, ContractError) as error:
-            tell_failure(context, self.operation.name, self.table, error, self)
+            report_failure(context, self.operation.name, self.table, error, self)
             gauge_failure(context, self.operation.name, self.table)
             # The message is complete; a chain of tracebacks would bury it in the task log.
             raise airflow_exception(error) from None
@@ -293,11 +292,11 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         count(context, report)
         gauge_report(context, report)
         if report.status == "failed":
-            tell_failure(context, self.operation.name, self.table, report.error or ErrorReport(), self)
+            report_failure(context, self.operation.name, self.table, report.error or ErrorReport(), self)
         raise_for(report, self.operation.name, self.table)
         tell_report(self.log, report)
         emit(context, report, self)
-        tell_run(context, report, self)
+        report_run(context, report, self)
         forget_failures(context, self)
         mark_succeeded(context, identity)
         return report.to_dict()
@@ -310,7 +309,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             return located(context, hook, self.table, self.log, is_resumed=is_resumed)
         except DeltaLogError as error:
             told = self._with_connections(error_report(error))
-            tell_failure(context, self.operation.name, self.table, told, self)
+            report_failure(context, self.operation.name, self.table, told, self)
             gauge_failure(context, self.operation.name, self.table)
             raise_for_error(told, self.operation.name, self.table)
 

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, A
 
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
 from airflow_delta.operators.failure import with_connection
-from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_sight
+from airflow_delta.operators.monitoring import report_sight
 from airflow_delta.triggers.deferral import deferral_timeout
 from delta_log.printable import printable
 from delta_maintenance.fast_start import convert_without_pandas
@@ -57,10 +57,6 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
             if deferrable is None
             else deferrable
         )
-
-    def arguments_given(self) -> None:
-        super().arguments_given()
-        add_monitoring_outlet(self)
 
     def look(self, context: Context) -> Outcome | None:
         """Look once; returns the outcome, or ``None`` to be called again."""
@@ -129,5 +125,5 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
             raise AirflowFailException(printable(f"{message} [{event['type']}]"))
         result = self.result(context, event)
         version = result.get("version", result.get("lastVersion")) if isinstance(result, Mapping) else None
-        tell_sight(context, self.table, version, self)
+        report_sight(context, self.table, version, self)
         return result
